@@ -23,8 +23,10 @@ lint: $(VENV)/.ready  ## style, types, layers
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-test: lint  ## everything that must hold, in under twenty minutes
-	$(BIN)/python -m pytest -n 2 -m "not slow"
+test: $(VENV)/.ready  ## everything that must hold, in under twenty-five minutes; style and types are checked beside
+	@$(MAKE) --no-print-directory lint > .lint.log 2>&1 & lint=$$!; \
+	$(BIN)/python -m pytest -n 2 -m "not slow"; tests=$$?; \
+	wait $$lint; lint=$$?; cat .lint.log; rm -f .lint.log; exit $$((tests + lint))
 
 test-slow: $(VENV)/.ready  ## the long statistical and load runs
 	$(BIN)/python -m pytest -n 2 -m slow
@@ -43,4 +45,4 @@ lock: $(VENV)/.ready  ## refresh the development lock
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 pyproject.toml --all-extras --group dev --no-header --output-file requirements-dev.lock
 
 clean:
-	rm -rf $(VENV) .venvs demo-output build dist .mutation-cache .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) .venvs .lint.log demo-output build dist .mutation-cache .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

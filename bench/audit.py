@@ -1,7 +1,8 @@
 """The auditor: broken mechanisms, false alarms over sound ones, our own mechanisms, and other products.
 
 `python bench/audit.py` prints each result beside its bar. Other products are installed into an environment of their
-own; `--peers PYTHON` names one that has them. `--quick` leaves out the 500 sound runs and the other products.
+own; `--peers PYTHON` names one that has them. `--quick` leaves out the 500 sound runs and the other products;
+`--others` runs nothing but these.
 """
 
 from __future__ import annotations
@@ -190,9 +191,11 @@ def audit_others(python: Path) -> None:
 
 
 if __name__ == "__main__":
-    audit_broken(1 if "--quick" in sys.argv else 3)
-    audit_own()
+    if "--others" not in sys.argv:
+        audit_broken(1 if "--quick" in sys.argv else 3)
+        audit_own()
     if "--quick" not in sys.argv:
-        count_false_alarms()
+        if "--others" not in sys.argv:
+            count_false_alarms()
         if (peers := find_peers()) is not None:
             audit_others(peers)

@@ -17,8 +17,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deniable.dp.mechanisms import LaplaceMechanism
-from deniable.query.techniques.least_squares import Tree, fit_tree, round_top_down
-from deniable.query.techniques.workload import find_best_shares, predict_tree_variances
+from deniable.query.techniques.least_squares import (
+    Tree,
+    find_best_shares,
+    fit_tree,
+    predict_tree_variances,
+    round_top_down,
+)
 
 NAMES = ("nation", "regions", "states", "counties", "districts")
 FANS = (4, 12, 20, 5)

@@ -6,7 +6,8 @@ machine with the server, so its processor's time is counted too: with both, and 
 rate that was measured among other people's work can be judged.
 
     python bench/server.py                  all bars, in about two minutes
-    python bench/server.py --soak 60        memory of the server every half minute, for an hour, under the full mix
+    python bench/server.py --soak 60        memory of the server every half minute, for an hour, under the full mix,
+                                            and at the end the ledger, verified; --rest 15 idles so long in between
     python bench/server.py --hostile        a polite analyst alone and beside hostile clients
     BENCH_SECONDS=5 BENCH_PROCESSES=2       how long each part runs, and how many processes work questions out
 """
@@ -314,9 +315,25 @@ def ask_over_postgres(port: int, token: str, seconds: float) -> int:
     return 0
 
 
-def soak(process: int, http: int, postgres: int, token: str, minutes: float) -> bool:
+def verify_ledger(folder: Path) -> bool:
+    """Recompute the chain that the soak left, and compare the answer store with it."""
+    from deniable.governance.withdrawals import COLLECTION
+    from deniable.ledger.ledger import open_answer_store, open_ledger, refuse_mismatch, verify
+    from deniable.policy.document import read
+
+    began, policy = time.perf_counter(), read(folder / "policy.yaml")
+    ledger, store = open_ledger(folder / "ledger.sqlite", policy), open_answer_store(folder / "ledger.sqlite", "bench")
+    found = verify(ledger)
+    refuse_mismatch(ledger, store, COLLECTION)
+    taken = time.perf_counter() - began
+    print(f"ledger verified: {found.entries:,} entries, and the answers stored beside it, in {taken:.0f} s", flush=True)
+    return True
+
+
+def soak(process: int, http: int, postgres: int, token: str, minutes: float, rest: float = 0.0) -> bool:
     """Everything that a server is asked, for so long, and its memory meanwhile."""
     began, levels, charged = time.perf_counter(), [], 0
+    print(f"soak at start {memory(process):7.0f} MB", flush=True)
     while (passed := (time.perf_counter() - began) / 60) < minutes:
         step = min(30.0, max(1.0, minutes * 60 / 20))
         loads = [http_load(http, "/v1/query", token, body, step / 3) for body in (fresh, REPEATED)]
@@ -326,6 +343,7 @@ def soak(process: int, http: int, postgres: int, token: str, minutes: float) -> 
         rates = f"{loads[0][0]:6,.0f} charged/s   {loads[1][0]:7,.0f} repeated/s   {others:5,} others   {wired:4,} psql"
         shown = f"{levels[-1]:7.0f} MB ({memory(process, alone=True):.0f} without workers)   {rates}"
         print(f"soak {passed:6.1f} min   {shown}   {charged:8,} charges in all", flush=True)
+        time.sleep(rest)
     quarter = max(1, len(levels) // 4)
     early, late = statistics.median(levels[quarter : 2 * quarter] or levels), statistics.median(levels[-quarter:])
     flat = late <= GROWTH_BAR * early
@@ -447,6 +465,7 @@ def main() -> int:
     """Run all parts against one server."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--soak", type=float, metavar="MINUTES", help="only watch the memory, for so long")
+    options.add_argument("--rest", type=float, default=0, metavar="SECONDS", help="idle so long between two rounds")
     options.add_argument("--hostile", action="store_true", help="only a polite analyst beside hostile clients")
     given = options.parse_args()
     minutes = given.soak
@@ -463,7 +482,8 @@ def main() -> int:
             if given.hostile:
                 return 0 if measure_hostile(int(http), token, hostile, folder) else 1
             if minutes is not None:
-                return 0 if soak(server.pid, int(http), int(postgres), token, minutes) else 1
+                flat = soak(server.pid, int(http), int(postgres), token, minutes, given.rest)
+                return 0 if verify_ledger(folder) and flat else 1
             met = measure(server.pid, int(http), int(echo), token, folder)
             return 0 if soak(server.pid, int(http), int(postgres), token, 1) and met else 1
         finally:

@@ -136,6 +136,36 @@ class Grammar:
             )
         )
 
+    def workload(self) -> str:
+        """Several aggregates whose conditions have to do with each other: pivots, prefixes, ranges, shared columns."""
+        x = self.one("age", "delta", "charge", "score", "CLAMP(age, 0, 9)")
+        low, step = self.draw.choice((-3, 0, 10)), self.draw.choice((1, 7, 30))
+        cuts = [low + step * i for i in range(self.draw.randint(2, 9))]
+        word = self.one("sex", "city")
+        values = ("F", "M", "X") if word == "sex" else ("Ada", "Brin", "Cole")
+        pivots = [f"{word} = '{value}'" for value in values]
+        tests = self.draw.choice(
+            [
+                pivots,
+                [f"{x} <= {cut}" for cut in cuts],
+                [f"{x} >= {cut} AND {x} < {cut + step}" for cut in cuts],
+                [f"{x} BETWEEN {cut} AND {cut + 2 * step}" for cut in cuts],
+                [*pivots, *(f"{x} > {cut}" for cut in cuts[:3])],
+                [f"{word} IN ('F', 'Ada')", f"NOT ({word} = 'M')", f"{word} IS NULL", "insured", "NOT insured"],
+                [self.condition(1) for _ in range(3)],
+            ]
+        )
+        y = self.one("1", "1", x, "delta")
+        form = self.one(
+            "COUNT(*) FILTER (WHERE {c})",
+            "SUM(CASE WHEN {c} THEN {y} ELSE 0 END)",
+            "COUNT(CASE WHEN {c} THEN {y} END)",
+            "AVG({y}) FILTER (WHERE {c})",
+            "SUM({y}) FILTER (WHERE {c})",
+            "VAR_POP(CASE WHEN {c} THEN {y} END)",
+        )
+        return ", ".join([form.format(c=test, y=y) for test in tests] + self.draw.choice([[], [], ["COUNT(*)"]]))
+
     def source(self) -> str:
         return self.one(
             "visits",
@@ -156,6 +186,7 @@ class Grammar:
 
     def statement(self) -> str:
         items = [self.aggregate() for _ in range(self.draw.randint(1, 3))]
+        items += [self.workload()] if self.draw.random() < 0.05 else []
         keys = [self.any(1) for _ in range(self.draw.choice([0, 0, 1, 1, 2]))]
         grouping = ", ".join(keys)
         if len(keys) == 2 and self.draw.random() < 0.4:

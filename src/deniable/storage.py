@@ -19,6 +19,11 @@ from weakref import WeakKeyDictionary
 
 from deniable.errors import ParameterError, StorageError, nearest
 
+try:
+    import fcntl
+except ImportError:  # Windows: two processes are kept apart by the ledger alone
+    fcntl = None  # type: ignore[assignment]
+
 PRIVATE_FILE = 0o600
 ROW_ENDINGS = {".csv": "csv", ".parquet": "parquet", ".pq": "parquet", ".arrow": "arrow", ".feather": "arrow"}
 """The format of rows that the end of a file's name asks for."""
@@ -38,6 +43,17 @@ _REASONS = {
 
 _FORMULA = re.compile(r"[=@\t\r]|[+-].")
 _NUMBER = re.compile(r"[+-]?[0-9]+(?:[.,][0-9]+)*(?:[eE][+-]?[0-9]+)?")
+
+
+STATE_VARIABLE = "DENIABLE_STATE"
+ACCEPTED = "accepted.json"
+"""The policies that stewards accepted, in the user's own state: a file beside the policy would go when it is moved."""
+
+
+def place_state(name: str) -> Path:
+    """Where a file of the user's own state is."""
+    told = os.environ.get(STATE_VARIABLE)
+    return (Path(told) if told else Path.home() / ".deniable") / name
 
 
 def escape_formula(text: str) -> str:
@@ -89,14 +105,19 @@ def storage_errors(path: Path) -> Iterator[None]:
         _refuse(refusal, path)
 
 
-def refuse_unwritable(path: Path | None, *, rows: bool = False) -> None:
+def refuse_unwritable(path: Path | None, *, rows: bool = False, beside: Iterable[Path] = ()) -> None:
     """Refuse a place where no file can be written: asked before a charge, so that nothing is paid for in vain.
 
-    For `rows` the name must also say in which format. None is no file, and fine.
+    For `rows` the name must also say in which format. `beside` are other files that the same work reads or writes.
+    None is no file, and fine.
     """
     if path is None:
         return
     _refuse_input(path)
+    if any(path.resolve() == each.resolve() for each in beside):
+        raise ParameterError(
+            f"'{path.name}' is the name of two files of this work, and one would be lost", remedy="Choose another name"
+        )
     if path.suffix.lower() in (".yaml", ".yml") and path.exists():
         raise ParameterError(f"'{path.name}' exists, and looks like a policy", remedy="Choose another name")
     if path.is_file() and _read_start(path) == SQLITE:
@@ -152,6 +173,21 @@ def write_whole(path: Path, content: bytes, mode: int = PRIVATE_FILE) -> None:
 def _refuse(refusal: OSError, path: Path) -> NoReturn:
     reason, remedy = _REASONS.get(refusal.errno or 0, ("the system refused", "Write to another folder"))
     raise StorageError(f"'{path.name}' could not be written in '{path.parent}': {reason}", remedy=remedy) from None
+
+
+@contextmanager
+def lock_folder(folder: Path, what: str) -> Iterator[None]:
+    """Let one process at a time work on something in a folder; the lock ends with the process."""
+    with storage_errors(folder):
+        descriptor = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, PRIVATE_FILE)
+    try:
+        if fcntl is not None:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    except BlockingIOError:
+        raise StorageError(f"another process works on {what}", remedy="Wait for it to end") from None
+    finally:
+        os.close(descriptor)
 
 
 def _flush_folder(folder: Path) -> None:

@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from broken_mechanisms import BROKEN, STEP, count, noise
-from deniable.assess.mechanism_audit import Claim, Subject, audit_subject, make_question_subject, tabulate_outputs
+from deniable.assess.mechanism_audit import Claim, Subject, audit_subject, make_question_subject
+from deniable.assess.outputs import tabulate_outputs
 from deniable.attacks.dp_audit import audit, audit_outputs, compute_power, find_worst_neighbors
 from deniable.errors import ParameterError
 from deniable.policy.budget import PureDP
@@ -115,12 +116,13 @@ def test_a_subject_is_audited_on_its_worst_pair_and_says_what_it_could_not_see()
 
 def test_outputs_of_any_kind_become_numbers():
     left, right, names = tabulate_outputs([{"F": 1, "M": None}, {"F": 2}], [{"F": "x", "K": [3, 4]}])
-    assert names == ("output F", "output K.1", "output K.2", "output M", "output entries")
-    assert left.shape == (2, 5)
-    assert right.shape == (1, 5)
-    assert np.isnan(left[0, 3])
-    assert right[0, 1:3].tolist() == [3, 4]
-    assert tabulate_outputs(["a\nb\na"], ["c"])[2][:3] == ("output", "output lines 'a'", "output lines 'b'")
+    inside = tuple(f"output F {each}" for each in ("first", "last", "length", "letters"))
+    assert names == ("output F", *inside, "output K.1", "output K.2", "output M", "output entries")
+    assert left.shape == (2, 9)
+    assert right.shape == (1, 9)
+    assert np.isnan(left[0, 7])
+    assert right[0, 5:7].tolist() == [3, 4]
+    assert {"output", "output lines 'a'", "output lines 'b'"} <= set(tabulate_outputs(["a\nb\na"], ["c"])[2])
     with pytest.raises(ParameterError, match="numbers and texts"):
         tabulate_outputs([object()], [object()])
 
@@ -135,8 +137,38 @@ def test_whole_numbers_keep_their_lowest_digits_and_texts_the_numbers_inside_the
         assert names[-1].endswith("beyond 53 bits")
         assert left[0, -1] != right[0, -1]
     left, _, names = tabulate_outputs(["mean 3.25 of 1e2 rows"], ["none"])
-    assert names[:3] == ("output", "output number 1", "output number 2")
-    assert left[0, 1:3].tolist() == [3.25, 100]
+    found = dict(zip(names, left[0].tolist(), strict=True))
+    assert (found["output number 1"], found["output number 2"]) == (3.25, 100)
+
+
+@pytest.mark.parametrize("kind", ["first letter", "last letter", "length", "name before digits"])
+def test_a_leak_in_texts_that_never_repeat_is_caught(kind):
+    rng = np.random.default_rng(7)
+
+    def run(world: int, runs: int) -> list[Any]:
+        noise = ["".join(map(chr, row)) for row in rng.integers(97, 123, (runs, 9)).tolist()]
+        digits = rng.integers(10**8, 10**9, runs).tolist()
+        match kind:
+            case "first letter":
+                return [f"{'pq'[world]}{text}" for text in noise]
+            case "last letter":
+                return [f"{text}{'pq'[world]}" for text in noise]
+            case "length":
+                return [text[world:] for text in noise]
+            case _:
+                return [{"who": f"{('Ann', 'Bob')[world]}{number}"} for number in digits]
+
+    found = audit_subject(Subject("", run, ((0, 1),)), Claim("function", 1, runs=1_500))
+    assert found.failed
+
+
+def test_outputs_that_are_sorted_accuse_nobody():
+    """Randomized response at exactly its epsilon; a file of its answers may come in any order."""
+    rng = np.random.default_rng(3)
+    sides = [np.sort(rng.random(5000) < share).astype(np.int64).reshape(-1, 1) for share in (0.7310, 0.2690)]
+    found = audit_outputs(sides[0], sides[1], epsilon=1.0)
+    assert not found.violated
+    assert found.epsilon_bound > 0.5
 
 
 @pytest.mark.parametrize("kind", ["whole numbers beyond 2^53", "numbers beside fractions", "texts", "lines"])

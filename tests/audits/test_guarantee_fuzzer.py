@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -11,13 +12,24 @@ from typing import Any
 
 import pytest
 
+import clinic
 import guarantee_fuzzer
 from deniable.dp.mechanisms import KeyThreshold
 from deniable.query.algebra import relation
 from deniable.query.double_entry import check
 from deniable.query.plan import sensitivity_of
 from deniable.query.sql import private_sql
-from guarantee_fuzzer import Tally, fuzz
+from guarantee_fuzzer import (
+    BUDGETS,
+    PRIVATE,
+    Tally,
+    Worlds,
+    compile_or_none,
+    draw_record,
+    fuzz,
+    hand_over,
+    measure_all,
+)
 from noise_spy import put_twin
 
 STATE = "GUARANTEE_FUZZER_STATE"
@@ -25,7 +37,7 @@ STATE = "GUARANTEE_FUZZER_STATE"
 
 
 def test_some_questions_show_no_more_than_they_pay_for() -> None:
-    tally = fuzz(60, seed=3, neighbors=1)
+    tally = fuzz(100, seed=3, neighbors=1, quick=True)
     assert not tally.found, "\n".join(tally.found)
     assert tally.refused < 1.5 * tally.asked, "most questions must be answered, or nothing is tested"
 
@@ -38,12 +50,31 @@ def test_ten_thousand_questions_show_no_more_than_they_pay_for() -> None:
     assert tally.compared >= 30_000
 
 
+def test_statements_planned_once_for_all_tables_hand_over_the_same() -> None:
+    draw = random.Random("worlds")
+    world = {name: [draw_record(draw, each % 4) for each in range(8)] for name in PRIVATE}
+    others = [{**world, "visits": world["visits"][:rows]} for rows in (0, 5)]
+    text = "SELECT sex, COUNT(*), SUM(CLAMP(age, 0, 9)), MEDIAN(delta) FROM visits GROUP BY sex"
+    plan = compile_or_none(text, clinic.TABLES, BUDGETS[1])
+    assert plan is not None
+
+    def hand_in_turn(quick: bool) -> list[Any]:
+        worlds = Worlds(quick)
+        runs = [measure_all(worlds, each, [(plan, None)])[0] for each in (world, *others, world)]
+        return [run if isinstance(run, str) else run.steps for run in runs]
+
+    with hand_over():
+        planned, plainly = hand_in_turn(True), hand_in_turn(False)
+    assert planned == plainly
+    assert planned[0] == planned[3] != planned[1]
+
+
 def test_a_run_that_was_stopped_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     state = tmp_path / "fuzz.json"
     monkeypatch.setattr(guarantee_fuzzer, "QUESTIONS_A_POLICY", 2)
-    fuzz(2, seed=5, neighbors=1, state=state)
+    fuzz(2, seed=5, neighbors=1, state=state, quick=True)
     stopped = json.loads(state.read_text(encoding="utf-8"))
-    whole, resumed = fuzz(4, seed=5, neighbors=1), fuzz(4, seed=5, neighbors=1, state=state)
+    whole, resumed = (fuzz(4, seed=5, neighbors=1, state=kept, quick=True) for kept in (None, state))
     assert stopped["next"] < resumed.next
     assert resumed == whole
     assert Tally.load(6, state) == Tally(6), "another seed is another run"
@@ -131,7 +162,7 @@ SLOWLY = pytest.mark.slow
 @pytest.mark.parametrize(
     ("break_it", "seed"),
     [
-        (leave_out_the_clip, 5),
+        (leave_out_the_clip, 7),
         (double_the_rows, 3),
         (take_joined_people_for_one_row, 3),
         (show_keys_of_two, 3),
@@ -144,4 +175,4 @@ SLOWLY = pytest.mark.slow
 def test_a_broken_twin_is_found(break_it: Break, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Seeds at which it is found soon; the long run asks a hundred times as many questions."""
     break_it(monkeypatch)
-    assert fuzz(100, seed, neighbors=2, until_found=True).found
+    assert fuzz(100, seed, neighbors=2, until_found=True, quick=True).found

@@ -93,8 +93,10 @@ def _audited(
         return audit(*map(told, trainings), epsilon=EPSILON, delta=DELTA, runs=runs, confidence=confidence)
 
 
-@pytest.mark.parametrize("method", ["auto", "boosted"])
-@pytest.mark.parametrize("target", ["charge", "ill"])
+@pytest.mark.parametrize(
+    ("target", "method"),
+    [("charge", "auto"), ("ill", "auto"), ("charge", "boosted"), ("ill", "boosted"), ("charge", "poisson")],
+)
 def test_a_training_stays_under_its_claim(target: str, method: str) -> None:
     found = _audited(target, method=method)
     assert not found.violated, found
@@ -114,6 +116,13 @@ def test_a_forgotten_clip_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not _audited("ill").violated
     monkeypatch.setattr(logistic, "clip_residuals", lambda residuals, most: residuals)
     assert _audited("ill", **CATCHING).violated
+
+
+def test_a_poisson_twin_that_forgets_the_clip_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    honest = training.plan_poisson
+    monkeypatch.setattr(training, "plan_poisson", lambda *given, **own: honest(*given[:-1], "1/8", **own))
+    monkeypatch.setattr(logistic, "clip_residuals", lambda residuals, most: residuals)
+    assert _audited("charge", method="poisson", **CATCHING).violated
 
 
 @pytest.mark.parametrize("target", ["charge", "ill"])

@@ -6,7 +6,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from deniable.attacks.dp_audit import audit
+from deniable.attacks.dp_audit import audit, audit_outputs
 from deniable.dp.mechanisms import (
     AboveThreshold,
     ExponentialMechanism,
@@ -18,6 +18,10 @@ from deniable.dp.mechanisms import (
 )
 from deniable.dp.samplers import discrete_laplace
 from deniable.dp.samplers.seeded import SeededEntropy
+from deniable.localdp import client
+from deniable.localdp.frequency.sketch import HadamardSketch
+from deniable.localdp.heavy_hitters import PrefixTree
+from deniable.localdp.survey.definition import parse_survey
 from deniable.policy.budget import ZCDP, ApproxDP, PureDP
 
 
@@ -194,3 +198,59 @@ def test_without_splitting_a_sound_mechanism_would_be_accused():
         for _ in range(40)
     ]
     assert sum(outcome.violated for outcome in fair) <= 1
+
+
+TREE = PrefixTree("ab", 2, 1, 1, HadamardSketch.calibrate(1, 1, 4))
+HOURS = parse_survey(
+    "{survey: h, title: H, unanswered: randomized,"
+    " questions: {h: {ask: H?, type: number, between: [0, 4], epsilon: 1}}}"
+).questions[0]
+
+
+def tell_word(word: str, seed: int, runs: int):
+    """Responses about a word that nobody listed."""
+    return np.column_stack(TREE.randomize([word] * runs, SeededEntropy(seed)))
+
+
+def tell_word_at_its_end(word: str, seed: int, runs: int):
+    """Broken: who has a short word is asked for it at the level where it ends."""
+    turns, *sketch = TREE.randomize([word] * runs, SeededEntropy(seed))
+    return np.column_stack([np.where(len(word) < 2, 0, turns), *sketch])
+
+
+def tell_every_level(word: str, seed: int, runs: int):
+    """Broken: every level is told, each at the whole epsilon."""
+    parts = [TREE.sketch.randomize([TREE.cut(word, turn)] * runs, SeededEntropy(seed + turn)) for turn in range(3)]
+    return np.column_stack([column for part in parts for column in part])
+
+
+def tell_hours(answer: int | None, seed: int, runs: int):
+    """Responses about a number, or about having none."""
+    given = client.encode(HOURS.describe(), answer)
+    parts = [part.randomize(np.full(runs, each), SeededEntropy(seed + place))
+             for place, (part, each) in enumerate(zip(HOURS.parts, given, strict=True))]  # fmt: skip
+    return np.column_stack([column for part in parts for column in part])
+
+
+def tell_hours_if_any(answer: int | None, seed: int, runs: int):
+    """Broken: whether there is an answer is told as it is."""
+    told = tell_hours(answer, seed, runs)
+    told[:, -1] = answer is not None
+    return told
+
+
+@pytest.mark.parametrize(
+    ("tell", "one", "other", "broken"),
+    [
+        (tell_word, "ab", "ba", False),
+        (tell_word, "", "ab", False),
+        (tell_word_at_its_end, "a", "ab", True),
+        (tell_every_level, "ab", "ba", True),
+        (tell_hours, None, 4, False),
+        (tell_hours, 0, 4, False),
+        (tell_hours_if_any, None, 4, True),
+    ],
+)
+def test_responses_about_unlisted_words_and_questions_left_out_keep_to_epsilon(tell, one, other, broken):
+    found = audit_outputs(tell(one, 1, 8_000), tell(other, 50, 8_000), epsilon=1.0, confidence=1 - 1e-6)
+    assert found.violated is broken

@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import math
 import random
+import unicodedata
 from collections import Counter, defaultdict
 from datetime import date, timedelta
 from fractions import Fraction
@@ -179,13 +180,21 @@ def holds(spec: Spec, classes: dict[Any, list[Cells]], table: pa.Table, names: l
     if spec.kind == "average_risk":
         rows = sum(map(len, classes.values()))
         return not rows or len(classes) / rows <= float(given["most"]) + 1e-9
-    values = [None if value == "" else value for value in table[given["column"]].to_pylist()]  # both tell nothing
+    values = unify(table[given["column"]].to_pylist())
     whole = Counter(write(value) for value in values)
     ranked = [write(v) for v in sorted({v for v in values if v is not None})] + ([None] if None in whole else [])
-    place = names.index(given["column"])
-    return all(
-        keeps(spec.kind, given, Counter(row[place] or None for row in rows), whole, ranked) for rows in classes.values()
-    )
+    place, stands = names.index(given["column"]), dict(zip(table[given["column"]].to_pylist(), values, strict=True))
+    told = {write(raw): write(one) for raw, one in stands.items()}
+    owns = (Counter(told[row[place]] if row[place] else None for row in rows) for rows in classes.values())
+    return all(keeps(spec.kind, given, own, whole, ranked) for own in owns)
+
+
+def unify(values: list[Any]) -> list[Any]:
+    """Texts of which the first in their order stands for all that look alike, and nothing for those that show none."""
+    texts = sorted({value for value in values if isinstance(value, str)}, reverse=True)
+    shown = {text: " ".join(unicodedata.normalize("NFKC", text).casefold().split()) for text in texts}
+    first = {shown[text]: text for text in texts}
+    return [first[shown[v]] if isinstance(v, str) and shown[v] else None if isinstance(v, str) else v for v in values]
 
 
 def keeps(kind: str, given: dict[str, str], own: Counter[Any], whole: Counter[Any], ranked: list[Any]) -> bool:
@@ -193,12 +202,13 @@ def keeps(kind: str, given: dict[str, str], own: Counter[Any], whole: Counter[An
     if not set(own) <= set(whole):
         return False
     p, q = {v: own[v] / n for v in whole}, {v: whole[v] / total for v in whole}
+    falling = sorted((own[v] for v in own if v is not None), reverse=True) or [0]
+    falling[0] += own[None]  # what is missing may be what is commonest
     if kind == "distinct_diversity":
-        return len(own) >= float(given["l"])
+        return len(falling) >= float(given["l"])
     if kind == "entropy_diversity":
-        return -sum(x * math.log(x) for x in p.values() if x) >= math.log(float(given["l"])) - 1e-9
+        return -sum(x / n * math.log(x / n) for x in falling) >= math.log(float(given["l"])) - 1e-9
     if kind == "recursive_diversity":
-        falling = sorted(own.values(), reverse=True)
         return falling[0] < float(given["c"]) * sum(falling[int(given["l"]) - 1 :])
     if kind == "closeness" and given.get("distance") == "ordered":
         steps = [abs(sum(p[v] - q[v] for v in ranked[: i + 1])) for i in range(len(ranked))]

@@ -21,6 +21,7 @@ from deniable.localdp.frequency.randomized_response import Direct, two_coins
 from deniable.localdp.frequency.sketch import CountMeanSketch, HadamardSketch, Rappor
 from deniable.localdp.frequency.subset import Subset
 from deniable.localdp.frequency.unary import Unary
+from deniable.localdp.heavy_hitters import PrefixTree
 from deniable.localdp.numeric.mechanisms import TURNS, BoundedLaplace, Duchi, Hybrid, Window
 from deniable.localdp.numeric.scale import Scale, mean_of
 
@@ -37,6 +38,7 @@ SMALL: dict[str, Any] = {
     "subset of all but one": Subset(4, 3, ODDS),
     "count mean sketch": CountMeanSketch.calibrate(1, hashes=3, width=4),
     "hadamard sketch": HadamardSketch.calibrate(1, hashes=3, width=4),
+    "prefix tree": PrefixTree("fi", 4, 2, 3, HadamardSketch.calibrate(1, hashes=3, width=4)),
     "rappor": Rappor.calibrate(1, width=4, hashes=1, cohorts=2),
     "duchi": BIT,
     "window": CELLS,
@@ -56,7 +58,7 @@ def accepts(protocol: Any, message: object) -> bool:
 
 def honest(protocol: Any) -> set[Any]:
     """Every response that leaves with a positive probability under some answer."""
-    words = isinstance(protocol, CountMeanSketch | HadamardSketch | Rappor)
+    words = isinstance(protocol, CountMeanSketch | HadamardSketch | PrefixTree | Rappor)
     scale = getattr(protocol, "scale", None)
     answers = ["fig", "plum"] if words else range(scale.steps + 1 if scale else protocol.domain)
     return {outcome for answer in answers for outcome, likelihood in protocol.likelihoods(answer) if likelihood > 0}
@@ -75,7 +77,7 @@ def _write(entry: Any) -> Any:
 
 def entries(protocol: Any) -> list[list[Any]]:
     """For each field of a response more values than it can have."""
-    whole = list(range(-1, 24))
+    whole = list(range(-1, 24 if len(protocol.layout) < 4 else 9))
     sets = [list(chosen) for size in range(5) for chosen in product(range(7), repeat=size)]
     bits = [tuple(string) for string in product((0, 1), repeat=4)]
     kinds = {"Whole": whole, "Selected": whole, "Chosen": sets, "Bits": bits}
@@ -100,7 +102,8 @@ def test_of_all_messages_exactly_those_are_accepted_that_an_honest_client_can_se
 @pytest.mark.parametrize("name", ["duchi", "window", "hybrid", "hybrid that is always the bit"])
 def test_bytes_are_read_exactly_where_the_same_message_in_json_is(name):
     protocol = SMALL[name]
-    for message in product(range(256), repeat=len(protocol.layout)):
+    entries = [*range(64), *range(254, 256)]  # every bound is below 64
+    for message in product(entries, repeat=len(protocol.layout)):
         try:
             columns = serialization.from_bytes(protocol.layout, bytes(message))
         except DataError:
@@ -162,6 +165,7 @@ LARGE: dict[str, Any] = {
     "rappor": Rappor.calibrate(2),
     "count-mean-sketch": CountMeanSketch.calibrate(2, width=256),
     "hadamard-sketch": HadamardSketch.calibrate(2),
+    "prefix-tree": PrefixTree.calibrate(2),
     "duchi": Duchi.calibrate(Scale.between(0, 80), 1),
     "window": Window.square_wave(Scale.between(0, 80), 1),
     "hybrid": Hybrid.calibrate(Scale.between(0, 80), 1),
@@ -181,12 +185,17 @@ def can_be_sent(recipe: dict[str, Any], message: Any) -> bool:
         "rappor": lambda r, m: len(m) == 2 and _whole(m[:1], r["cohorts"]) and _bits(m[1], r["width"]),
         "count-mean-sketch": lambda r, m: len(m) == 2 and _whole(m[:1], r["hashes"]) and _bits(m[1], r["width"]),
         "hadamard-sketch": lambda r, m: _whole(m, r["hashes"], r["width"], 2),
+        "prefix-tree": lambda r, m: _whole(m, _turns(r), r["sketch"]["hashes"], r["sketch"]["width"], 2),
         "duchi": lambda r, m: _whole(m, 2),
         "window": lambda r, m: _whole(m, r["places"] + r["width"]),
         "hybrid": lambda r, m: (_whole(m, 2, 2) and m[0] == 0) or (_whole(m, 2, _cells(r)) and m[0] == 1),
         "laplace": lambda r, m: _whole(m, r["scale"]["steps"] + 2 * client._reach(r) + 1),
     }
     return isinstance(message, list) and len(message) > 0 and bool(rules[recipe["protocol"]](recipe, message))
+
+
+def _turns(recipe: dict[str, Any]) -> int:
+    return recipe["longest"] // recipe["step"] + recipe["counting"]
 
 
 def _cells(recipe: dict[str, Any]) -> int:
@@ -240,7 +249,7 @@ def count_wrong(name: str, forgeries: int, seed: int) -> int:
     """How many forged messages a decoder judges other than the oracle."""
     protocol, rng = LARGE[name], random.Random(seed)
     recipe = serialization.recipe(protocol)
-    texts = name in ("rappor", "count-mean-sketch", "hadamard-sketch")
+    texts = name in ("rappor", "count-mean-sketch", "hadamard-sketch", "prefix-tree")
     genuine = [client.randomize(recipe, "fig" if texts else 1) for _ in range(50)]
     assert all(accepts(protocol, message) for message in genuine)
     messages = (forge(rng, rng.choice(genuine)) for _ in range(forgeries))

@@ -172,17 +172,11 @@ def test_the_hierarchy_and_the_prefix_tree_tell_one_level_at_full_odds_and_no_mo
         tables.append(table)
     assert ratios(tables) == plan.odds
     assert is_within_epsilon(plan.odds, 1)
-    tree = PrefixTree("ab", 2, 1, HadamardSketch.calibrate(1, hashes=2, width=4))
-    tables = [
-        {
-            (level, o): p / tree.levels
-            for level in range(tree.levels)
-            for o, p in tree.sketch.likelihoods(tree.pad(word)[: level + 1])
-        }
-        for word in ("", "a", "b", "ab", "bb")
-    ]
-    assert all(sum(table.values()) == 1 for table in tables)
-    assert ratios(tables) <= tree.odds
+    tree = PrefixTree("ab", 2, 1, 3, HadamardSketch.calibrate(1, hashes=2, width=4))
+    tables = [dict(tree.likelihoods(word)) for word in ("", "a", "b", "ab", "bb", "bc", "abab")]
+    assert all(sum(table.values()) == 1 and len(table) == 5 * 2 * 4 * 2 for table in tables)
+    assert ratios(tables) == tree.odds
+    assert is_within_epsilon(tree.odds, 1)
 
 
 def test_several_attributes_keep_to_epsilon_as_a_whole():

@@ -110,13 +110,13 @@ CASES = {
         (LAPLACE, 4), epsilon=1,
     ),
     "count, sum and average": _sql(
-        "SELECT COUNT(*), SUM(age), AVG(charge) FROM visits", *[(LAPLACE, 1)] * 4, epsilon=1
+        "SELECT COUNT(*), SUM(age), AVG(charge) FROM visits", (LAPLACE, 2), (LAPLACE, 3), epsilon=1
     ),
-    "a variance": _sql("SELECT VARIANCE(age) FROM visits", *[(LAPLACE, 1)] * 3, epsilon=1),
+    "a variance": _sql("SELECT VARIANCE(age) FROM visits", (LAPLACE, 3), epsilon=1),
     "units and values": _sql("SELECT COUNT(DISTINCT pid), COUNT(DISTINCT age) FROM visits", *[(LAPLACE, 1)] * 2,
                              epsilon=1),
     "sums with a rho": _sql(
-        "SELECT sex, COUNT(*), SUM(age) FROM visits GROUP BY sex", (GAUSSIAN, 2), (GAUSSIAN, 2), rho=HALF
+        "SELECT sex, COUNT(*), SUM(age) FROM visits GROUP BY sex", (GAUSSIAN, 6), rho=HALF
     ),
     "a rollup": _sql(
         "SELECT sex, insured, COUNT(*) FROM visits GROUP BY ROLLUP(sex, insured)",
@@ -186,8 +186,14 @@ CASES = {
         lambda curator: curator.train("visits", "charge", features=["age", "sex"], epsilon=1), ((GAUSSIAN, 28),)
     ),
     "a logistic model": Case(
+        # One, ten knots of age with "is it given", and three values of sex: counted, and then a gradient in each turn.
         lambda curator: curator.train("visits", "insured", features=["age", "sex"], epsilon=1, turns=5),
-        ((GAUSSIAN, 1), *[(GAUSSIAN, 6)] * 5),
+        ((GAUSSIAN, 15),) * 6,
+    ),
+    "a Poisson model": Case(
+        # The target is summed beside the counts.
+        lambda curator: curator.train("visits", "charge", features=["sex"], method="poisson", epsilon=1, turns=3),
+        ((GAUSSIAN, 5), *[(GAUSSIAN, 4)] * 3),
     ),
     "a naive Bayes model": Case(
         # Two values, each with the intercept and three values of sex.
@@ -196,7 +202,7 @@ CASES = {
     ),
     "a multinomial model": Case(
         lambda curator: curator.train("visits", "insured", features=["sex"], method="multinomial", epsilon=1, turns=3),
-        ((GAUSSIAN, 1), *[(GAUSSIAN, 8)] * 3),
+        ((GAUSSIAN, 4), *[(GAUSSIAN, 8)] * 3),
     ),
     "a boosted model": Case(
         # The count, and then residuals with curvatures: of the intercept, and twice of the three values of sex.

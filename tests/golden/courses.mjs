@@ -116,11 +116,12 @@ function remember(client, { most, allowance, told }) {
   return { heard, spent: open("").state.spent, stored: JSON.parse(stored.memory) };
 }
 
-// One answer to a survey's question: how many responses, and what was counted as told.
-function answer(client, { question, given, period }) {
+// One answer to questions of surveys in turn: how many responses to the last, and what was counted as told.
+function answer(client, { question, questions = [question], given, period }) {
   const memory = new client.Memory(null, "memory", undefined, undefined, () => period);
   try {
-    return { responses: client.respond(question, given, memory).length, spent: memory.state.spent };
+    const told = questions.map((each) => client.respond(each, given, memory));
+    return { responses: told.at(-1).length, spent: memory.state.spent };
   } catch (refusal) {
     if (!(refusal instanceof client.Refused)) throw refusal;
     return "refused";

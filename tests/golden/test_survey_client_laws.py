@@ -27,6 +27,7 @@ from deniable.localdp.frequency.randomized_response import Direct, three_envelop
 from deniable.localdp.frequency.sketch import CountMeanSketch, HadamardSketch, Rappor, hash_strings
 from deniable.localdp.frequency.subset import Subset
 from deniable.localdp.frequency.unary import Unary
+from deniable.localdp.heavy_hitters import PrefixTree
 from deniable.localdp.likelihood_ratio import epsilon_of, is_within_epsilon, odds_below
 from deniable.localdp.numeric.mechanisms import BoundedLaplace, Duchi, Hybrid, Window
 from deniable.localdp.numeric.scale import Scale
@@ -155,12 +156,13 @@ def or_refused(ask: Callable[[], Any]) -> Any:
         return "refused"
 
 
-def answer(question: dict[str, Any], given: Any, period: str) -> Any:
-    """One answer to a survey's question: how many responses, and what was counted as told."""
+def answer(questions: list[dict[str, Any]], given: Any, period: str) -> Any:
+    """One answer to questions of surveys in turn: how many responses to the last, and what was counted as told."""
     memory = client.Memory(name_period=lambda: period)
-    survey = client.Survey({"survey": "s", "period": "the server's", "questions": [question]})
-    told = survey.responses({question["name"]: given}, memory)
-    return {"responses": len(told[question["name"]]), "spent": memory._state["spent"]}
+    for question in questions:
+        survey = client.Survey({"survey": "s", "period": "the server's", "questions": [question]})
+        told = survey.responses({question["name"]: given}, memory)[question["name"]]
+    return {"responses": len(told), "spent": memory._state["spent"]}
 
 
 def perform(job: Job, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
@@ -188,7 +190,9 @@ def perform(job: Job, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
             case "memory":
                 return remember(folder / job["name"], job.get("most"), job.get("allowance"), job["told"])
             case "survey":
-                return or_refused(lambda: answer(job["question"], job["given"], job["period"]))
+                return or_refused(
+                    lambda: answer(job.get("questions", [job.get("question")]), job["given"], job["period"])
+                )
             case "loss":
                 return or_refused(lambda: client.privacy_loss(recipe))
             case "word":
@@ -359,6 +363,22 @@ def test_every_draw_of_the_count_mean_sketch(run: Run) -> None:
             expected |= {response: chance / 2 for response, chance in row.items()}
         assert law == expected
     assert ratio_of(laws) <= Fraction(9)
+
+
+def test_every_draw_of_the_prefix_tree(run: Run) -> None:
+    """Its oracle writes the prefixes down by hand: two letters a level, then twice the whole word."""
+    sketch = HadamardSketch(2, 4, Fraction(3, 2))
+    recipe = serialization.recipe(PrefixTree("figé", 4, 2, 2, sketch))
+    told = {"fig": ("fi", "fig\0"), "figures": ("fi", "fig\ufffd"), "": ("\0\0", "\0\0\0\0"),
+            "\u00e9x\U0001d11ei": ("\u00e9\ufffd", "\u00e9\ufffd\ufffdi")}  # fmt: skip
+    laws = [law_of(each) for each in run([{"kind": "law", "recipe": recipe, "answer": word} for word in told])]
+    for (prefix, whole), law in zip(told.values(), laws, strict=True):
+        expected: Law = {}
+        for turn, text in enumerate((prefix, whole, whole, whole)):
+            for outcome, chance in sketch.likelihoods(text):
+                expected[compact([turn, *outcome])] = chance / 4
+        assert law == expected
+    assert ratio_of(laws) == Fraction(3, 2)
 
 
 def test_every_draw_of_the_hybrid(run: Run) -> None:
@@ -582,6 +602,22 @@ def test_a_question_of_several_parts_costs_what_its_recipes_tell(run: Run) -> No
     assert found[1]["spent"] == {"june": pytest.approx(log(3))}
 
 
+@pytest.mark.parametrize(
+    "change", [{"ask": "Another?"}, {"options": ["u", "v"]}, {"options": ["y", "x"]}, {"epsilon": 3}]
+)
+def test_what_was_drawn_for_one_question_is_no_answer_to_another_of_its_name(run: Run, change: dict[str, Any]) -> None:
+    """A server that words a question anew under one name would else learn the table of responses, then every answer."""
+    part = {"protocol": "k-ary", "domain": 2, "odds": [3, 1]}
+    first = {"name": "q", "ask": "Smoker?", "type": "choice", "epsilon": 2.0, "options": ["x", "y"], "parts": [part]}
+    other = first | change
+    given = "x" if "x" in other["options"] else "u"
+    asked = [first | {"ask": f"Number {i}?", "options": other["options"]} for i in range(5)] + [other] * 5
+    job = {"kind": "survey", "questions": asked, "given": given, "period": "may"}
+    (found,) = run([job])
+    # Five others are told once each; the last, which has two responses, no more than twice.
+    assert found["spent"] == {"may": pytest.approx(7 * log(3))}
+
+
 # ---- a client believes nobody
 
 
@@ -597,6 +633,7 @@ PROTOCOLS: dict[str, Any] = {
     "rappor": Rappor.calibrate(2, width=8, hashes=2, cohorts=2),
     "count mean sketch": CountMeanSketch.calibrate(1, hashes=3, width=4),
     "hadamard sketch": HadamardSketch.calibrate(1, hashes=5, width=8),
+    "prefix tree": PrefixTree("figplum", 6, 3, 2, HadamardSketch.calibrate(1, hashes=5, width=8)),
     "duchi": Duchi.calibrate(SCALE_OF_FIVE, 1),
     "window": Window.piecewise(SCALE_OF_FIVE, 1, places=12),
     "hybrid": Hybrid(Duchi.calibrate(SCALE_OF_FIVE, 1), Window.piecewise(SCALE_OF_FIVE, 2, places=9), 26000),
@@ -634,6 +671,15 @@ BROKEN: dict[str, dict[str, Any]] = {
     "coins of truth": {"protocol": "coins", "instructions": ["truth"]},
     "bits without noise": {"protocol": "unary", "domain": 4, "keep": 65536, "flip": 0},
     "a sketch without noise": {"protocol": "count-mean-sketch", "hashes": 3, "width": 8, "flip": 0},
+    "a tree of another sketch": {
+        **serialization.recipe(PrefixTree.calibrate(1)),
+        "sketch": serialization.recipe(CountMeanSketch.calibrate(1)),
+    },
+    "a tree in a tree": {
+        **serialization.recipe(PrefixTree.calibrate(1)),
+        "sketch": serialization.recipe(PrefixTree.calibrate(1)),
+    },
+    "a tree of uneven steps": {**serialization.recipe(PrefixTree.calibrate(1)), "longest": 11},
     "scales that differ": {
         **serialization.recipe(Hybrid.calibrate(SCALE_OF_FIVE, 1)),
         "window": serialization.recipe(Window.piecewise(Scale.between(0, 9), 1)),
@@ -720,6 +766,39 @@ def test_both_clients_read_the_same_numbers_and_refuse_the_same_answers(run: Run
     jobs += [{"kind": "encode", "question": word, "answer": answer} for answer in (" Fig", 5, None, ["fig"], True)]
     expected = [*NUMBERS.values(), [38], [8], [80], [0], *["refused"] * len(NO_NUMBERS), "refused", [80]]
     assert run(jobs) == [*expected, ["fig"], *["refused"] * 4]
+
+
+def hiding(kind: str, **rest: Any) -> dict[str, Any]:
+    return {"name": "q", "type": kind, "unanswered": "randomized", **rest}
+
+
+def test_both_clients_encode_a_question_left_out_as_an_answer_of_its_own(run: Run) -> None:
+    options = ["a", "b", "no answer"]
+    questions = [hiding("choice", options=options), hiding("several", options=options), hiding("word"),
+                 {**HOURS, "unanswered": "randomized"}]  # fmt: skip
+    jobs: list[Job] = [{"kind": "encode", "question": question, "answer": None} for question in questions]
+    jobs += [{"kind": "encode", "question": questions[3], "answer": 38}]
+    jobs += [{"kind": "encode", "question": hiding("choice", options=["a", "b"]), "answer": None}]
+    assert run(jobs) == [[2], [0, 0, 1], [""], [40, 0], [38, 1], "refused"]
+
+
+def test_both_clients_refuse_a_survey_that_cannot_hide_what_it_says_it_hides(run: Run) -> None:
+    coin, three = ({"protocol": "k-ary", "domain": size, "odds": [2, 1]} for size in (2, 3))
+    place = serialization.recipe(Duchi(Scale.between(0, 80), Fraction(2)))
+    number = {**HOURS, "unanswered": "randomized", "epsilon": 2.0}
+    asked = [
+        hiding("choice", options=["a", "b", "no answer"], parts=[three], epsilon=1.0),
+        hiding("choice", options=["a", "b", "c"], parts=[three], epsilon=1.0),
+        hiding("several", options=["a", "b"], parts=[coin, coin], epsilon=2.0),
+        number | {"parts": [place, coin]},
+        number | {"parts": [place]},
+        number | {"parts": [place, three]},
+    ]
+    given = ["a", "a", ["a"], 3, 3, 3]
+    jobs = [{"kind": "survey", "question": q, "given": g, "period": "may"} for q, g in zip(asked, given, strict=True)]
+    assert [each if each == "refused" else each["responses"] for each in run(jobs)] == [
+        1, "refused", "refused", 2, "refused", "refused"
+    ]  # fmt: skip
 
 
 def test_both_clients_pin_a_survey_and_encode_a_serial_alike(run: Run) -> None:

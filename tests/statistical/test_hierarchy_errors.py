@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from deniable.dp.mechanisms import GaussianMechanism, LaplaceMechanism
-from deniable.query.techniques.least_squares import Tree, fit_margins, fit_tree
-from deniable.query.techniques.workload import predict_margin_variances
+from deniable.query.techniques.least_squares import Tree, fit_margins, fit_tree, predict_margin_variances
 
 RUNS = 3_000
 TREE = Tree.of([[()], [(i,) for i in range(4)], [(i, j) for i in range(4) for j in range(3)]])

@@ -21,8 +21,7 @@ from deniable.dp.samplers import (
     permute_and_flip,
     uniform_below,
 )
-from deniable.dp.samplers.entropy import Reader
-from deniable.dp.samplers.scalar import discrete_gaussian_once, discrete_laplace_once
+from deniable.dp.samplers.entropy import Reader, discrete_gaussian_once, discrete_laplace_once
 from deniable.dp.samplers.seeded import SeededEntropy
 
 ALARM = 1e-6

@@ -8,8 +8,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from deniable.assess.evidence import Evidence, Settings, run_trials
 from deniable.assess.query_log import attack_log
-from deniable.assess.risk import CONTROLLED, GENERATED, TRIALS, Evidence, Settings, run_trials
+from deniable.assess.trials import CONTROLLED, GENERATED, TRIALS
 from deniable.attacks.aggregates.reconstruction import solve_noisy_answers
 from deniable.policy.layout.release import ATTACKS
 
@@ -157,7 +158,7 @@ def register() -> pa.Table:
 
 
 def run_one(name: str, evidence: Evidence) -> object:
-    (made,) = run_trials(evidence, Settings(attacks=300), (name,))
+    (made,) = run_trials(evidence, Settings(attacks=300), (name,), trials=TRIALS)
     return made
 
 

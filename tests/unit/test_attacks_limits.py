@@ -6,7 +6,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from deniable.assess.risk import Evidence, Settings, run_trials
+from deniable.assess.evidence import Evidence, Settings, run_trials
+from deniable.assess.trials import TRIALS
 from deniable.attacks.composition import cross_releases, join_releases, prepare_releases
 from deniable.attacks.fuzzy_linkage import Field, Like, link_with_errors
 from deniable.attacks.inference import infer_secret, link_halves
@@ -58,9 +59,9 @@ def test_the_motivated_intruder_keeps_what_was_finished_before_the_time_was_up()
     """Seconds are for all attacks together: those that finished are told, then the run stops."""
     evidence, kept = Evidence(TABLE, ("age", "job"), original=TABLE), []
     with pytest.raises(Stopped):
-        run_trials(evidence, Settings(50, seconds=MOMENT), finished=kept.append)
+        run_trials(evidence, Settings(50, seconds=MOMENT), trials=TRIALS, finished=kept.append)
     assert kept == []
-    run_trials(evidence, Settings(50), ("uniqueness", "linkage"), finished=kept.append)
+    run_trials(evidence, Settings(50), ("uniqueness", "linkage"), trials=TRIALS, finished=kept.append)
     assert [made.name for made in kept] == ["uniqueness", "linkage"]
 
 

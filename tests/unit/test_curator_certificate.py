@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections import defaultdict
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -334,8 +335,94 @@ def test_nothing_and_an_empty_text_are_one_sensitive_value(tmp_path: Path) -> No
     assert check(table, ("city", "sex"), ("illness",))["sensitive"][0]["distinct_l"] == 1
     with pytest.raises(Infeasible):
         anonymize(order(table, tmp_path / "out.csv", k=2, models=models))
-    mixed = table.set_column(2, "illness", pa.array([None, "", "flu", "flu"]))
+    mixed = table.set_column(2, "illness", pa.array([None, "cold", "flu", " "]))
     anonymize(order(mixed, tmp_path / "out.csv", k=2, models=models))
     stated = json.loads(statement_path(tmp_path / "out.csv").read_text())["statement"]["details"]
     assert stated["measured"]["properties"][1]["measured"] == 2
     assert update(tmp_path / "out.csv", order(mixed, tmp_path / "more.csv", k=2)).shown == 4
+    one_word = table.set_column(2, "illness", pa.array(["Flu", "flu ", "", None]))
+    assert update(tmp_path / "out.csv", order(one_word, tmp_path / "again.csv", k=2)).shown == 0
+
+
+@pytest.mark.parametrize("values", [["Flu", "flu ", "FLU", "\uff26lu"], ["flu", None, "flu", ""]])
+@pytest.mark.parametrize("method", ["optimal", "mondrian"])
+def test_spellings_of_one_word_and_missing_values_are_no_diversity(
+    values: list[str | None], method: str, tmp_path: Path
+) -> None:
+    table = pa.table({"city": ["Oslo"] * 4, "sex": ["f"] * 4, "illness": values})
+    for model in (
+        Spec("distinct_diversity", {"column": "illness", "l": "2"}),
+        Spec("entropy_diversity", {"column": "illness", "l": "1.5"}),
+        Spec("recursive_diversity", {"column": "illness", "c": "3", "l": "2"}),
+    ):
+        assert not measure_properties(table, ("city",), (model,))[0].holds
+        with pytest.raises(Infeasible):
+            anonymize(order(table, tmp_path / "out.csv", k=2, models=(model,), method=method))
+    found = check(table, ("city", "sex"), ("illness",))["sensitive"][0]
+    assert (found["distinct_l"], found["certain"]) == (1, 1)
+
+
+@pytest.mark.parametrize("method", ["optimal", "mondrian"])
+def test_one_person_in_several_spellings_is_one_of_k(method: str, tmp_path: Path) -> None:
+    """Seven rows of three people: only a person alone could be told apart by case, spaces or width."""
+    people = ["Ann", "ANN", " ann ", "\uff21nn", "bob", "Bob", "cid"]
+    table = pa.table({"city": ["Oslo"] * 4 + ["Bergen"] * 3, "sex": ["f"] * 7, "person": people})
+    asked = {"sensitive": (), "person": "person", "identifiers": ("person",), "method": method}
+    with pytest.raises(Infeasible):
+        anonymize(order(table, tmp_path / "out.csv", k=4, **asked))
+    anonymize(order(table, tmp_path / "out.csv", k=3, **asked))
+    stated = json.loads(statement_path(tmp_path / "out.csv").read_text())["statement"]["details"]
+    assert stated["measured"]["properties"][0]["measured"] == 3
+    assert set(read_pairs(tmp_path / "out.csv")) == {("*", "f")}
+
+
+IDS = [f"{n * 7919 + 31337:08d}" for n in range(200)]
+COPIES: dict[str, Callable[[str], str]] = {
+    "same": str,
+    "zeros before": lambda one: "00" + one,
+    "without zeros": lambda one: one.lstrip("0"),
+    "something behind": lambda one: one + "/A",
+    "padded": lambda one: f"  {one}  ",
+    "spaced": lambda one: f"{one[:2]} {one[2:5]}-{one[5:]}",
+    "in a text": lambda one: f"seen as No. {one}, again in May",
+    "full width": lambda one: one.translate({48 + n: 0xFF10 + n for n in range(10)}),
+}
+
+
+@pytest.mark.parametrize("how", COPIES)
+def test_a_changed_copy_of_an_identifier_is_found_in_another_column(how: str) -> None:
+    rows = pa.table({"city": ["Oslo"] * 200, "note": [COPIES[how](one) for one in IDS]})
+    claim = Claim(dict.fromkeys(rows.column_names), 200, hidden={"id": pa.array(IDS)})
+    assert certify(rows, claim).copied == ("column 'note' has the values of the identifier 'id'",)
+    numbers = Claim(dict.fromkeys(rows.column_names), 200, hidden={"id": pa.array([int(one) for one in IDS])})
+    assert certify(rows, numbers).copied
+
+
+def test_what_holds_identifiers_by_chance_is_no_copy() -> None:
+    """Identifiers of six digits that are nearly all used stand in every long number."""
+    dense, dice = pa.array([f"{n:06d}" for n in range(100_000, 400_000)]), random.Random(2)
+    rows = pa.table({"phone": [str(dice.randrange(10**11, 10**12)) for _ in range(300)], "day": ["2024-01-15"] * 300})
+    assert certify(rows, Claim(dict.fromkeys(rows.column_names), 300, hidden={"id": dense})).copied == ()
+
+
+def test_a_scrubbed_text_loses_the_identifiers_of_its_own_row_however_they_are_spaced() -> None:
+    policy = parse(
+        "version: 1\ndataset: clinic\ntables:\n  visits:\n    source: visits.csv\n"
+        "    unit: {column: id}\n    columns:\n"
+        "      id: {role: identifier, type: text, mask: redact}\n"
+        "      name: {role: identifier, type: text, mask: redact}\n"
+        "      note: {role: insensitive, type: text, mask: scrub}\n"
+        "budgets: {dataset: {epsilon: 1}}\nrelease: {joint: {most: 1, accepted_by: A. Steward}}\n"
+    )
+    ids, names = ["0734215", "QRVB", "0912-33"], ["Quillon Brax", "Odwin Tesk", "Ymir Zadd"]
+    notes = ["file 07 34 21 5 read", "q-r_vB and aqrvbb", "no 0_912_33; ymir,  zadd", None, "Y M I R zadd came"]
+    rows = pa.table({"id": [*ids, "1", "22"], "name": [*names, "x", "Ymir Zadd"], "note": notes})
+    with Curator(policy, sources={"visits": rows}) as curator:
+        own = curator.mask("visits", keep_order=True).rows["note"].to_pylist()
+    assert own == [
+        "file [identifier] read",
+        "[identifier] and aqrvbb",
+        "no [identifier]; [identifier]",
+        None,
+        "[identifier] came",
+    ]

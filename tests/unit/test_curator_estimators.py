@@ -106,6 +106,20 @@ def test_what_does_not_fit_together_is_refused_before_a_charge(policy: Path, tmp
     assert _classifier(read(policy), ledger=tmp_path / "other.ledger").fit(ROWS).n_features_in_ == 1
 
 
+def test_missing_targets_that_come_apart_are_nulls_and_mixed_ones_are_refused_without_a_value(policy: Path) -> None:
+    features, towns = ROWS.select(["pid", "age"]).to_pandas(), ROWS["town"].to_pandas()
+    towns[3] = np.nan
+    towns[4] = None
+    model = PrivateClassifier(policy, "visits", "town", features=["age"], method="bayes", epsilon=1)
+    assert set(model.fit(features, towns).predict(features)) <= {"Ada", "Brin", "Cole"}
+    mixed = towns.astype(object)
+    mixed[5] = 1.5
+    with pytest.raises(DataError, match="not of one type") as refusal:
+        model.fit(features, mixed.where(mixed.index < 2999, "Secretville"))
+    assert "Ada" not in str(refusal.value)
+    assert "Secretville" not in str(refusal.value)
+
+
 def test_columns_that_are_not_learned_from_may_be_left_out_and_others_not(policy: Path) -> None:
     assert _classifier(policy).fit(ROWS.select(["pid", "age", "ill"])).n_features_in_ == 1
     for lacking in (["age", "ill"], ["pid", "ill"], ["pid", "age"]):

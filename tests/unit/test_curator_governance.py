@@ -206,6 +206,28 @@ def test_a_request_id_gets_no_second_answer_once_the_first_was_forgotten(policy:
         assert len(list(curator.ledger.entries(acts=("charge",)))) == 2
 
 
+def test_what_is_charged_while_answers_are_forgotten_does_not_make_the_store_look_robbed(
+    policy: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last questions before midnight are charged while another process forgets: their counts are of before."""
+    ledger = policy.with_suffix(".sqlite")
+    with Curator.open(policy, ledger=ledger) as curator:
+        count(curator, ANA)
+        curator.query("SELECT COUNT(*) AS n FROM visits WHERE sex = 'F'", epsilon="1/10", who=ANA)
+    policy.write_text(POLICY + "expires: 2020-01-01\n")
+    with Curator.open(policy, ledger=ledger) as curator:
+        ledger_of, empty = curator.ledger, curator.context.store.empty
+
+        def charge_and_empty(_: object, collection: str) -> int:
+            ledger_of.record(Posting(Act.RELEASE, analyst="steward"))
+            return empty(collection)
+
+        monkeypatch.setattr(type(curator.context.store), "empty", charge_and_empty)
+        assert forget_answers(curator.context) == 2
+    with Curator.open(policy, ledger=ledger) as curator:
+        assert [entry.act for entry in curator.ledger.entries()][-3:] == ["expire", "release", "expire"]
+
+
 def test_an_expired_policy_refuses_and_forgets_answers_and_keeps_the_ledger(policy: Path) -> None:
     ledger = policy.with_suffix(".sqlite")
     with Curator.open(policy, ledger=ledger) as curator:
@@ -238,7 +260,7 @@ def test_tokens_are_seen_and_revoked_across_processes(policy: Path, curator: Cur
         requests.revoke(curator.context, grant.id)
         with pytest.raises(AccessRefused, match="not valid"):
             requests.authenticate(server.context, text)
-    expired, _ = requests.issue(curator.context, "ana", Role.ANALYST, ["research"], days=-1)
+    expired, _ = requests.issue(curator.context, "ana", Role.ANALYST, ["research"], days=1e-9)
     with pytest.raises(AccessRefused, match="grant expired"):
         requests.authorize(curator.context, requests.authenticate(curator.context, expired), Action.QUERY, "research")
     with pytest.raises(ParameterError, match="no purpose"):

@@ -93,9 +93,9 @@ def test_two_trainings_are_charged_twice() -> None:
 
 def _spied(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     seen: list[int] = []
-    honest = LogisticPlan.count_rows
+    honest = LogisticPlan.fit
     monkeypatch.setattr(
-        LogisticPlan, "count_rows", lambda plan, rows, entropy: (seen.append(rows), honest(plan, rows, entropy))[1]
+        LogisticPlan, "fit", lambda plan, entries, *rest: (seen.append(len(entries)), honest(plan, entries, *rest))[1]
     )
     return seen
 

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from deniable.engines.base import Listed
-from deniable.engines.duckdb import DuckDBEngine, copies
+from deniable.engines.duckdb import DuckDBEngine, scan
 from deniable.errors import DataError, DeniableError, ParameterError
 from deniable.policy.schema import Column, ColumnType, TableSchema
 
@@ -35,8 +35,8 @@ def test_a_copy_gives_the_rows_types_and_version_of_its_file(
 ) -> None:
     declared = TableSchema("t", name, (Column("id", ColumnType.INTEGER), Column("zip", ColumnType.TEXT)))
     found = []
-    for most in (copies.MOST_BYTES, 0):
-        monkeypatch.setattr(copies, "MOST_BYTES", most)
+    for most in (scan.MOST_BYTES, 0):
+        monkeypatch.setattr(scan, "MOST_BYTES", most)
         with DuckDBEngine() as engine:
             engine.attach("t", written(tmp_path / name), declared)
             assert is_copied(engine) is (most > 0)
@@ -79,23 +79,23 @@ def test_a_file_that_is_gone_is_missed_although_it_had_been_copied(tmp_path: Pat
 
 
 def test_what_is_large_in_bytes_values_or_text_is_read_where_it_is(tmp_path: Path) -> None:
-    many = pa.table({"a": pa.nulls(copies.MOST_CELLS // 2 + 1, pa.int64()), "b": [0] * (copies.MOST_CELLS // 2 + 1)})
-    long = pa.table({"a": ["x" * 1000] * (copies.MOST_TEXT // 1000 + 1)})
+    many = pa.table({"a": pa.nulls(scan.MOST_CELLS // 2 + 1, pa.int64()), "b": [0] * (scan.MOST_CELLS // 2 + 1)})
+    long = pa.table({"a": ["x" * 1000] * (scan.MOST_TEXT // 1000 + 1)})
     for rows in (many, long):
         path = written(tmp_path / "t.parquet", rows)
-        assert path.stat().st_size <= copies.MOST_BYTES, "the file itself is small"
+        assert path.stat().st_size <= scan.MOST_BYTES, "the file itself is small"
         with DuckDBEngine() as engine:
             engine.attach("t", path)
             assert not is_copied(engine)
             assert engine.count("t") == rows.num_rows
-    (tmp_path / "t.csv").write_text("a\n" + "1\n" * (copies.MOST_BYTES // 2))
+    (tmp_path / "t.csv").write_text("a\n" + "1\n" * (scan.MOST_BYTES // 2))
     with DuckDBEngine() as engine:
         engine.attach("t", tmp_path / "t.csv")
         assert not is_copied(engine)
 
 
 def test_a_compressed_text_that_unpacks_to_much_is_not_held(tmp_path: Path) -> None:
-    (tmp_path / "t.csv.gz").write_bytes(gzip.compress(b"a\n" + (b"x" * 1000 + b"\n") * (copies.MOST_TEXT // 1000 + 1)))
+    (tmp_path / "t.csv.gz").write_bytes(gzip.compress(b"a\n" + (b"x" * 1000 + b"\n") * (scan.MOST_TEXT // 1000 + 1)))
     with DuckDBEngine() as engine:
         engine.attach("t", tmp_path / "t.csv.gz")
         assert not is_copied(engine)

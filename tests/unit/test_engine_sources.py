@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 
 import duckdb
@@ -14,10 +15,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deniable.engines import sources
-from deniable.engines.base import normalize_names
+from deniable.engines.base import normalize_names, spell_texts, tell_apart
 from deniable.engines.duckdb import DuckDBEngine
 from deniable.engines.sources import EXTRAS, Format, as_arrow, require_driver, resolve_source
 from deniable.errors import DataError, MissingExtra
+from deniable.policy.schema import normalize_spelling
 
 
 def test_a_relative_path_starts_at_the_root(tmp_path: Path) -> None:
@@ -182,3 +184,15 @@ def test_blocks_in_another_order_are_another_fingerprint(tmp_path: Path) -> None
     (tmp_path / "x").write_bytes(one + two)
     (tmp_path / "y").write_bytes(two + one)
     assert sources.hash_file(tmp_path / "x") != sources.hash_file(tmp_path / "y")
+
+
+def test_texts_are_spelled_alike_by_arrow_by_the_engine_and_by_the_definition() -> None:
+    dice, odd = random.Random(1), "aB9-~! \t\u00a0\u200b\uff21\u00e9e\u0301\u00df\u0130\ufb01\u1e9e\u0416"
+    texts = [None, "", *("".join(dice.choices(odd, k=dice.randint(1, 5))) for _ in range(3_000))]
+    expected = [None if text is None else normalize_spelling(text) for text in texts]
+    assert spell_texts(pa.array(texts, pa.string())).to_pylist() == expected
+    for few in (texts, [text for text in texts if text is None or (text.isalnum() and text.isascii())]):
+        with DuckDBEngine() as engine:
+            engine.attach("t", pa.table({"p": pa.array(few, pa.string())}))
+            found = engine.run(f"SELECT {tell_apart(engine, 't', 'p')} AS p FROM t")["p"].to_pylist()
+        assert found == [normalize_spelling(text) or None if text else None for text in few]

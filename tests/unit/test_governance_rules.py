@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -146,6 +147,21 @@ def test_stewards_who_approve_at_once_are_both_counted(policy: Path, curator: Cu
         assert requests.find_approved(curator.context, request.id).status == "approved"
 
 
+def test_a_policy_that_changes_between_two_approvals_is_approved_by_nobody(policy: Path, curator: Curator) -> None:
+    asked = requests.ask(curator.context.speak_for(ANA), "mask", ("visits",), {"justification": "to plan the wards"})
+    requests.decide(curator.context, asked.id, True, "fine", "sam")
+    policy.write_text(POLICY.replace("epsilon: 9", "epsilon: 8"))
+    with Curator.open(policy, ledger=policy.with_suffix(".ledger.sqlite")) as changed:
+        with pytest.raises(AccessRefused, match="policy was changed after request"):
+            requests.decide(changed.context, asked.id, True, "fine", "pat")
+        # Whoever writes such an approval all the same is not counted.
+        details = {"id": asked.id, "reason": "fine", "person": "pat", "policy": changed.context.policy.hash}
+        changed.ledger.record(Posting(Act.APPROVE, analyst="pat", purpose="research", details=details))
+        assert requests.find_request(changed.context, asked.id).is_pending
+        declined = requests.decide(changed.context, asked.id, False, "filed anew", "pat")
+        assert not declined.is_pending
+
+
 def test_a_policy_that_demands_more_approvals_afterwards_counts(policy: Path, curator: Curator) -> None:
     request = requests.ask(curator.context.speak_for(ANA), "mask", ["visits"], WHY)
     for name in ("sam", "sue"):
@@ -222,7 +238,7 @@ def test_members_of_a_group_ask_by_their_own_names_and_share_what_it_may_spend(c
         context = curator.context.speak_for(who)
         requests.acknowledge(context, requests.show_terms(context).digest)
     curator.query("SELECT COUNT(*) AS n FROM visits", epsilon=1, who=both[0])
-    curator.query("SELECT COUNT(*) AS m FROM visits", epsilon=1, who=both[1])
+    curator.query("SELECT COUNT(*) AS m FROM visits WHERE sex = 'F'", epsilon=1, who=both[1])
     with pytest.raises(BudgetExceeded, match="group 'team'"):
         curator.query("SELECT COUNT(*) AS o FROM visits", epsilon="0.1", who=both[0])
     with pytest.raises(AccessRefused, match="is a group"):
@@ -296,6 +312,14 @@ def test_a_paused_token_is_refused_until_it_is_resumed(curator: Curator) -> None
         requests.authenticate(context, text)
 
 
+@pytest.mark.parametrize("days", [0, -1, 3661, 1e9, float("nan"), float("inf"), float("-inf")])
+def test_a_token_has_a_term_that_ends(curator: Curator, days: float) -> None:
+    before = requests.list_tokens(curator.context)
+    with pytest.raises(ParameterError, match="cannot be good for"):
+        requests.issue(curator.context, "ana", Role.ANALYST, ["research"], days)
+    assert requests.list_tokens(curator.context) == before
+
+
 def test_incidents_tell_who_asked_what_and_what_is_unusual() -> None:
     clock = Clock(2026, 11, 15, 8)
     ledger = Ledger("clinic", tree(), clock=clock)
@@ -342,7 +366,7 @@ def test_a_burst_is_measured_by_the_least_of_what_may_be_spent_also_of_an_analys
 def test_the_report_of_a_person_is_in_plain_words_with_rights_and_proof(policy: Path, curator: Curator) -> None:
     context = curator.context
     curator.query("SELECT COUNT(*) AS n FROM visits", epsilon=1, who=ANA)
-    curator.query("SELECT COUNT(*) AS m FROM visits", epsilon=1, who=ANA)
+    curator.query("SELECT COUNT(*) AS m FROM visits WHERE sex = 'F'", epsilon=1, who=ANA)
     curator.record("masking", tables=["visits"], who=ANA)
     told = "\n".join(reports.subject_report(context, "id", "7").words)
     together = "2 of these with noise together: by a factor of at most 7.39"
@@ -372,6 +396,39 @@ tables:
   map: {source: map.csv, public: true, columns: {sex: {role: insensitive}, zip: {role: insensitive}}}
 budgets: {dataset: {epsilon: 3}}
 """
+
+
+def test_a_ledger_that_is_not_to_be_trusted_has_no_totals(policy: Path) -> None:
+    """An older copy, a ledger that is gone, and a store of which answers were deleted: every command refuses."""
+    ledger = policy.with_suffix(".ledger.sqlite")
+    store = policy.with_suffix(".ledger.kept.sqlite")
+
+    def spend(sql: str) -> None:
+        with Curator.open(policy, ledger=ledger) as opened:
+            opened.query(sql, epsilon=1, who=ANA)
+
+    spend("SELECT COUNT(*) FROM visits")
+    older = {each: each.read_bytes() for each in (ledger, store)}
+    spend("SELECT COUNT(*) FROM visits WHERE sex = 'F'")
+    newest = {each: each.read_bytes() for each in (ledger, store)}
+    reading = [("estate", policy.parent)]
+    reading += [("ledger", word, "-p", policy) for word in ("show", "verify", "export", "incidents")]
+    for words in reading:
+        run(*words)
+    for each, content in older.items():
+        each.write_bytes(content)
+    for words in reading:
+        assert "when it was last used" in run(*words, refused=True), words
+    ledger.unlink()
+    for words in reading:
+        assert "it is gone" in run(*words, refused=True), words
+    for each, content in newest.items():
+        each.write_bytes(content)
+    with sqlite3.connect(store) as connection:
+        connection.execute("DELETE FROM kept WHERE drawer = 'answers'")
+    connection.close()
+    for words in reading:
+        assert "answer store" in run(*words, refused=True), words
 
 
 def test_the_estate_tells_who_is_where_and_what_it_adds_up_to(tmp_path: Path) -> None:

@@ -156,7 +156,7 @@ def labels_of(built: Hierarchy) -> list[tuple[str | None, ...]]:
 
 
 def test_a_file_that_is_no_tree_is_refused_with_the_rows(tmp_path: Path) -> None:
-    with pytest.raises(ParameterError, match="leaf 'a' stands in rows 1 and 3"):
+    with pytest.raises(ParameterError, match="one leaf stands in rows 1 and 3"):
         from_rows("x", [("a", "A"), ("b", "A"), ("a", "B")])
     with pytest.raises(ParameterError, match="level 2 splits the group 'A' of level 1"):
         from_rows("x", [("a", "A", "1"), ("b", "A", "2")])

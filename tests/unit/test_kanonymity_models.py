@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from deniable.assess.certificate import measure_properties
 from deniable.errors import ParameterError
 from deniable.kanonymity.encoding import build_histograms
 from deniable.kanonymity.hierarchy import from_rows
@@ -30,6 +34,7 @@ from deniable.kanonymity.models import (
     holds,
 )
 from deniable.kanonymity.models.base import Classes, build_reference
+from deniable.kanonymity.request import to_spec
 
 VALUES = 4
 EVERY_MODEL = (
@@ -150,6 +155,34 @@ def test_a_model_holds_exactly_where_its_definition_holds(
 
 def merged(one: tuple[list[int], int], other: tuple[list[int], int]) -> tuple[list[int], int]:
     return one[0] + other[0], one[1] + other[1]
+
+
+def complete(values: list[int], missing: int) -> list[list[int]]:
+    """Every table of known values that one with missing values may stand for."""
+    gone = values.count(missing)
+    known = [v for v in values if v != missing]
+    return [known + list(each) for each in itertools.product(range(missing), repeat=gone)]
+
+
+@settings(max_examples=60, deadline=None)
+@given(table=st.lists(st.lists(st.integers(0, VALUES - 1), min_size=1, max_size=6), min_size=1, max_size=3))
+def test_missing_values_make_a_class_as_diverse_as_the_least_diverse_table_they_may_stand_for(
+    table: list[list[int]],
+) -> None:
+    missing = VALUES - 1
+    classes = classes_of([(values, 1) for values in table])
+    marked = replace(classes, references={"s": replace(classes.references["s"], missing=missing)})
+    cells = pa.table(
+        {
+            "q": [str(c) for c, values in enumerate(table) for _ in values],
+            "s": pa.array([None if v == missing else str(v) for values in table for v in values], pa.string()),
+        }
+    )
+    for model, twin in TWINS:
+        if isinstance(model, DistinctDiversity | EntropyDiversity | RecursiveDiversity):
+            expected = [all(twin(known, 1, known) for known in complete(values, missing)) for values in table]
+            assert holds(model, marked).tolist() == expected
+            assert measure_properties(cells, ("q",), (to_spec(model),))[0].holds == all(expected)
 
 
 def counterexample(model: PrivacyModel, *, both: bool, tries: int = 3000) -> Table | None:

@@ -60,9 +60,16 @@ def draw_table(seed: int) -> Rows:
     return rows
 
 
+SPELLINGS: list[Callable[[str], str]] = [str, str.upper, lambda p: f" {p}\u200b", lambda p: p.replace("p", "\uff50")]
+
+
 def to_table(rows: Rows) -> pa.Table:
+    """The rows as a table in which nearly every row spells its person, or nobody, in another way."""
     a, b, person, value = zip(*rows, strict=True)
-    return pa.table({"a": a, "b": b, "person": pa.array(person, pa.string()), "s": value})
+    spelled = [
+        (None, "", " ")[i % 3] if p is None else SPELLINGS[i * 7 % 11 % len(SPELLINGS)](p) for i, p in enumerate(person)
+    ]
+    return pa.table({"a": a, "b": b, "person": pa.array(spelled, pa.string()), "s": value})
 
 
 def weigh(rows: Rows, whole: Rows) -> list[Fraction]:

@@ -138,8 +138,8 @@ def _bent(count: int, seed: int = 0) -> pa.Table:
     return pa.table({"age": age, "town": np.array(["Ada", "Brin", "Cole"])[draw.integers(0, 3, count)], "ill": ill})
 
 
-@pytest.mark.parametrize(("method", "least", "most"), [("boosted", 0.77, 0.81), ("logistic", 0.4, 0.6)])
-def test_a_bent_effect_is_found_by_shapes_and_not_by_a_line(method: str, least: float, most: float) -> None:
+@pytest.mark.parametrize(("method", "least", "most"), [("boosted", 0.77, 0.81), ("logistic", 0.74, 0.81)])
+def test_a_bent_effect_is_found_by_shapes_and_by_broken_lines(method: str, least: float, most: float) -> None:
     what = plan_training(table(), ROW, Task("ill", ("age", "town"), method), BUDGET)
     model, test = train_model(what, _bent(20_000)), _bent(20_000, 1)
     assert least < float(((model.predict(test) > 0.5) == np.asarray(test["ill"])).mean()) < most

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import date
+from fractions import Fraction
 
 import numpy as np
 import pyarrow as pa
@@ -14,12 +15,16 @@ from deniable.errors import DataError, ParameterError
 from deniable.learn.features import (
     STEPS,
     ClassTarget,
+    Design,
+    Number,
     NumberTarget,
     build_design,
     build_target,
     encode_rows,
     encode_target,
+    tie_knots,
 )
+from deniable.policy.schema import ColumnType
 from learning import people, rows_of, table
 
 FEATURES = ("age", "sex", "town", "born", "insured")
@@ -74,9 +79,34 @@ def test_every_block_has_at_most_one_entry_of_at_most_one_whatever_the_values(re
         assert ((part != 0).sum(axis=1) <= 1).all()
         assert (np.abs(part) <= STEPS).all()
     assert ((found**2).sum(axis=1) <= DESIGN.blocks * STEPS**2).all()
+    bent = DESIGN.bend()
+    found = encode_rows(bent, rows_of(records)).astype(np.int64)
+    assert (found >= 0).all()
+    for block in range(bent.blocks):
+        part = found[:, bent.owners == block]
+        assert ((part != 0).sum(axis=1) <= 2).all()
+        assert (part.sum(axis=1) <= STEPS).all()
+    assert ((found**2).sum(axis=1) <= bent.blocks * STEPS**2).all()
     steps, known = encode_target(build_target(table(), "charge"), rows_of(records))
     assert (np.abs(steps) <= STEPS).all()
     assert not steps[~known].any()
+
+
+def test_a_number_is_shared_by_the_two_knots_beside_it() -> None:
+    number = Number("age", ColumnType.INTEGER, Fraction(0), Fraction(90), True)
+    made = Design((tie_knots(number),))
+    assert made.entries == ("intercept", *(f"age = {10 * at}" for at in range(10)), "age is null")
+    found = encode_rows(made, pa.table({"age": pa.array([0, 90, 45, None, -7, 10**9, 30])}))[:, 1:]
+    names = [{made.entries[1 + at]: int(row[at]) for at in np.flatnonzero(row)} for row in found]
+    low, high, half = {"age = 0": STEPS}, {"age = 90": STEPS}, {"age = 40": STEPS // 2, "age = 50": STEPS // 2}
+    assert names == [low, high, half, {"age is null": STEPS}, low, high, {"age = 30": STEPS}]
+
+
+def test_a_number_of_few_values_has_a_knot_for_each_and_one_of_a_single_value_is_constant() -> None:
+    few, one = (tie_knots(Number("n", ColumnType.INTEGER, Fraction(2), Fraction(high), False)) for high in (4, 2))
+    assert (few.entries, one.entries) == (("n = 2", "n = 3", "n = 4"), ("n = 2",))
+    for knots, entries in ((few, [[0, STEPS, 0]]), (one, [[STEPS]])):
+        assert encode_rows(Design((knots,)), pa.table({"n": [3]}))[:, 1:].tolist() == entries
 
 
 @settings(deadline=None)  # a busy machine is no failure

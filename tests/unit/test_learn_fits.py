@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from fractions import Fraction
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
 from deniable.errors import ParameterError
-from deniable.learn.features import STEPS, encode_rows, encode_target
-from deniable.learn.logistic import RESIDUE, LogisticPlan, bound_residuals, sum_gradients
+from deniable.learn.features import STEPS, Design, encode_rows, encode_target
+from deniable.learn.logistic import (
+    LOGISTIC,
+    RESIDUE,
+    Curvature,
+    LogisticPlan,
+    bound_residuals,
+    estimate_shares,
+    sum_gradients,
+)
+from deniable.learn.model import load_model, save_model
 from deniable.learn.training import Planned, Task, plan_training, train_model
 from deniable.policy.budget import ZCDP, ApproxDP, PureDP
+from deniable.policy.schema import Bounds, Column, ColumnType, TableSchema
 from learning import PERSON, ROW, almost_exact, people, rows_of, table
 
 BUDGET = ApproxDP(1, "1e-6")
@@ -33,9 +45,9 @@ def test_the_gradient_is_that_of_the_logistic_loss_by_finite_differences() -> No
     entries, (wanted, _) = encode_rows(what.design, rows), encode_target(what.target, rows)
     weights, inputs = np.random.default_rng(2).normal(0, 1, what.design.width), entries / STEPS
     assert isinstance(what.plan, LogisticPlan)
-    found = sum_gradients(entries, wanted, weights, bound_residuals(entries, what.plan.most_squared)) / (
-        RESIDUE * STEPS
-    )
+    found = sum_gradients(
+        entries, RESIDUE * wanted, weights, bound_residuals(entries, what.plan.most_squared), LOGISTIC
+    ) / (RESIDUE * STEPS)
     nudge = 1e-5 * np.eye(len(weights))
     slope = [(_loss(inputs, wanted, weights + n) - _loss(inputs, wanted, weights - n)) / 2e-5 for n in nudge]
     # Each of 300 residuals is rounded to 1/1024, after a logit that is cut to 1/1024.
@@ -84,8 +96,111 @@ def _newton(inputs: np.ndarray, wanted: np.ndarray, penalty: float) -> np.ndarra
 def test_without_noise_the_logistic_fit_is_the_optimum_that_newton_finds() -> None:
     rows, what = people(400), almost_exact(_plan("ill", "age", "town", penalty=0.01, turns=600))
     inputs, wanted = encode_rows(what.design, rows) / STEPS, encode_target(what.target, rows)[0]
-    found = np.array(train_model(what, rows).coefficients)
-    np.testing.assert_allclose(found, _newton(inputs, wanted, 0.01), atol=0.02)
+    chances = 1 / (1 + np.exp(-inputs @ _newton(inputs, wanted, 0.01)))
+    np.testing.assert_allclose(train_model(what, rows).predict(rows), chances, atol=0.005)
+
+
+def _visits(count: int, most: int = 10, seed: int = 0) -> pa.Table:
+    """People whose number of visits grows with age by a constant factor."""
+    draw = np.random.default_rng(seed)
+    age = draw.integers(0, 101, count)
+    return pa.table({"age": age, "visits": np.minimum(draw.poisson(np.exp(-0.5 + 0.015 * age)), most)})
+
+
+VISITS = TableSchema(
+    "visits",
+    "v.csv",
+    (
+        Column("age", ColumnType.INTEGER, bounds=Bounds(0, 100), nullable=False),
+        Column("visits", ColumnType.INTEGER, bounds=Bounds(0, 10), nullable=False),
+        Column("cold", ColumnType.INTEGER, bounds=Bounds(-5, 10)),
+    ),
+)
+
+
+def _newton_poisson(inputs: np.ndarray, wanted: np.ndarray, penalty: float) -> np.ndarray:
+    """Weights pulled toward those of the mean, as the descent starts there."""
+    start = np.zeros(inputs.shape[1])
+    start[0] = np.log(wanted.mean())
+    weights = start
+    for _ in range(50):
+        rate = np.exp(inputs @ weights)
+        slope = inputs.T @ (rate - wanted) / len(inputs) + penalty * (weights - start)
+        bend = (inputs.T * rate) @ inputs / len(inputs) + penalty * np.eye(len(weights))
+        weights = weights - np.linalg.solve(bend, slope)
+    return weights
+
+
+def test_without_noise_the_poisson_fit_is_the_optimum_that_newton_finds() -> None:
+    rows, task = _visits(2000), Task("visits", ("age",), "poisson", penalty=0.001, turns=600, clip=1)
+    what = almost_exact(plan_training(VISITS, ROW, task, BUDGET))
+    inputs, wanted = encode_rows(what.design, rows) / STEPS, rows["visits"].to_numpy() / 10
+    model = train_model(what, rows)
+    np.testing.assert_allclose(model.predict(rows), 10 * np.exp(inputs @ _newton_poisson(inputs, wanted, 0.001)), 0.02)
+    assert model.predict(rows).mean() == pytest.approx(rows["visits"].to_numpy().mean(), rel=0.01)
+
+
+def test_rates_are_learned_at_epsilon_one_and_survive_the_file(tmp_path: Path) -> None:
+    what = plan_training(VISITS, ROW, Task("visits", ("age",), "poisson"), BUDGET)
+    model, age = train_model(what, _visits(20_000)), np.arange(101)
+    rate = np.exp(-0.5 + 0.015 * age)
+    guess = model.predict(pa.table({"age": age}))
+    assert 1 - ((guess - rate) ** 2).mean() / rate.var() > 0.9  # measured 0.98
+    save_model(model, tmp_path / "rates.json")
+    assert (load_model(tmp_path / "rates.json").predict(pa.table({"age": age})) == guess).all()
+
+
+def test_a_target_that_is_no_number_of_events_is_refused_by_poisson() -> None:
+    with pytest.raises(ParameterError, match="lower bound is not 0"):
+        plan_training(VISITS, ROW, Task("cold", ("age",), "poisson"), BUDGET)
+    with pytest.raises(ParameterError, match="poisson method cannot predict"):
+        _plan("ill", "age", method="poisson")
+
+
+def test_columns_that_are_copies_of_each_other_do_not_make_the_descent_overshoot() -> None:
+    """The worst for the bound on the curvature: all columns together move every row's logit one way."""
+    names = tuple(f"copy{place}" for place in range(12))
+    copies = TableSchema("t", "t.csv", tuple(Column(name, categories=("n", "y")) for name in (*names, "ill")))
+    said = np.random.default_rng(0).random(3000) < 0.5
+    wrong = np.random.default_rng(1).random(3000) < 0.1
+    values = {name: np.where(said, "y", "n") for name in names} | {"ill": np.where(said ^ wrong, "y", "n")}
+    what = plan_training(copies, ROW, Task("ill", names), ApproxDP(10, "1e-6"))
+    chances = train_model(what, pa.table(values)).predict(pa.table(values))
+    np.testing.assert_allclose(chances, np.where(said, 0.9, 0.1), atol=0.05)
+
+
+def _curve_densely(design: Design, shares: np.ndarray, bend: float, damping: float) -> tuple[np.ndarray, np.ndarray]:
+    """The curvature as a matrix, and the second moments of rows whose columns are independent."""
+    same = design.owners[:, None] == design.owners[None, :]
+    inside = np.diag(shares) - np.where(same, np.outer(shares, shares), 0.0)
+    mean = np.outer(shares, shares)
+    return bend * (mean + (design.blocks - 1) * inside + damping * np.eye(len(shares))), mean + inside
+
+
+def test_the_curvature_is_what_dense_algebra_says() -> None:
+    design, draw = _plan("ill", "age", "sex", "town").design, np.random.default_rng(3)
+    shares = estimate_shares(design, draw.random(design.width) * 0.4 - 0.05)
+    found, (dense, moments) = Curvature(design, shares, 0.25, 0.07), _curve_densely(design, shares, 0.25, 0.07)
+    slope, inverse = draw.normal(size=design.width), np.linalg.inv(dense)
+    np.testing.assert_allclose(found.divide(slope), inverse @ slope, rtol=1e-9)
+    assert found.measure_wander() == pytest.approx(math.sqrt(np.trace(inverse @ moments @ inverse)), rel=1e-9)
+
+
+def test_no_rows_curve_the_loss_more_than_the_bound_from_their_counts() -> None:
+    design = _plan("ill", "age", "sex", "town").design
+    for rows in (people(200), rows_of([{"age": 50, "sex": "F", "town": "Ada"}, {"age": 0, "sex": "M"}] * 5)):
+        entries = encode_rows(design, rows) / STEPS
+        bound, _ = _curve_densely(design, entries.mean(axis=0), 0.25, 0.0)
+        assert np.linalg.eigvalsh(bound - entries.T @ entries / (4 * len(entries))).min() > -1e-9
+
+
+def test_effects_are_about_their_mean_and_predict_the_same() -> None:
+    design = _plan("ill", "age", "town").design
+    entries = encode_rows(design, people(300)) / STEPS
+    bend, weights = Curvature(design, entries.mean(axis=0), 0.25, 0.1), np.arange(design.width, dtype=np.float64)
+    centered = bend.center(weights)
+    np.testing.assert_allclose(entries @ centered, entries @ weights)
+    assert centered[0] == pytest.approx(float((entries @ weights).mean()))
 
 
 def test_clipping_makes_no_difference_when_it_allows_the_largest_gradient() -> None:

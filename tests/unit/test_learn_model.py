@@ -49,6 +49,16 @@ def test_the_file_tells_what_it_learned_from_whom_and_at_what_price(model: Learn
         lambda held: held["event"].__setitem__("kind", "free"),
         lambda held: held["guarantee"].__setitem__("neighbors", "nobody"),
         lambda held: held.__setitem__("features", None),
+        lambda held: held["features"][0].__setitem__("lower", "1/0"),
+        lambda held: held["features"][0].__setitem__("lower", "-1e400"),
+        lambda held: held["features"][0].__setitem__("lower", "1000"),
+        lambda held: held["features"][1].__setitem__("labels", [{"a": 1}, None]),
+        lambda held: held["features"][1].__setitem__("name", None),
+        lambda held: held["coefficients"].__setitem__(0, "1"),
+        lambda held: held["coefficients"].__setitem__(0, True),
+        lambda held: held["coefficients"].__setitem__(0, 1e308),
+        lambda held: held["entries"].reverse(),
+        lambda held: held.__setitem__("rows", "many"),
     ],
 )
 def test_a_changed_file_is_refused(model: LearnedModel, tmp_path: Path, spoil: object) -> None:

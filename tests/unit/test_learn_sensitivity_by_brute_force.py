@@ -2,15 +2,34 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from fractions import Fraction
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from deniable.dp.samplers import SYSTEM
+from deniable.learn import logistic
 from deniable.learn.features import STEPS, Design, build_target, encode_rows, encode_target
 from deniable.learn.linear import sensitivity_squared, sum_moments
-from deniable.learn.logistic import MOST_WEIGHT, RESIDUE, LogisticPlan, bound_residuals, plan_logistic, sum_gradients
-from deniable.learn.training import Task, plan_training
+from deniable.learn.logistic import (
+    DEPTH,
+    LOGISTIC,
+    MOST_WEIGHT,
+    REACH,
+    RESIDUE,
+    SHARPNESS,
+    Link,
+    LogisticPlan,
+    PoissonPlan,
+    bound_residuals,
+    count_entries,
+    plan_logistic,
+    sum_gradients,
+)
+from deniable.learn.training import Planned, Task, plan_training
 from deniable.policy.budget import ZCDP, ApproxDP
 from deniable.policy.schema import Neighboring, PrivacyUnit
 from learning import rows_of, table
@@ -54,14 +73,16 @@ def _gradient(records: Records, plan: LogisticPlan, weights: np.ndarray) -> np.n
     rows = rows_of(records)
     wanted, known = encode_target(build_target(table(), "ill"), rows)
     entries = encode_rows(plan.design, rows)[known]
-    return sum_gradients(entries, wanted[known], weights, bound_residuals(entries, plan.most_squared))
+    return sum_gradients(
+        entries, RESIDUE * wanted[known], weights, bound_residuals(entries, plan.most_squared), LOGISTIC
+    )
 
 
 WEIGHTS = st.floats(-30, 30) | st.floats(-1e30, 1e30)
 
 
 @settings(deadline=None, max_examples=60)
-@given(UNITS, st.lists(WEIGHTS, min_size=9, max_size=9), st.sampled_from([1, "1/2", "0.013", "1e-4"]))
+@given(UNITS, st.lists(WEIGHTS, min_size=18, max_size=18), st.sampled_from([1, "1/2", "0.013", "1e-3"]))
 def test_no_unit_moves_a_gradient_farther_than_the_plan_says(
     units: list[Records], weights: list[float], clip: str | int
 ) -> None:
@@ -72,6 +93,56 @@ def test_no_unit_moves_a_gradient_farther_than_the_plan_says(
     for place in range(len(units)):
         moved = whole - _gradient(_without(units, place), what.plan, np.array(weights))
         assert sum(int(each) ** 2 for each in moved) <= what.plan.mechanism.sensitivity_squared
+        moved = _count(_without(units, -1), what.plan) - _count(_without(units, place), what.plan)
+        assert sum(int(each) ** 2 for each in moved) <= what.plan.mechanism.sensitivity_squared
+
+
+@settings(deadline=None, max_examples=60)
+@given(UNITS, st.lists(WEIGHTS, min_size=18, max_size=18), st.sampled_from([1, "1/2", "1e-3"]))
+def test_no_unit_moves_what_a_poisson_fit_releases_farther_than_the_plan_says(
+    units: list[Records], weights: list[float], clip: str | int
+) -> None:
+    unit = PrivacyUnit("pid", max_groups=1, max_rows_per_group=2)
+    what = plan_training(table(unit), unit, Task("charge", ("age", "sex", "town"), "poisson", clip=clip), BUDGET)
+    tables = [_without(units, place) for place in range(-1, len(units))]
+    given = [_fit_silently(what, records, np.array(weights)) for records in tables]
+    for place in range(1, len(given)):
+        for whole, less in zip(given[0], given[place], strict=True):
+            moved = sum((int(a) - int(b)) ** 2 for a, b in zip(whole, less, strict=True))
+            assert moved <= what.plan.mechanism.sensitivity_squared  # type: ignore[attr-defined]
+
+
+def _fit_silently(what: Planned, records: Records, weights: np.ndarray) -> list[np.ndarray]:
+    """What a Poisson fit gives to the mechanism in its first turn, and in one at such weights."""
+    rows, plan = rows_of(records), what.plan
+    wanted, known = encode_target(what.target, rows)
+    entries, raised = encode_rows(what.design, rows)[known], wanted[known] + STEPS
+    assert isinstance(plan, PoissonPlan)
+    silent = _Silent()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(logistic, "descend", lambda slope_at, divide, start, turns, progress: start)
+        replace(plan, mechanism=silent).fit(entries, wanted[known])  # type: ignore[arg-type]
+    link = Link(DEPTH, np.arange(2 * REACH * SHARPNESS) * DEPTH // (2 * REACH * SHARPNESS), 1.0, 0.0)
+    most = bound_residuals(entries, plan.most_squared)
+    return [silent.given, sum_gradients(entries, raised * (DEPTH // (2 * STEPS)), weights, most, link)]
+
+
+class _Silent:
+    """A mechanism that shows the exact values it was given."""
+
+    variance = Fraction(1)
+
+    def release(self, values: np.ndarray, entropy: object) -> np.ndarray:
+        self.given = values
+        return values.astype(np.float64)
+
+
+def _count(records: Records, plan: LogisticPlan) -> np.ndarray:
+    """What the turn of the counts gives to the mechanism, for rows that have a target."""
+    rows, silent = rows_of(records), _Silent()
+    known = encode_target(build_target(table(), "ill"), rows)[1]
+    count_entries(silent, plan.most_squared, encode_rows(plan.design, rows)[known], plan.design, SYSTEM)  # type: ignore[arg-type]
+    return silent.given
 
 
 def test_the_bounds_are_reached_by_the_worst_row() -> None:
@@ -82,6 +153,8 @@ def test_the_bounds_are_reached_by_the_worst_row() -> None:
     assert isinstance(plan, LogisticPlan)
     wrong = _gradient([{"age": 100, "sex": "F", "ill": False}], plan, np.full(plan.design.width, 1e9))
     assert sum(int(each) ** 2 for each in wrong) == plan.most_squared
+    counted = _count([{"age": 100, "sex": "F", "ill": False}], plan)
+    assert sum(int(each) ** 2 for each in counted) == plan.most_squared
 
 
 def test_a_gradient_that_counts_twice_is_clipped_to_half_and_keeps_the_bound() -> None:
@@ -91,15 +164,18 @@ def test_a_gradient_that_counts_twice_is_clipped_to_half_and_keeps_the_bound() -
     )
     assert isinstance(loud, LogisticPlan)
     assert isinstance(quiet, LogisticPlan)
-    assert (loud.sharpen(1000), quiet.sharpen(100_000)) == (2, 1)
+    shares = np.full(loud.design.width, 0.1)
+    assert (loud.sharpen(1000, shares, LOGISTIC)[0], quiet.sharpen(100_000, shares, LOGISTIC)[0]) == (2, 1)
     said = plan_training(table(), PrivacyUnit(), Task("ill", ("age", "sex"), clip=1), ApproxDP("0.01", "1e-6")).plan
-    assert said.sharpen(1000) == 1  # type: ignore[attr-defined]
+    assert said.sharpen(1000, shares, LOGISTIC)[0] == 1  # type: ignore[attr-defined]
     rows = rows_of([{"age": age, "sex": sex, "ill": False} for age in (0, 49, 100) for sex in ("F", None)])
     entries = encode_rows(loud.design, rows)
-    most = bound_residuals(entries, loud.most_squared // loud.sharpen(1000) ** 2)
+    most = bound_residuals(entries, loud.most_squared // 2**2)
     for place in range(len(entries)):
         row = slice(place, place + 1)
-        moved = 2 * sum_gradients(entries[row], np.zeros(1, np.int64), np.full(loud.design.width, 1e9), most[row])
+        moved = 2 * sum_gradients(
+            entries[row], np.zeros(1, np.int64), np.full(loud.design.width, 1e9), most[row], LOGISTIC
+        )
         assert 0 < sum(int(each) ** 2 for each in moved) <= loud.most_squared
 
 

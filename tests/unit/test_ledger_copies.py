@@ -274,7 +274,69 @@ def test_an_older_backup_than_was_last_used_is_refused_until_the_steward_says_th
     assert last.details["entries_lost"] == 2
 
 
+@pytest.mark.parametrize("kept", [True, False])
+def test_what_is_refused_over_a_lost_ledger_leaves_none_in_its_place(policy: Path, tmp_path: Path, kept: bool) -> None:
+    given, file = ask(policy, 1, 2), tmp_path / "clinic.backup"
+    run("ledger", "backup", file, "-p", policy)
+    for ending in (".ledger.sqlite", ".ledger.kept.sqlite")[: 1 if kept else 2]:
+        policy.with_suffix(ending).unlink()
+    sql = "SELECT COUNT(*) AS n FROM visits"
+    for words in (("query", sql, "--epsilon", "1"), ("withdraw", "7", "--column", "pid"), ("ledger", "backup", "new")):
+        run(*words, "-p", policy, refused=True)
+        assert not policy.with_suffix(".ledger.sqlite").exists()
+    if kept:
+        assert "Move both away" in run("ledger", "restore", file, "-p", policy, refused=True)
+        policy.with_suffix(".ledger.kept.sqlite").unlink()
+        assert not policy.with_suffix(".ledger.sqlite").exists()
+    run("ledger", "restore", file, "-p", policy)
+    assert ask(policy, 1, 2) == given
+
+
+def test_a_backup_is_restored_over_a_ledger_that_was_made_and_never_used(
+    policy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given, file = ask(policy, 1, 2), tmp_path / "clinic.backup"
+    run("withdraw", "7", "--column", "pid", "-p", policy)
+    run("ledger", "backup", file, "-p", policy)
+    monkeypatch.setenv("DENIABLE_STATE", str(tmp_path / "another machine"))
+    for ending in (".ledger.sqlite", ".ledger.kept.sqlite"):
+        policy.with_suffix(ending).unlink()
+    run("query", "SELECT nothing FROM visits", "--epsilon", "1", "-p", policy, refused=True)
+    assert policy.with_suffix(".ledger.sqlite").exists()
+    for _ in range(2):
+        run("ledger", "restore", file, "-p", policy)
+        assert ask(policy, 1, 2) == given
+        for ending in (".ledger.sqlite", ".ledger.kept.sqlite"):
+            policy.with_suffix(ending).unlink()
+
+
+def test_a_backup_is_never_restored_over_entries_or_over_what_is_damaged(policy: Path, tmp_path: Path) -> None:
+    ask(policy, 1)
+    file, ledger = tmp_path / "clinic.backup", policy.with_suffix(".ledger.sqlite")
+    run("ledger", "backup", file, "-p", policy)
+    before = ledger.read_bytes()
+    assert "Move both away" in run("ledger", "restore", file, "-p", policy, refused=True)
+    assert ledger.read_bytes() == before
+    ledger.write_bytes(b"x" * 5000)
+    assert "Move both away" in run("ledger", "restore", file, "-p", policy, refused=True)
+    assert ledger.read_bytes() == b"x" * 5000
+
+
+def test_the_remedies_for_a_renamed_dataset_lead_on(policy: Path) -> None:
+    ask(policy, 1)
+    sql, renamed = "SELECT COUNT(*) AS n FROM visits", policy.with_name("ward.yaml")
+    renamed.write_text(policy.read_text().replace("dataset: clinic", "dataset: ward"))
+    told = run("query", sql, "--epsilon", "1", "-p", renamed, refused=True)
+    assert "under the name of the dataset that it has" in told
+    told = run("query", sql, "--epsilon", "1", "-p", renamed, "--ledger", f"{policy.with_suffix('')}.ledger.sqlite",
+               refused=True)  # fmt: skip
+    assert "put its name back: dataset: clinic" in told
+    renamed.write_text(policy.read_text())
+    run("query", sql, "--epsilon", "1", "-p", renamed, "--ledger", f"{policy.with_suffix('')}.ledger.sqlite")
+
+
 CHANGES = (
+    "DELETE FROM kept WHERE drawer IN ('answers', 'count')",
     "UPDATE kept SET value = CAST(value || X'00' AS BLOB) WHERE drawer = 'answers'",
     "DELETE FROM kept WHERE drawer = 'seal'",
     "DELETE FROM kept WHERE drawer = 'withdrawn'",

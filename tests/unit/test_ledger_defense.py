@@ -213,6 +213,30 @@ def empty_store(files: Files, draw: random.Random) -> None:
     run(files.store, draw.choice(what))
 
 
+def forget_collection(files: Files, name: str) -> None:
+    run(files.store, f"DELETE FROM kept WHERE drawer = '{name}' OR (drawer = 'count' AND name = '{name}')")
+
+
+def forge_counts(files: Files, lost: str) -> None:
+    """Delete values, and write into the store what is then true of it: only the ledger knows that there were more."""
+    held = "SELECT count(*) FROM kept AS k WHERE k.drawer NOT IN ('seen', 'seal', 'count')"
+    run(
+        files.store,
+        f"DELETE FROM kept WHERE {lost}",
+        f"UPDATE kept SET value = CAST(CAST(({held} AND kept.name IN ('', k.drawer)) AS TEXT) AS BLOB)"
+        " WHERE drawer = 'count'",
+    )
+
+
+def delete_collection(files: Files, draw: random.Random) -> None:
+    """A whole collection is gone, with its count, and perhaps with every count as it is then."""
+    name = draw.choice(("answers", "keys", "epochs"))
+    if draw.random() < 0.5:
+        forget_collection(files, name)
+    else:
+        forge_counts(files, f"drawer = '{name}'")
+
+
 def change_mark(files: Files, draw: random.Random) -> None:
     """What the store remembers of the ledger's head is another one."""
     change = draw.choice(("CAST(replace(CAST(value AS TEXT), '4 ', '3 ') AS BLOB)", "X'00'", "CAST('x' AS BLOB)"))
@@ -248,6 +272,7 @@ KINDS: dict[str, Edit] = {
     "two stored things swapped": swap_stored,
     "a withdrawal renamed": rename_stored,
     "the store emptied": empty_store,
+    "a collection deleted with its count": delete_collection,
     "the store deleted": lambda files, _: files.store.unlink(),
     "an older copy of the store": roll_store_back,
     "bytes of the store flipped": lambda files, draw: flip_bytes(files.store, draw),
@@ -324,7 +349,20 @@ LOST: dict[str, tuple[Callable[[Files], object], str]] = {
     "a count that can be read": (
         lambda files: run(files.store, "UPDATE kept SET value = X'78' WHERE drawer = 'count'"), "was changed behind"
     ),
-    "its counts": (lambda files: run(files.store, "DELETE FROM kept WHERE drawer = 'count'"), "and 0 were stored"),
+    "its counts": (lambda files: run(files.store, "DELETE FROM kept WHERE drawer = 'count'"), "was changed behind"),
+    "all answers, with their count": (lambda files: forget_collection(files, "answers"), "values in all, and"),
+    "its keys, with their count": (lambda files: forget_collection(files, "keys"), "values in all, and"),
+    "all answers, with every count forged": (
+        lambda files: forge_counts(files, "drawer = 'answers'"), "0 values of 'answers', and 1 were stored by the"
+    ),
+    "the keys that choose samples, with every count forged": (
+        lambda files: forge_counts(files, "drawer = 'keys'"), "were stored by the ledger"
+    ),
+    "its layout's number, with all answers and every count": (
+        lambda files: run(files.store, "DELETE FROM kept WHERE drawer IN ('answers', 'count')",
+                          "PRAGMA user_version = 1"),
+        "0 values of 'answers', and 1 were stored by the ledger",
+    ),
     "what it had seen": (lambda files: run(files.store, "DELETE FROM kept WHERE drawer = 'seen'"), "is gone, or was"),
     "its newest copy": (
         lambda files: shutil.copy(files.copies(files.store.name)[0], files.store), "knew of entry 2 when it was last"
@@ -361,7 +399,16 @@ def test_a_ledger_whose_store_lost_something_is_refused_at_every_start(
             pass
 
 
-@pytest.mark.parametrize("lost", ["answers", "seen"])
+LOST_IN_POSTGRESQL: dict[str, tuple[tuple[str, ...], str]] = {
+    "answers": (("drawer = 'answers'",), "were stored: some"),
+    "seen": (("drawer = 'seen'",), "is gone, or was emptied"),
+    "counted": (("drawer = 'answers' OR (drawer = 'count' AND name = 'answers')",), "values in all, and"),
+    "total": (("drawer = 'count' AND name = ''",), "was changed behind"),
+    "forged": (("drawer = 'answers'", "drawer = 'count'"), "0 values of 'answers', and 1 were stored by the ledger"),
+}
+
+
+@pytest.mark.parametrize("lost", LOST_IN_POSTGRESQL)
 def test_a_store_in_postgresql_that_lost_something_is_refused_at_the_start(
     whole: Files, tmp_path: Path, postgres_address: str, lost: str
 ) -> None:
@@ -372,9 +419,18 @@ def test_a_store_in_postgresql_that_lost_something_is_refused_at_the_start(
     for step in range(2):
         with Curator.open(tmp_path / "policy.yaml", ledger=postgres_address) as curator:
             ask(curator, step)
+    gone, told = LOST_IN_POSTGRESQL[lost]
     with psycopg.connect(postgres_address, autocommit=True) as connection:
-        connection.execute("DELETE FROM deniable_kept WHERE dataset = %s AND drawer = %s", (f"lost{lost}", lost))
-    with pytest.raises(IntegrityError, match="is gone, or was emptied" if lost == "seen" else "were stored"):
+        for rows in gone:
+            connection.execute(f"DELETE FROM deniable_kept WHERE dataset = 'lost{lost}' AND ({rows})")  # type: ignore[call-overload]
+        if lost == "forged":  # counted anew, as it is now
+            connection.execute(
+                "INSERT INTO deniable_kept SELECT dataset, 'count', coalesce(drawer, ''), coalesce(drawer, ''),"
+                " count(*)::text::bytea FROM deniable_kept WHERE dataset = 'lostforged'"
+                " AND drawer NOT IN ('seen', 'seal')"
+                " GROUP BY GROUPING SETS ((dataset, drawer), (dataset))"
+            )
+    with pytest.raises(IntegrityError, match=told):
         Curator.open(tmp_path / "policy.yaml", ledger=postgres_address)
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from deniable.errors import DeniableError, IntegrityError, StorageError
 from deniable.ledger import Ledger
-from deniable.ledger.answer_store import COUNTED, AnswerStore, SqliteShelf
+from deniable.ledger.answer_store import COUNTED, SEALED, TOTALED, AnswerStore, SqliteShelf
 from deniable.ledger.entry import Line
 from deniable.ledger.ledger import verify
 from deniable.ledger.sqlite import STEPS, SqliteStore
@@ -194,13 +194,41 @@ def test_an_answer_store_of_every_earlier_layout_keeps_its_answers(tmp_path: Pat
     store = AnswerStore(SqliteShelf(tmp_path / "unsealed.sqlite"))
     assert store.find("answers", "release") == b"answe"
     store.close()
-    assert find_layout(tmp_path / "unsealed.sqlite")[0] == COUNTED
+    assert find_layout(tmp_path / "unsealed.sqlite")[0] == TOTALED
     with closing(sqlite3.connect(tmp_path / "unsealed.sqlite")) as connection:  # sealed, before layouts had numbers
         connection.execute("PRAGMA user_version = 0")
     again = AnswerStore(SqliteShelf(tmp_path / "unsealed.sqlite"))
     assert again.find("answers", "question") == b"answe"
     again.close()
-    assert find_layout(tmp_path / "unsealed.sqlite")[0] == COUNTED
+    assert find_layout(tmp_path / "unsealed.sqlite")[0] == TOTALED
+
+
+@pytest.mark.parametrize("version", [SEALED, COUNTED])
+def test_an_answer_store_from_before_all_was_counted_is_counted_and_then_misses_a_collection(
+    tmp_path: Path, version: int
+) -> None:
+    path = tmp_path / "store.sqlite"
+    store = AnswerStore(SqliteShelf(path))
+    for collection, name in (("answers", "a"), ("answers", "b"), ("recodings", "c")):
+        store.keep(collection, name, name, b"value")
+    store.close()
+    counts = "drawer = 'count'" + (" AND name = ''" if version == COUNTED else "")
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute(f"DELETE FROM kept WHERE {counts}")
+        connection.execute(f"PRAGMA user_version = {version}")
+        connection.commit()
+    store = AnswerStore(SqliteShelf(path))
+    store.check()
+    assert store.count_values() == {"answers": 2, "recodings": 1}
+    store.close()
+    assert find_layout(path)[0] == TOTALED
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("DELETE FROM kept WHERE drawer = 'recodings' OR (drawer = 'count' AND name = 'recodings')")
+        connection.commit()
+    store = AnswerStore(SqliteShelf(path))
+    with pytest.raises(IntegrityError, match="2 values in all, and 3 were stored"):
+        store.check()
+    store.close()
 
 
 def test_an_answer_store_of_a_newer_version_or_without_its_key_is_refused(tmp_path: Path) -> None:
@@ -212,8 +240,8 @@ def test_an_answer_store_of_a_newer_version_or_without_its_key_is_refused(tmp_pa
     with pytest.raises(IntegrityError, match="lost the key"):
         AnswerStore(SqliteShelf(path))
     with closing(sqlite3.connect(path)) as connection:
-        connection.execute(f"PRAGMA user_version = {COUNTED + 1}")
-    with pytest.raises(StorageError, match=f"its layout is {COUNTED + 1}, and this one knows {COUNTED}"):
+        connection.execute(f"PRAGMA user_version = {TOTALED + 1}")
+    with pytest.raises(StorageError, match=f"its layout is {TOTALED + 1}, and this one knows {TOTALED}"):
         SqliteShelf(path)
 
 
@@ -253,6 +281,14 @@ def test_a_postgresql_ledger_of_every_earlier_layout_keeps_its_chain_and_balance
     assert ledger.balance("research", "ana") == balance
     sealed = AnswerStore(store)
     assert sealed.find("answers", "release") == b"answe"
+    sealed.check()
+    with psycopg.connect(address, autocommit=True) as old:  # as it was before all was counted together
+        old.execute("DELETE FROM deniable_kept WHERE drawer = 'count' AND name = ''")
+        old.execute("UPDATE deniable_layout SET version = 3")
+    again = AnswerStore(PostgresShelf(address, "clinic"))
+    again.check()
+    assert again.count_values() == {"answers": 1}
+    again.close()
     sealed.see(5, lines[-1].text)
     with psycopg.connect(address, autocommit=True) as old:
         assert old.execute("SELECT to_regclass('deniable_totals')").fetchone() == (None,)

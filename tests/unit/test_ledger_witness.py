@@ -51,7 +51,7 @@ def rows(start: int = 0, count: int = PEOPLE) -> pa.Table:
 
 
 def spend(curator: Curator, name: str = "n") -> None:
-    curator.query(f"SELECT COUNT(*) AS {name} FROM visits", epsilon=1)
+    curator.query(f"SELECT COUNT(*) FROM visits WHERE age < {sum(name.encode())}", epsilon=1)
 
 
 def spend_all(policy: Path) -> int:
@@ -458,3 +458,20 @@ def test_a_ledger_in_postgresql_holds_the_budget_of_its_rows_too(
         ):
             curator.query("SELECT COUNT(*) FROM " + ("stays" if way is rename_dataset else "visits"), epsilon=1)
         assert held in refusal.value.message
+
+
+def test_a_folder_and_the_files_in_it_have_one_budget(tmp_path: Path) -> None:
+    """Each file holds less than half of the folder's rows, so that only the path tells."""
+    for part in range(4):
+        (tmp_path / "all").mkdir(exist_ok=True)
+        pq.write_table(rows(part * PEOPLE), tmp_path / "all" / f"p{part}.parquet")
+    whole, part = tmp_path / "whole.yaml", tmp_path / "part.yaml"
+    whole.write_text(POLICY.replace("visits.csv", "all"))
+    part.write_text(POLICY.replace("visits.csv", "all/p2.parquet"))
+    assert spend_all(whole) == 1
+    with pytest.raises(AccessRefused, match="have a budget already"):
+        spend_all(part)
+    (tmp_path / "beside").mkdir()
+    pq.write_table(rows(9000), tmp_path / "beside" / "rows.parquet")
+    part.write_text(POLICY.replace("visits.csv", "beside/rows.parquet"))
+    assert spend_all(part) == 1

@@ -11,6 +11,7 @@ from deniable.dp.samplers.seeded import SeededEntropy
 from deniable.errors import DataError, ParameterError
 from deniable.localdp import postprocessing
 from deniable.localdp.frequency.randomized_response import Direct
+from deniable.localdp.frequency.sketch import HadamardSketch
 from deniable.localdp.heavy_hitters import PrefixTree
 from deniable.localdp.numeric.distribution import estimate_distribution, mean_of_shares
 from deniable.localdp.numeric.mechanisms import BoundedLaplace, Window
@@ -153,18 +154,44 @@ def test_heavy_strings_are_found_without_a_dictionary_and_light_ones_are_not_mad
     held = [words[i] for i in rng.choice(3, 16_000, p=np.array(shares) / sum(shares))]
     rare = ["".join(rng.choice(list("abcdefg"), 6)) for _ in range(4000)]
     tree = PrefixTree.calibrate(4, "abcdefghijklmnopqrstuvwxyz", 6)
-    found = tree.heavy_hitters(tree.randomize(held + rare, entropy))
-    assert {hitter.string for hitter in found} == set(words)
-    for hitter in found:
-        assert abs(hitter.count - held.count(hitter.string)) < 4.5 * hitter.error
+    told = tree.randomize(held + rare, entropy)
+    found = tree.discover(told)
+    assert set(found) == set(words)
+    counted = tree.count(told, found)
+    truth = np.array([held.count(word) for word in found]) / 20_000
+    low, high = (end / counted.responses for end in counted.interval(0.99999, population=True))
+    assert ((low < truth) & (truth < high)).all()
+    assert (truth > tree.least_share(20_000)).all()
 
 
-def test_foreign_characters_end_a_string_and_long_ones_are_cut():
-    tree = PrefixTree.calibrate(1, "abc", 4, 2)
-    assert tree.pad("ab!c") == "ab\x00\x00"
-    assert tree.pad("abcabc") == "abca"
-    with pytest.raises(ParameterError):
-        PrefixTree.calibrate(1, "aab", 4)
+def test_words_of_noise_alone_are_not_found_with_few_respondents_nor_with_many():
+    """At most one survey in twenty may name one: of 150, more than 20 would be so by chance once in 10,000."""
+    rng, tree = np.random.default_rng(4), PrefixTree("ab", 2, 1, 1, HadamardSketch.calibrate(1, hashes=8, width=64))
+    empty = ["".join(rng.choice(list("cdefgh"), 2)) + str(i) for i in range(3000)]
+    named = [tree.discover(tree.randomize(empty[:size], SeededEntropy(seed)))
+             for size in (3, 40, 3000) for seed in range(50)]  # fmt: skip
+    assert sum(any(set(word) & set("ab") for word in found) for found in named) <= 20
+
+
+def test_a_word_is_counted_by_others_than_those_who_found_it():
+    tree = PrefixTree("ab", 4, 2, 2, HadamardSketch.calibrate(4, hashes=4, width=16))
+    turns, *sketch = tree.randomize(["ab"] * 500 + ["ba"] * 500, SeededEntropy(3))
+    searching = turns < tree.levels
+    search, others = (tuple(column[part] for column in (turns, *sketch)) for part in (searching, ~searching))
+    assert tree.discover(search) == tree.discover((turns, *sketch))
+    assert tree.discover(others) == ()
+    assert (tree.count(others, ["ab"]).counts == tree.count((turns, *sketch), ["ab"]).counts).all()
+    assert tree.count(search, ["ab"]).responses == 0
+
+
+def test_foreign_characters_are_told_as_one_and_long_words_are_cut():
+    tree = PrefixTree("abc", 4, 2, 1, HadamardSketch.calibrate(1))
+    assert tree.cut("ab!c", 9) == tree.cut("ab\u00e9c", 9) == "ab\ufffdc"
+    assert tree.cut("abcabc", 9) == "abca"
+    assert (tree.cut("abc", 0), tree.cut("abc", 1), tree.cut("", 1)) == ("ab", "abc\0", "\0\0\0\0")
+    for alphabet, longest, step, counting in (("aab", 4, 2, 1), ("", 4, 2, 1), ("ab", 5, 2, 1), ("ab", 4, 2, 0)):
+        with pytest.raises(ParameterError):
+            PrefixTree(alphabet, longest, step, counting, tree.sketch)
 
 
 def test_the_square_wave_recovers_a_distribution_that_clamped_means_miss():

@@ -32,8 +32,7 @@ from deniable.dp.mechanisms import (
     threshold,
 )
 from deniable.dp.mechanisms.mechanism import split_alpha
-from deniable.dp.mechanisms.quantile import _split_budget
-from deniable.dp.mechanisms.quantile_tree import Node, plan_order
+from deniable.dp.mechanisms.quantile import Node, _split_budget, plan_order
 from deniable.errors import ParameterError
 from deniable.policy.budget import ZCDP, ApproxDP, PureDP
 

@@ -17,7 +17,7 @@ from scipy.stats import chisquare
 
 from deniable.dp.accounting import pure_cost, zcdp_cost
 from deniable.dp.mechanisms import QuantileMechanism
-from deniable.dp.mechanisms.quantile_tree import Node, plan_order
+from deniable.dp.mechanisms.quantile import Node, plan_order
 from deniable.dp.mechanisms.rank_error import GroupCounts, Ranks, compute_rank_costs
 from deniable.dp.samplers.seeded import SeededEntropy
 from deniable.errors import ParameterError

@@ -28,7 +28,7 @@ from deniable.dp.mechanisms import (
     threshold,
 )
 from deniable.dp.mechanisms.mechanism import require_drawable, take_integers
-from deniable.dp.mechanisms.quantile_tree import (
+from deniable.dp.mechanisms.quantile import (
     FINEST,
     Node,
     Order,

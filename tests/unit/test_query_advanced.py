@@ -127,7 +127,7 @@ def test_a_unit_is_in_one_bin_only(curator: Curator) -> None:
     from deniable.curator.query.auto_bounds import _find_column, _plan
 
     table, column = _find_column(curator.context.scope.schemas(), "amount", "sales")
-    step = _plan(table, column, PureDP(1)).nodes[0].steps[0]
+    step = _plan(curator.context, table, column, PureDP(1)).nodes[0].steps[0]
     assert step.limits.groups == 1
     assert step.placed[0].sensitivity.l1 == 1
 
@@ -138,6 +138,21 @@ def test_auto_clamp_spends_a_tenth_on_bounds_and_the_budget_in_all(curator: Cura
     truth = sum(row["amount"] for row in _sales().to_pylist() if row["buyer"] != "rich") + 64
     assert answer.to_pylist()[0]["s"] == pytest.approx(truth, rel=0.02)
     assert "CLAMP(amount, 2, 64)" in answer.release.provenance.parameters["sql"]
+    assert answer.release.guarantee.epsilon == 100, "the bounds and the sum together"
+    assert answer.release.details["cost"]["epsilon"] == "100"
+    (bounds,) = answer.release.details["bounds"]
+    assert (bounds["lower"], bounds["upper"], bounds["found"]) == (2, 64, True)
+
+
+def test_auto_clamp_says_when_nothing_rose_above_the_noise(curator: Curator) -> None:
+    answer = curator.query("SELECT SUM(AUTO_CLAMP(amount)) AS s FROM sales WHERE amount > 60", epsilon=1)
+    assert not answer.release.details["bounds"][0]["found"]
+    assert "nothing rose above the noise" in answer.release.details["notes"][0]
+
+
+def test_auto_clamp_finds_bounds_of_the_rows_that_a_filter_keeps(curator: Curator) -> None:
+    answer = curator.query("SELECT SUM(AUTO_CLAMP(amount)) FILTER (WHERE amount < 8) AS s FROM sales", epsilon=100)
+    assert "CLAMP(amount, 2, 8)" in answer.release.provenance.parameters["sql"]
 
 
 def test_auto_clamp_is_explained_without_data(curator: Curator) -> None:

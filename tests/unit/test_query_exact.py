@@ -7,6 +7,7 @@ on both sides of the size at which the engine changes how it joins.
 
 from __future__ import annotations
 
+import math
 import os
 import random
 import threading
@@ -41,8 +42,8 @@ from deniable.query.algebra.relation import (
 )
 from deniable.query.compile import compile_query
 from deniable.query.execute import execute
-from deniable.query.measurements import Measurement, Rows, Total
-from deniable.query.plan import QueryPlan, Step
+from deniable.query.measurements import Measurement, Part, Rows, Total
+from deniable.query.plan import QueryPlan, Step, parts_of
 from deniable.query.sql import private_sql, render
 from relation_oracle import UNIT, Bag, Row, Tables, compile_expression, evaluate_relation, round_half_away
 
@@ -304,17 +305,28 @@ def check_rows(node: Measured, bag: Bag, engine: DuckDBEngine, text: str) -> Non
 
 
 def check_totals(node: Measured, step: Step, bag: Bag, engine: DuckDBEngine, text: str) -> None:
-    wanted = private_sql.select_additive(step.placed, threshold=False)
-    sql = private_sql.render_totals(node, step.places, wanted, step.limits, step.keys, 20_260_511)
-    (row,) = engine.run(sql).to_pylist()
-    rows = [row for row in bag.rows if row[UNIT] is not None]
-    expected = {name: add_up(measurement, rows, bag.types) for name, measurement in wanted.items()}
+    wanted = private_sql.select_additive(step.placed, False, step.joints)
+    (row,) = engine.run(private_sql.render_step(node, step, 20_260_511) or "").to_pylist()
+    rows, types = number_cells([row for row in bag.rows if row[UNIT] is not None], bag.types, step)
+    expected = {
+        name: add_up(measurement, rows, types) * parts_of(measurement, step.limits)
+        for name, measurement in wanted.items()
+    }
     assert row == expected, (text, row, expected)
+
+
+def number_cells(rows: list[Row], types: dict[str, str], step: Step) -> tuple[list[Row], dict[str, str]]:
+    """The rows with the numbers of their cells."""
+    for level in (level for joint in step.joints for level in joint.block.cells.columns):
+        made = {name: compile_expression(tree, types) for name, tree in level}
+        rows = [row | {name: compute(row) for name, compute in made.items()} for row in rows]
+        types = types | dict.fromkeys(made, "BIGINT")
+    return rows, types
 
 
 def add_up(measurement: Measurement, rows: list[Row], types: dict[str, str]) -> int:
     """A count, or a sum of whole steps, over all rows."""
-    assert isinstance(measurement, Rows | Total)
+    assert isinstance(measurement, Rows | Total | Part)
 
     def compute(tree: Expression) -> Callable[[Row], Any]:
         return compile_expression(tree, types)
@@ -323,15 +335,29 @@ def add_up(measurement: Measurement, rows: list[Row], types: dict[str, str]) -> 
     if measurement.argument is None:
         return len(kept)
     argument = compute(measurement.argument)
+    if isinstance(measurement, Part) and measurement.order < 0:
+        return sum(measurement.reach for row in kept if argument(row) is None)
     values = [value for row in kept if (value := argument(row)) is not None]
     if isinstance(measurement, Rows):
         return len(values)
+    if isinstance(measurement, Part):
+        return sum(_compute_part(_count_steps(float(value), measurement), measurement) for value in values)
     return sum(_count_bounded_steps(float(value), measurement) for value in values)
 
 
+def _compute_part(v: int, part: Part) -> int:
+    up, down = (v - part.lower) ** part.order, (part.upper - v) ** (part.degree - part.order)
+    return math.comb(part.degree, part.order) * up * down
+
+
 def _count_bounded_steps(value: float, total: Total) -> int:
+    steps = _count_steps(value, total) - total.center
+    return steps**2 if total.squared else steps
+
+
+def _count_steps(value: float, total: Total | Part) -> int:
     steps = value if total.step == 1 else round_half_away(value / float(total.step))
-    return round(max(float(total.lower), min(float(total.upper), steps))) - total.center
+    return round(max(float(total.lower), min(float(total.upper), steps)))
 
 
 def check_plan(plan: QueryPlan, tables: Tables, engines: list[DuckDBEngine]) -> None:

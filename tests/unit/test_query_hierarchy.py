@@ -18,13 +18,15 @@ from deniable.errors import BudgetExceeded, InternalError, ParameterError, Query
 from deniable.policy.document import read
 from deniable.query.techniques.least_squares import (
     Tree,
+    find_best_shares,
     fit_margins,
     fit_tree,
+    predict_margin_variances,
+    predict_tree_variances,
     project_on_simplex,
     round_to_total,
     round_top_down,
 )
-from deniable.query.techniques.workload import find_best_shares, predict_margin_variances, predict_tree_variances
 
 POLICY = """
 version: 1

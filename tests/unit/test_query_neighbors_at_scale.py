@@ -24,9 +24,10 @@ from deniable.policy.budget import ZCDP, ApproxDP, Budget, PureDP
 from deniable.policy.schema import Bounding, Bounds, Column, ColumnType, PrivacyUnit, TableSchema
 from deniable.query import compile as compiler
 from deniable.query.compile import compile_query
+from deniable.query.joint import apply_strategy, name_part
 from deniable.query.keys import PrivateKeys
 from deniable.query.measurements import Distinct, Ordered
-from deniable.query.plan import Placed, QueryPlan, Step
+from deniable.query.plan import Joint, Placed, QueryPlan, Step
 from deniable.query.sql import private_sql
 from deniable.query.sql.render import UNIT, render_relation
 
@@ -112,10 +113,11 @@ def read_vectors(plan: QueryPlan, connection: duckdb.DuckDBPyConnection, salt: i
     for node in plan.nodes:
         for step in node.steps:
             wanted = private_sql.select_additive(step.placed, threshold=step.threshold is not None)
-            if wanted:
-                sql = private_sql.render_totals(node.node, step.places, wanted, step.limits, step.keys, salt)
+            sql = private_sql.render_step(node.node, step, salt)
+            if sql is not None:
                 table = connection.sql(sql).to_arrow_table()
                 found += [(step, column, read_vector(table, step, column)) for column in wanted]
+                found += [(step, f"joint {i}", read_joint(table, step, i)) for i in range(len(step.joints))]
             for placed in step.placed:
                 if isinstance(placed.measurement, Distinct):
                     sql = private_sql.render_value_counts(
@@ -131,6 +133,15 @@ def read_vector(table: pa.Table, step: Step, column: str) -> Vector:
     keys = list(zip(*(table.column(name).to_pylist() for name in names), strict=True)) if names else [()]
     assert len(set(keys)) == len(keys), "a group must appear once"
     return {key: int(value) for key, value in zip(keys, values, strict=True)}
+
+
+def read_joint(table: pa.Table, step: Step, number: int) -> Vector:
+    """All that a joint release has noise on, by group and place."""
+    joint, places = step.joints[number], range(len(step.joints[number].block.parts))
+    columns = [read_vector(table, step, name_part(number, i)) for i in places]
+    exact = np.array([list(column.values()) for column in columns], dtype=np.int64).T
+    measured = apply_strategy(exact, joint.strategy.matrix)
+    return {(*key, i): int(value) for key, row in zip(columns[0], measured, strict=True) for i, value in enumerate(row)}
 
 
 def compare_pair(plan: QueryPlan, person: pa.Table, copies: int, salt: int) -> list[Moved]:
@@ -151,19 +162,25 @@ def check_pair(plan: QueryPlan, person: pa.Table, copies: int = 1, salt: int = 2
         if moved.step.threshold is not None:
             check_keys(moved)
         if moved.column != private_sql.THRESHOLD:
-            placed = next(p for p in moved.step.placed if p.column == moved.column)
-            check_distance(moved, placed)
+            joints = {f"joint {i}": joint for i, joint in enumerate(moved.step.joints)}
+            check_distance(moved, joints.get(moved.column) or _find_placed(moved))
+
+
+def _find_placed(moved: Moved) -> Placed:
+    return next(p for p in moved.step.placed if p.column == moved.column)
 
 
 def check_keys(moved: Moved) -> None:
     assert moved.step.threshold is not None
+    if moved.column.startswith("joint"):
+        return  # the keys are those of the other columns
     assert len(moved.one.keys() ^ moved.other.keys()) <= moved.step.threshold.max_groups
     if moved.column == private_sql.THRESHOLD:
         assert len(moved.changes) <= moved.step.threshold.max_groups
         assert all(abs(change) <= 1 for change in moved.changes)
 
 
-def check_distance(moved: Moved, placed: Placed) -> None:
+def check_distance(moved: Moved, placed: Placed | Joint) -> None:
     l1, squared = sum(map(abs, moved.changes)), sum(change**2 for change in moved.changes)
     match placed.mechanism:
         case LaplaceMechanism(sensitivity=priced):
@@ -334,7 +351,7 @@ def test_private_keys_that_are_scaled_are_caught_by_neighbors(keys: int, monkeyp
 @pytest.mark.parametrize("name", ["laplace", "gaussian"])
 def test_a_person_whose_groups_are_not_chosen_is_caught(name: str) -> None:
     """The broken twin of sampling: the noise is made for five groups, and eight are kept."""
-    plan = compile_for(UNITS[Bounding.SAMPLE], write_question("rows", "letter", ASKED[0]), BUDGETS[name])
+    plan = compile_for(UNITS[Bounding.SAMPLE], write_question("rows", "letter", "COUNT(*)"), BUDGETS[name])
     assert plan is not None
     check_pair(plan, HEAVY)
     step = plan.nodes[0].steps[0]

@@ -197,11 +197,12 @@ def total_groups(plan: QueryPlan, connection: duckdb.DuckDBPyConnection) -> list
     found = []
     for node in plan.nodes:
         for step in node.steps:
-            wanted = private_sql.select_additive(step.placed, threshold=step.threshold is not None)
-            sql = private_sql.render_totals(node.node, step.places, wanted, step.limits, step.keys, 5)
-            rows = connection.sql(sql).to_arrow_table().to_pylist()
+            wanted = private_sql.select_additive(step.placed, step.threshold is not None, step.joints)
+            rows = connection.sql(private_sql.render_step(node.node, step, 5) or "").to_arrow_table().to_pylist()
             keys = private_sql.key_names(step.places)
-            found += [{tuple(row[key] for key in keys): int(row[name]) for row in rows} for name in wanted]
+            joint = [name for name in wanted if name.startswith("j")]
+            found += [{tuple(row[key] for key in keys): int(row[n]) for row in rows} for n in wanted if n not in joint]
+            found += [{(*(row[key] for key in keys), n): int(row[n]) for row in rows for n in joint}] if joint else []
     return found
 
 
@@ -211,8 +212,10 @@ def test_taking_a_customer_away_moves_no_number_of_their_lines_further_than_its_
     made = make_company(3)
     made["orders"].append(made["orders"][0] | {"o_custkey": 40})
     plan = compile_query(sql, NARROW, ApproxDP(Fraction(1), Fraction(1, 10**6)))
-    norms = [p.sensitivity.l1 for node in plan.nodes for step in node.steps for p in step.placed]
-    norms += [s.threshold.max_groups for node in plan.nodes for s in node.steps if s.threshold is not None]
+    steps = [step for node in plan.nodes for step in node.steps]
+    norms = [p.sensitivity.l1 for step in steps for p in step.placed if p.mixed is None]
+    norms += [step.threshold.max_groups for step in steps if step.threshold is not None]
+    norms += [joint.sensitivity.l1 for step in steps for joint in step.joints]
     connection = duckdb.connect()
     for name, rows in made.items():
         connection.register(name, as_arrow(name, rows))

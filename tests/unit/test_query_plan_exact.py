@@ -20,25 +20,30 @@ from deniable.errors import InternalError, ParameterError, QueryRefused
 from deniable.policy.budget import ZCDP, ApproxDP, Budget, PureDP
 from deniable.policy.schema import Bounding, Bounds, Column, ColumnType, Neighboring, PrivacyUnit, TableSchema
 from deniable.query import calibration, double_entry
-from deniable.query.algebra.expression import ColumnRef, Facts, Kind
+from deniable.query.algebra.expression import ColumnRef, Facts, Kind, literal
+from deniable.query.algebra.functions import call
 from deniable.query.algebra.intervals import FINEST_STEP, MOST_STEPS, choose_sum_step
 from deniable.query.algebra.relation import facts_of, scan_table
 from deniable.query.compile import compile_query, read_budget
 from deniable.query.execute import _solve_least_squares, execute
+from deniable.query.joint import NUMBER
 from deniable.query.keys import FromTable, PublicKeys
 from deniable.query.measurements import Rows, Total
 from deniable.query.plan import NodePlan, Placed, Sensitivity, Step, deviation
 from deniable.query.sql.clauses import Clauses
 from deniable.query.sql.private_sql import render_whole_steps
 from deniable.query.techniques import sample_aggregate
-from deniable.query.techniques.workload import predict_tree_variances
+from deniable.query.techniques.least_squares import Strategy, predict_tree_variances
 
 DELTA = Fraction(1, 10**6)
 ONE = PureDP(1)
 REPLACED = clinic.with_unit(neighboring=Neighboring.REPLACE)
 SCALED = clinic.with_unit(bounding=Bounding.SCALE)
 IN_ALL = clinic.with_unit(bounding=Bounding.ROWS, max_rows=4, max_groups=None, max_rows_per_group=None)
-BY_SEX = "SELECT sex, COUNT(*), SUM(age) FROM visits GROUP BY sex"
+ALONE = "WITH DIFFERENTIAL_PRIVACY OPTIONS (weights = (1, 1)) "
+"""What is weighted one by one is measured one by one."""
+BY_SEX = f"SELECT {ALONE}sex, COUNT(*), SUM(age) FROM visits GROUP BY sex"
+TOGETHER = "SELECT sex, COUNT(*) FILTER (WHERE age < 9), COUNT(*), SUM(age) FROM visits GROUP BY sex"
 BY_CITY = "SELECT city, COUNT(*), SUM(age) FROM visits GROUP BY city"
 MEDIANS = "SELECT sex, MEDIAN(age) FROM visits GROUP BY sex"
 UNITS = "SELECT sex, COUNT(*), COUNT(DISTINCT pid) FROM visits GROUP BY sex"
@@ -78,6 +83,26 @@ def _drop_last(step: Step) -> Step:
     return replace(step, placed=step.placed[:-1])
 
 
+def _join(**fields: Any) -> Callable[[Step], Step]:
+    """A joint release with something else in it."""
+    return lambda step: replace(step, joints=(replace(step.joints[0], **fields),))
+
+
+def _part(**fields: Any) -> Callable[[Step], Step]:
+    """The first part of a joint release is another one."""
+
+    def change(step: Step) -> Step:
+        block = step.joints[0].block
+        parts = (replace(block.parts[0], **fields), *block.parts[1:])
+        return _join(block=replace(block, parts=parts))(step)
+
+    return change
+
+
+def _make_noise(**fields: Any) -> Callable[[Step], Step]:
+    return lambda step: _join(mechanism=replace(step.joints[0].mechanism, **fields))(step)
+
+
 GAUSS = ZCDP(Fraction(1, 10))
 THRESHOLD = ApproxDP(1, DELTA)
 TAMPERED: list[tuple[str, Any, Budget, Callable[[Step], Step]]] = [
@@ -102,6 +127,19 @@ TAMPERED: list[tuple[str, Any, Budget, Callable[[Step], Step]]] = [
     (BY_SEX, IN_ALL, PureDP(1), _sense(0, groups=1)),
     (BY_SEX, IN_ALL, PureDP(1), _limit(rows=5)),
     (UNITS, IN_ALL, PureDP(1), _sense(1, groups=1)),
+    (TOGETHER, clinic.TABLES, PureDP(1), _make_noise(sensitivity=Fraction(16 * 600 - 1))),
+    (TOGETHER, REPLACED, PureDP(1), _make_noise(sensitivity=Fraction(16 * 1200 - 1))),
+    (TOGETHER, clinic.TABLES, PureDP(1), _join(strategy=Strategy(((1, 1), (0, 1)), "more than was priced"))),
+    (TOGETHER, clinic.TABLES, PureDP(1), _join(strategy=Strategy(((1, 0), (0, -1)), "less than nothing"))),
+    (TOGETHER, clinic.TABLES, PureDP(1), _part(condition=None)),
+    (TOGETHER, clinic.TABLES, PureDP(1), _part(condition=call("eq", ColumnRef("#cell0", NUMBER), literal(1)))),
+    (TOGETHER, clinic.TABLES, PureDP(1), _part(among=("j0_0",))),
+    (TOGETHER, clinic.TABLES, PureDP(1), _part(upper=101)),
+    (TOGETHER, clinic.TABLES, PureDP(1), _part(order=1)),
+    (TOGETHER, clinic.TABLES, PureDP(1), _limit(rows=4)),
+    (TOGETHER, clinic.TABLES, PureDP(1), _limit(groups=3)),
+    (TOGETHER, clinic.TABLES, PureDP(1), lambda step: replace(step, joints=())),
+    (TOGETHER, IN_ALL, PureDP(1), _limit(rows=5)),
     (BY_CITY, clinic.TABLES, THRESHOLD, lambda step: replace(step, threshold=None)),
     (BY_CITY, clinic.TABLES, THRESHOLD, lambda step: replace(step, threshold=replace(step.threshold, max_groups=1))),
     (BY_CITY, REPLACED, THRESHOLD, lambda step: replace(step, threshold=replace(step.threshold, max_groups=3))),
@@ -214,7 +252,7 @@ def test_the_deviation_of_a_choice_is_its_rank_error_that_a_third_passes() -> No
 
 
 def test_errors_are_told_in_the_units_of_what_is_asked() -> None:
-    _, step = _step("SELECT SUM(charge), COUNT(*) FROM visits")
+    _, step = _step(f"SELECT {ALONE}SUM(charge), COUNT(*) FROM visits")
     total, rows = step.placed
     assert total.error(0.05) == total.mechanism.accuracy(0.05) / 2, "charges have steps of 1/2"
     assert rows.error(0.05) == rows.mechanism.accuracy(0.05)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from fractions import Fraction
 
 import pyarrow as pa
 import pytest
@@ -24,7 +25,8 @@ def _statement(sql: str, unit: PrivacyUnit) -> tuple[TableSchema, str, bool]:
         Column("v", ColumnType.INTEGER, bounds=Bounds(0, 10)),
     )
     table = TableSchema("t", "t.parquet", columns, unit)
-    node = compile_query(sql, (table,), PureDP(1)).nodes[0]
+    each = (Fraction(1),) * (sql.count("COUNT(") + sql.count("SUM("))  # measured one by one
+    node = compile_query(sql, (table,), PureDP(1), weights=each).nodes[0]
     step = node.steps[0]
     wanted = private_sql.select_additive(step.placed, False)
     text = private_sql.render_totals(node.node, step.places, wanted, step.limits, step.keys, 7)

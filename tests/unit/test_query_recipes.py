@@ -15,11 +15,12 @@ from deniable.policy.schema import Bounding, Bounds, Column, ColumnType, Privacy
 from deniable.query import calibration
 from deniable.query.algebra.expression import Call, ColumnRef, Facts, Kind
 from deniable.query.algebra.relation import Measure, Union, find_noisy_nodes, scan_table, unit_of
-from deniable.query.compile import compile_query
+from deniable.query.compile import compile_query, list_variants
 from deniable.query.measurements import Distinct, Ordered, Recipe, Rows, Total, Units
 from deniable.query.plan import Limits, Sensitivity
 from deniable.query.sql import private_sql
 from deniable.query.techniques import grouping_sets, sample_aggregate
+from noise_spy import put_twin
 
 ONE, HALF = Fraction(1), Fraction(1, 2)
 EVERY = """SELECT COUNT(*), COUNT(age), SUM(age), AVG(age), AVG(charge), VARIANCE(age), STDDEV_POP(age), MIN(age),
@@ -83,7 +84,8 @@ def test_each_answer_follows_from_its_places() -> None:
     ]
 
 
-def test_what_one_person_moves_of_each_measurement() -> None:
+def test_what_one_person_moves_of_each_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
+    put_twin(monkeypatch, list_variants, lambda drafts: [drafts])  # each by itself
     step = compile_query(EVERY, clinic.TABLES, PureDP(1)).nodes[0].steps[0]
     assert step.limits == Limits(None, 3)
     moved = [3, 3, 300, 150, 750, 3, 7500, 3, 3, 1, 3, 60]

@@ -43,21 +43,22 @@ def asked(
 
 
 def statements(plan: QueryPlan, salt: int = 1) -> list[str]:
-    found = []
-    for node in plan.nodes:
-        for step in node.steps:
-            wanted = private_sql.select_additive(step.placed, threshold=step.threshold is not None)
-            found.append(private_sql.render_totals(node.node, step.places, wanted, step.limits, step.keys, salt))
-    return found
+    return [private_sql.render_step(node.node, step, salt) or "" for node in plan.nodes for step in node.steps]
 
 
 def test_an_average_pays_for_its_sum_and_for_its_count() -> None:
     """smartnoise-sdk#202 charged half of what AVG used."""
     plan = plan_of("SELECT AVG(age) FROM visits", ONE)
-    placed = plan.nodes[0].steps[0].placed
+    (joint,) = plan.nodes[0].steps[0].joints
+    # A value v between l and u gives v - l to one number and u - v to another: u - l to both together.
+    assert [part.order for part in joint.block.parts] == [0, 1]
+    assert joint.mechanism.sensitivity == 3 * 100 * joint.sensitivity.parts
+    assert pure_cost(plan.event).amount == 1
+    apart = plan_of("SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS (weights = (1)) AVG(age) FROM visits", ONE)
+    placed = apart.nodes[0].steps[0].placed
     assert len(placed) == 2
     assert sum(p.sensitivity.l1 / p.mechanism.scale for p in placed) == 1
-    assert pure_cost(plan.event).amount == 1
+    assert pure_cost(apart.event).amount == 1
 
 
 @pytest.mark.parametrize(
@@ -70,7 +71,10 @@ def test_every_plan_costs_what_was_asked(aggregate: str, key: str) -> None:
     assert plan.cost.epsilon <= 1
     assert plan.cost.epsilon > Fraction(999_999, 10**6)
     released = sum(
-        len(step.placed) - (step.counted_by_threshold is not None) + (step.threshold is not None)
+        sum(placed.mixed is None for placed in step.placed)
+        + len(step.joints)
+        - (step.counted_by_threshold is not None)
+        + (step.threshold is not None)
         for node in plan.nodes
         for step in node.steps
     )
@@ -117,7 +121,7 @@ def test_no_sum_runs_over_floating_point_numbers() -> None:
         for text in statements(plan_of(sql)):
             inner = text.split("sum(")[1:]
             assert inner
-            assert all(part.startswith(("m", "CASE", "least", "(CASE", "CAST")) for part in inner), text
+            assert all(part.startswith(("m", "j", "CASE", "least", "(CASE", "CAST")) for part in inner), text
             assert 'sum(CAST("' not in text
     rows = [{"pid": i, "charge": c} for i, c in enumerate([1e16, 1.0, -1e16] * 5)]
     assert asked("SELECT SUM(charge) AS s FROM visits", visits=rows) == [{"s": 250.0 * 5 + 5.0}]

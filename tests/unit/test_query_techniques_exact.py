@@ -38,7 +38,7 @@ from deniable.query.measurements import Ordered, Rows, Total, Units
 from deniable.query.sql import auto_clamp as auto_bounds
 from deniable.query.sql import private_sql
 from deniable.query.sql.auto_clamp import FoundBounds
-from deniable.query.techniques import grouping_sets, sample_aggregate, top_k, watch, workload
+from deniable.query.techniques import grouping_sets, least_squares, sample_aggregate, top_k, watch
 from deniable.query.techniques.least_squares import Tree, project_on_simplex, round_to_total, round_top_down
 
 ONE = PureDP(1)
@@ -67,7 +67,8 @@ def test_a_question_is_another_with_other_bounds_budget_or_weights_and_the_same_
     inside = "SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS (epsilon = 1) COUNT(*), SUM(age) FROM visits"
     assert name(text) == name(text.lower()) == name(text.replace(" ", "  ")) == name(inside, None)
     weighed = (Fraction(2), Fraction(1))
-    others = [name(text), name(text, PureDP(2)), name(text, weights=weighed), name(text, weights="optimal")]
+    assert name(text) == name(text, weights="optimal"), "the same noise on the same numbers"
+    others = [name(text), name(text, PureDP(2)), name(text, weights=weighed)]
     others += [name(text.replace("age", "delta")), name(text, bias_share="0.1"), name(text, bias_share="0.2")]
     assert len(set(others)) == len(others)
     assert len({name(each) for each in (text, options, fewer)}) == 3
@@ -75,12 +76,14 @@ def test_a_question_is_another_with_other_bounds_budget_or_weights_and_the_same_
 
 def test_estimates_of_bias_have_their_share_and_the_question_the_rest() -> None:
     plan = compile_query("SELECT COUNT(*), SUM(age) FROM visits", clinic.TABLES, ONE, bias_share="0.1")
-    shares = [placed.share for node in plan.nodes for step in node.steps for placed in step.placed]
-    assert sum(shares) == 1
-    asked = [placed.share for step in plan.nodes[0].steps for placed in step.placed]
-    assert asked == [Fraction(9, 20), Fraction(9, 20)]
+    steps = [step for node in plan.nodes for step in node.steps]
+    shares = [placed.share for step in steps for placed in step.placed if placed.mixed is None]
+    assert sum(shares) + sum(joint.share for step in steps for joint in step.joints) == 1
+    assert [joint.share for joint in steps[0].joints] == [Fraction(9, 10)]
     plain = compile_query("SELECT COUNT(*), SUM(age) FROM visits", clinic.TABLES, ONE)
-    assert [placed.share for step in plain.nodes[0].steps for placed in step.placed] == [Fraction(1, 2), Fraction(1, 2)]
+    assert [joint.share for step in plain.nodes[0].steps for joint in step.joints] == [1]
+    apart = compile_query("SELECT COUNT(*), MEDIAN(age) FROM visits", clinic.TABLES, ONE)
+    assert [placed.share for step in apart.nodes[0].steps for placed in step.placed] == [Fraction(1, 2), Fraction(1, 2)]
 
 
 def test_the_strategy_with_the_least_noise_is_taken() -> None:
@@ -153,8 +156,10 @@ def test_a_ranking_counts_units_of_people_and_rows_of_rows() -> None:
 
 
 def test_a_ranking_takes_the_sharper_of_epsilon_and_rho() -> None:
-    assert [type(budget).__name__ for budget in top_k._list_budgets(ApproxDP(1, "1e-6"))] == ["PureDP", "ZCDP"]
-    assert top_k._list_budgets(ONE) == [ONE]
+    both = top_k._list_budgets(ApproxDP(1, "1e-6"), pure=False)
+    assert [type(budget).__name__ for budget in both] == ["PureDP", "ZCDP"]
+    assert top_k._list_budgets(ApproxDP(1, "1e-6"), pure=True) == [ONE]
+    assert top_k._list_budgets(ONE, pure=False) == [ONE]
     few, many = ranking(ApproxDP(1, "1e-6"), k=1), ranking(ApproxDP(1, "1e-6"), k=500)
     assert few.choice.unit >= ranking(ONE, k=1).choice.unit
     assert many.choice.unit > ranking(ONE, k=500).choice.unit
@@ -384,16 +389,16 @@ def test_shares_of_sets_that_are_not_fitted_have_their_closed_form(
 ) -> None:
     norms, power = (1.0, 2.0, 5.0), 1 if gaussian else 2
     best = [(w * s * s) ** (1 / (power + 1)) for w, s in zip(importance, norms, strict=True)]
-    found = workload.find_best_shares(lambda measured: measured, norms, importance, gaussian=gaussian)
+    found = least_squares.find_best_shares(lambda measured: measured, norms, importance, gaussian=gaussian)
     assert sum(found) == 1
     assert [float(share) for share in found] == pytest.approx([b / sum(best) for b in best], abs=2e-4)
 
 
 def test_a_set_that_matters_little_keeps_the_least_share() -> None:
-    found = workload.find_best_shares(lambda measured: measured, (1.0, 1.0), (1.0, 0.0), gaussian=True)
+    found = least_squares.find_best_shares(lambda measured: measured, (1.0, 1.0), (1.0, 0.0), gaussian=True)
     assert found == (Fraction(998, 1000), Fraction(2, 1000))
-    assert workload._normalize([3.0, 1.0, 0.0]) == pytest.approx([3 / 4.008, 1 / 4.008, 0.008 / 4.008])
-    assert workload._round_shares([0.75, 0.25, 0.0]) == (
+    assert least_squares._normalize([3.0, 1.0, 0.0]) == pytest.approx([3 / 4.008, 1 / 4.008, 0.008 / 4.008])
+    assert least_squares._round_shares([0.75, 0.25, 0.0]) == (
         Fraction(7500, 10001), Fraction(2500, 10001), Fraction(1, 10001),
     )  # fmt: skip
 
@@ -403,17 +408,17 @@ def test_a_slope_is_the_change_when_one_share_grows_and_the_others_give_way() ->
         return 3 * shares[0] + shares[1]
 
     # A share that grows by a hair h takes h s_i; all are then divided by 1 + h s_i.
-    slope = workload._estimate_slope(error, [0.4, 0.6], 3 * 0.4 + 0.6)
+    slope = least_squares._estimate_slope(error, [0.4, 0.6], 3 * 0.4 + 0.6)
     assert slope == pytest.approx([0.4 * (3 - 1.8), 0.6 * (1 - 1.8)], rel=1e-3)
 
 
 def test_subsets_information_and_freedom_by_hand() -> None:
-    assert workload.list_subsets((0, 2)) == [(), (0,), (2,), (0, 2)]
-    found = workload.compute_information([2, 3, 5], [(0, 1), (1,)], [2.0, 4.0], {(), (0,), (1,), (0, 1)})
+    assert least_squares.list_subsets((0, 2)) == [(), (0,), (2,), (0, 2)]
+    found = least_squares.compute_information([2, 3, 5], [(0, 1), (1,)], [2.0, 4.0], {(), (0,), (1,), (0, 1)})
     assert found == {(): 5 / 2 + 10 / 4, (0,): 5 / 2, (1,): 5 / 2 + 10 / 4, (0, 1): 5 / 2}
-    assert workload._degrees_of_freedom([2, 3, 5], (1, 2)) == 8
-    assert workload._degrees_of_freedom([2, 3, 5], ()) == 1
-    assert workload._other_sizes([2, 3, 5], (1,)) == [2, 5]
+    assert least_squares._degrees_of_freedom([2, 3, 5], (1, 2)) == 8
+    assert least_squares._degrees_of_freedom([2, 3, 5], ()) == 1
+    assert least_squares._other_sizes([2, 3, 5], (1,)) == [2, 5]
 
 
 # Whole numbers that add up
@@ -475,8 +480,8 @@ def test_sets_are_named_sized_and_ordered_from_the_top() -> None:
     assert grouping_sets.name_sets(margins) == ["x, y", "x", "total"]
     assert (tree.sizes, tree.from_the_top()) == ([2, 2], [2, 1, 0])
     measured = [1.0, 2.0, 4.0]
-    assert margins.fit_variances(measured) == workload.predict_margin_variances([2, 2], margins.margins, measured)
-    assert tree.fit_variances(measured) == workload.predict_tree_variances([1, 2, 4], [4.0, 2.0, 1.0])[::-1]
+    assert margins.fit_variances(measured) == least_squares.predict_margin_variances([2, 2], margins.margins, measured)
+    assert tree.fit_variances(measured) == least_squares.predict_tree_variances([1, 2, 4], [4.0, 2.0, 1.0])[::-1]
 
 
 def test_the_noise_of_sets_is_told_in_squared_steps() -> None:
@@ -503,7 +508,7 @@ def find_shares(plan: grouping_sets.SetsPlan, even: Any, importance: list[float]
     """The best shares, by the norms of the noise that the question has with even ones."""
     gaussian = even.strategy != "pure"
     norms = [step.placed[0].norm(gaussian) for step in even.nodes[0].steps]
-    return list(workload.find_best_shares(plan.fit_variances, norms, importance, gaussian=gaussian))
+    return list(least_squares.find_best_shares(plan.fit_variances, norms, importance, gaussian=gaussian))
 
 
 def test_weights_of_sets_are_numbers_up_to_a_billion_by_name() -> None:

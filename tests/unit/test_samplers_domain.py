@@ -28,8 +28,7 @@ from deniable.dp.samplers import (
     salt,
     uniform_below,
 )
-from deniable.dp.samplers.entropy import CHUNK, draw_in_chunks
-from deniable.dp.samplers.scalar import FEW
+from deniable.dp.samplers.entropy import CHUNK, FEW, draw_in_chunks
 from deniable.dp.samplers.seeded import SeededEntropy
 from deniable.errors import ParameterError
 

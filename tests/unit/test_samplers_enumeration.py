@@ -11,14 +11,14 @@ import pytest
 
 from deniable.dp.samplers import bernoulli, bernoulli_exp, scalar, uniform_below
 from deniable.dp.samplers.bernoulli import exp_floor
-from deniable.dp.samplers.entropy import Reader
-from deniable.dp.samplers.gaussian import FARTHEST, _build_blocks, _keep
-from deniable.dp.samplers.scalar import (
+from deniable.dp.samplers.entropy import (
+    Reader,
     bernoulli_exp_once,
     discrete_gaussian_once,
     discrete_laplace_once,
     geometric_once,
 )
+from deniable.dp.samplers.gaussian import FARTHEST, _build_blocks, _keep
 
 
 class Undecided(Exception):

@@ -19,7 +19,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from deniable.curator.query.metadata import invent_rows
 from deniable.curator.query.metadata import spread_evenly as spread
-from deniable.errors import DeniableError, ParameterError, QueryRefused
+from deniable.errors import DeniableError, ParameterError, QueryRefused, Stopped
 from deniable.policy.schema import Bounds, Column, ColumnType, TableSchema
 from deniable.query.sql.clauses import count_parameters, fill_parameters, render_literal
 from deniable.server import formats
@@ -191,6 +191,16 @@ def test_catalog_questions_are_told_from_others():
     assert not is_catalog_question(split_statements("DROP TABLE pg_class")[0])
 
 
+def test_whatever_the_server_refuses_has_an_sqlstate_of_its_own():
+    from deniable.server.refusals import HTTP_STATUS
+    from deniable.server.wire.codec import SQLSTATES
+
+    only_http = {"method", "form", "media"}
+    assert set(HTTP_STATUS) - only_http == set(SQLSTATES)
+    unforeseen = {code for code, state in SQLSTATES.items() if state.startswith("XX")}
+    assert unforeseen == {"execution", "integrity", "internal"}
+
+
 def test_a_position_counts_characters_from_the_start_of_what_was_sent():
     from deniable.errors import Place
 
@@ -268,7 +278,7 @@ def test_work_of_one_name_is_done_once_and_waiting_work_can_be_cancelled():
         assert not scheduler.cancel("ana", "same")
         gate.set()
         assert await first == await second == 7
-        with pytest.raises((Busy, asyncio.CancelledError)):
+        with pytest.raises((Stopped, asyncio.CancelledError)):
             await later
         assert len(done) == 1
         scheduler.close()

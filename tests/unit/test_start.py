@@ -270,3 +270,36 @@ def test_the_sweep_of_knowledge_agrees_with_uniqueness_of_every_choice(rows: int
         every = [measure_uniqueness(table, some, unit=unit).attack for some in combinations("abcd", len(chosen))]
         assert rate == max(every, key=lambda one: one.share)
         assert rate == measure_uniqueness(table, chosen, unit=unit).attack
+
+
+@pytest.mark.parametrize(("missing", "asked"), [(0.0, True), (0.85, False)])
+def test_an_l_that_is_asked_stands_in_the_policy_and_one_that_cannot_be_is_not_asked(
+    missing: float, asked: bool
+) -> None:
+    """Rows without a secret are no more diverse than those that share one."""
+    kept = [replace(column, missing=missing) if column.name == "diagnosis" else column for column in COLUMNS]
+    made = replace(TABLE, columns=tuple(kept))
+    decided = decide(made, recipient="public", technique="k-anonymity")
+    release = parse(compose.write_policy(made, decided)).release.anonymize
+    assert release is not None
+    assert (decided.l is not None) is asked
+    assert bool(release.l) is asked
+    assert set(release.t) == {"diagnosis", "hiv"}
+    told = next_question(made, replace(decided, **{"l" if asked else "k": None}))
+    assert told is not None
+    assert [line.split()[0] for line in told.about] == ["diagnosis", "hiv"]
+
+
+def test_a_limit_is_asked_for_in_the_words_and_figures_of_the_policy() -> None:
+    decided = decide(recipient="researchers")
+    question = next_question(TABLE, replace(decided, risk=None))
+    release = parse(compose.write_policy(TABLE, decided)).release
+    assert question is not None
+    assert release.joint is not None
+    assert release.attack is not None
+    assert (question.title, question.recommended) == (
+        "Which share of people may all released columns together single out?",
+        f"{float(release.joint.most):.0%}",
+    )
+    (most,) = set(release.attack.most.values())
+    assert f"never more than {float(most):.0%}" in question.about[0]

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from math import prod
+from typing import Any
 
 import pytest
 
 from deniable.errors import PolicyError
+from deniable.localdp.likelihood_ratio import is_within_epsilon
 from deniable.localdp.survey.definition import parse_survey, read_survey
 from deniable.localdp.survey.forecast import describe_deniability, describe_message, forecast
 
@@ -76,6 +79,51 @@ def test_several_mistakes_come_together():
 def test_what_is_no_survey_is_refused_not_crashed_on(text):
     with pytest.raises(PolicyError):
         parse_survey(text)
+
+
+HIDING = GOOD.replace(", method: two-coins", "") + "unanswered: randomized\n"
+
+
+def test_where_leaving_a_question_out_is_hidden_it_is_one_of_the_answers_at_the_same_epsilon():
+    survey = parse_survey(HIDING)
+    asked = {question.name: question for question in survey.questions}
+    assert asked["smoker"].options == ("no", "yes", "no answer")
+    assert asked["ward"].parts[0].domain == 4
+    assert len(asked["uses"].parts) == 3
+    assert [part.name for part in asked["hours"].parts] == [asked["hours"].parts[0].name, "k-ary"]
+    assert asked["drug"].parts == parse_survey(GOOD).question("drug").parts
+    for question in survey.questions:
+        assert is_within_epsilon(prod((part.odds for part in question.parts), start=Fraction(1)), question.epsilon)
+        assert "Leaving the question out" in describe_deniability(question)
+    assert {"unanswered"} == set(asked["ward"].describe()) - set(parse_survey(GOOD).question("ward").describe())
+
+
+@pytest.mark.parametrize(
+    ("change", "by", "line", "words"),
+    [
+        ("type: yes-no", "type: yes-no, method: two-coins", 5, "'no answer' is an option of its own"),
+        ("[A, B, C]", "[A, B, no answer]", 6, "'no answer' is an option of its own"),
+        ("unit: hours", "unit: hours, wanted: distribution", 7, "not told apart"),
+    ],
+)
+def test_what_cannot_hide_that_it_was_left_out_is_a_mistake(change, by, line, words):
+    with pytest.raises(PolicyError) as refusal:
+        parse_survey(HIDING.replace(change, by))
+    assert [mistake.place.line for mistake in refusal.value.mistakes] == [line]
+    assert words in refusal.value.mistakes[0].message
+
+
+def test_a_word_question_without_a_list_finds_words_and_says_from_which_share_on():
+    def drug(more: str) -> Any:
+        return parse_survey(GOOD.replace("words: [Aspirin, ibuprofen]", more)).question("drug")
+
+    found, longer, both = drug("help: Any"), drug("longest: 20, letters: ABCÄÖ"), drug("words: [fig], longest: 6")
+    assert [question.parts[0].name for question in (found, longer, both)] == ["prefix-tree"] * 3
+    assert longer.parts[0].alphabet == "abcäö"
+    assert longer.parts[0].longest >= 20
+    assert both.words == ("fig",)
+    assert "found from a share of about" in forecast(found, 100_000).caution
+    assert forecast(found, 100_000).error < forecast(found, 1000).error
 
 
 def test_missing_and_foreign_files_are_refused(tmp_path):

@@ -5,15 +5,21 @@ from __future__ import annotations
 import errno
 import json
 import os
+import random
 import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from deniable.cli.survey import _build_document
+from deniable.curator.survey import SurveyReport
+from deniable.dp.samplers.seeded import SeededEntropy
 from deniable.errors import AccessRefused, DataError, IntegrityError, StorageError
 from deniable.localdp import client
+from deniable.localdp.numeric.scale import mean_among, mean_of
 from deniable.localdp.serialization import FORMAT
 from deniable.localdp.survey.definition import parse_survey
 from deniable.localdp.survey.results import contrast_groups, estimate_results
@@ -293,6 +299,70 @@ def test_results_recover_shares_and_means_within_their_intervals(survey_service)
     assert found.amplified.epsilon <= 6
     differences = contrast_groups(SURVEY, survey_service.store.bodies(), by="smoker", of="hours")
     assert differences[0].difference.p_value > 1e-7
+
+
+HIDING = parse_survey(
+    "{survey: hiding, title: Hiding, unanswered: randomized, questions: {"
+    "smoker: {ask: Smoker?, type: yes-no, epsilon: 2},"
+    "uses: {ask: Uses?, type: several, options: [A, B], epsilon: 4},"
+    "hours: {ask: Hours?, type: number, between: [0, 12], epsilon: 4},"
+    "drug: {ask: Drug?, type: word, epsilon: 4, longest: 6}}}"
+)
+ANSWERED: dict[str, Any] = {"smoker": "yes", "uses": ["A"], "hours": 11, "drug": "Aspirin"}
+
+
+def respond_in_part(count: int, keep: Any) -> list[str]:
+    """Responses of people who leave out what is not kept; noise is drawn from a seed."""
+    asked, rng = client.Survey(json.loads(json.dumps(HIDING.describe()))), random.Random(5)
+    people = ({name: value for name, value in ANSWERED.items() if keep(name, person)} for person in range(count))
+    told = (asked.responses(each, client.Memory(allowance=20), rng.randrange) for each in people)
+    return [json.dumps(each) for each in told]
+
+
+def test_where_it_is_hidden_no_response_shows_which_questions_were_left_out(tmp_path):
+    silent, all_of_it = respond_in_part(1, lambda *_: False), respond_in_part(1, lambda *_: True)
+    assert [set(json.loads(body)) for body in silent + all_of_it] == [set(ANSWERED)] * 2
+    assert [len(part) for part in json.loads(silent[0]).values()] == [
+        len(part) for part in json.loads(all_of_it[0]).values()
+    ]
+    service = open_service(HIDING, tmp_path / "store")
+    responses = json.loads(silent[0])
+    sent = {"format": FORMAT, "survey": HIDING.identity, "ticket": "0" * 64, "responses": responses}
+    assert service.check(json.dumps(sent).encode())
+    for name in ANSWERED:
+        fewer = {other: parts for other, parts in responses.items() if other != name}
+        with pytest.raises(DataError, match="lacks a response"):
+            service.check(json.dumps(sent | {"responses": fewer}).encode())
+
+
+def test_questions_left_out_are_counted_and_the_mean_is_that_of_those_who_answered():
+    found = estimate_results(HIDING, respond_in_part(2000, lambda name, person: person % 5 < 3), 0.99999)
+    by_name = {one.question: one for one in found.findings}
+    shares = {one.question: {share.answer: share for share in one.shares} for one in found.findings}
+    for question, answer, truth in (
+        ("smoker", "no answer", 0.4), ("smoker", "yes", 0.6), ("smoker", "no", 0.0), ("uses", "A", 0.6),
+        ("uses", "no answer", 0.4), ("drug", "aspiri", 0.6), ("drug", "no answer", 0.4),
+    ):  # fmt: skip
+        assert shares[question][answer].low <= truth <= shares[question][answer].high, (question, answer)
+    low, high = by_name["hours"].mean.interval(0.99999)
+    assert 6 < low < 11 <= high <= 12
+    assert all(one.responses == 2000 and one.moved_by_one > 0 for one in found.findings)
+    json.dumps(_build_document(SurveyReport(found)))
+
+
+@pytest.mark.parametrize("answered", [0.0, 0.3, 1.0])
+@pytest.mark.parametrize("people", [20, 200])
+def test_the_mean_of_those_who_answered_is_covered_from_twenty_on(answered, people):
+    question, rng = HIDING.question("hours"), np.random.default_rng(7)
+    part, bit = question.parts
+    runs, hits = 150, 0
+    for run in range(runs):
+        says = rng.random(people) < answered
+        mean = mean_of(part, part.randomize(np.where(says, 11, 6), SeededEntropy(run)))
+        told = bit.tally(bit.randomize(says.astype(np.int64), SeededEntropy(1000 + run)))[1]
+        low, high = mean_among(mean, question.scale, int(told), float(bit.p)).interval(0.95)
+        hits += (low <= 11 <= high) if answered else (low, high) == (0, 12) or low <= high
+    assert hits >= 0.95 * runs
 
 
 def test_results_of_nothing_are_empty_and_not_an_error(survey_service):

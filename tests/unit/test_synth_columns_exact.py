@@ -487,21 +487,6 @@ def test_surrogates_are_numbered_on_with_as_many_digits_as_the_total_has() -> No
     assert encode.generate_surrogates(named, 0, 1, 0).to_pylist() == ["p-1"]
 
 
-def test_types_are_named_and_restored_where_they_can_hold_the_values() -> None:
-    kinds = [pa.int8(), pa.string(), pa.decimal128(10, 2), pa.timestamp("ms", "UTC"), pa.timestamp("s"), pa.date32()]
-    for kind in kinds:
-        assert encode._parse_type(encode.name_type(kind)) == kind
-    assert encode.name_type(pa.dictionary(pa.int32(), pa.string())) == "string"
-    assert encode.name_type(pa.list_(pa.int8())) == ""
-    for name in ("decimal128(39, 2)", "decimal128(0, 0)", "decimal128(3, 4)", "nonsense"):
-        assert encode._parse_type(name) is None
-    assert encode._parse_type("decimal128(38, 38)") == pa.decimal128(38, 38)
-    assert encode._parse_type("decimal128(1, 0)") == pa.decimal128(1, 0)
-    assert encode.restore_type(pa.array([1, 2]), "int8").type == pa.int8()
-    assert encode.restore_type(pa.array([1000]), "int8").type == pa.int64()
-    assert encode.restore_type(pa.array([1]), "").type == pa.int64()
-
-
 # Describing.
 
 

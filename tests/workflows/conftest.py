@@ -72,6 +72,7 @@ class Served:
     folder: Path
     pool: Any = None
     tokens: dict[str, str] = field(default_factory=dict)
+    log: list[str] = field(default_factory=list)
 
     def dsn(self, name: str = "ana", **more: str) -> str:
         """What libpq needs."""
@@ -100,11 +101,12 @@ def serving(
     generous = limits or Limits(rate=5000, burst=20000, guesses=10_000, at_once=64, quantum=0.005, seconds=20)
     pool = WorkerPool(written, home.ledger, generous.processes) if generous.processes else None
     box: dict[str, Any] = {}
+    log: list[str] = []
     up, stop = threading.Event(), threading.Event()
 
     async def run() -> None:
         async with contextlib.AsyncExitStack() as stack:
-            box["running"] = await start(stack, curator, chosen, generous, lambda _line: None, pool, home)
+            box["running"] = await start(stack, curator, chosen, generous, log.append, pool, home)
             up.set()
             while not stop.is_set():
                 await asyncio.sleep(0.02)
@@ -126,6 +128,7 @@ def serving(
         scheme = "https" if chosen.certificate else "http"
         http = f"{scheme}://127.0.0.1:{running.http}"
         served = Served(curator, http, running.steward.rstrip("/"), running.postgres, running.link, folder, pool)
+        served.log = log
         served.tokens["ana"], _ = requests.issue(curator.context, "ana", Role.ANALYST, ["research"])
         served.tokens["ben"], _ = requests.issue(curator.context, "ben", Role.ANALYST, ["care"])
         served.tokens["steward"], _ = requests.issue(curator.context, "steward", Role.STEWARD)

@@ -85,6 +85,26 @@ def test_an_assistant_looks_explains_asks_and_requests_over_http(served: Any) ->
     assert (charges[-1].analyst, charges[-1].purpose) == ("ana", "research")
 
 
+@pytest.mark.parametrize(
+    ("tool", "given", "happened", "expected"),
+    [
+        ("ask_qery", {}, "there is no tool called 'ask_qery'", "ask_query"),
+        ("ask_query", {"sql": BY_SEX, "epsilom": "1"}, "there is no argument of ask_query called 'epsilom'", "epsilon"),
+        ("ask_query", {"epsilon": "1"}, "arguments are missing: 'sql'", ""),
+        ("ask_query", {"sql": ["CANARY"], "epsilon": {}}, "arguments are not of their type: 'epsilon', 'sql'", ""),
+        ("list_requests", {"purpose": "x"}, "there is no argument of list_requests called 'purpose'", "takes none"),
+    ],
+)
+def test_a_wrong_call_is_refused_in_the_usual_shape_and_charges_nothing(served, tool, given, happened, expected):
+    before = len(list(served.curator.ledger.entries(acts=("charge",))))
+    refused, told = with_http(served, served.tokens["ana"], lambda client: call(client, tool, **given))
+    assert refused
+    assert (told["error"], told["happened"], told["charged"]) == ("parameter", happened, False)
+    assert expected in told["expected"]
+    assert CANARY not in str(told)
+    assert len(list(served.curator.ledger.entries(acts=("charge",)))) == before
+
+
 def test_without_a_valid_token_nothing_is_told(served: Any) -> None:
     body = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}
     accept = {"accept": "application/json, text/event-stream"}

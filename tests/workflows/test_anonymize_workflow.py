@@ -14,7 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from deniable.cli.main import app, narrow_app
-from deniable.errors import DataError, DeniableError, InternalError, ParameterError
+from deniable.errors import AccessRefused, DataError, DeniableError, InternalError, ParameterError
 from deniable.release import verify
 
 ROWS = 1200
@@ -593,3 +593,18 @@ def test_a_copy_of_an_identifier_in_another_column_does_not_leave(tmp_path: Path
     assert (done.exit_code == 0, bool(left)) == (not copied, not copied), done.output
     if copied:
         assert "'old_number' has the values of the identifier 'mrn'" in str(done.exception)
+
+
+def test_rows_whose_policy_was_accepted_do_not_leave_without_it(clinic: Path) -> None:
+    words = ("--qi", QI, "--sensitive", "diagnosis", "--k", "2", "-o", "out.csv")
+    run("anonymize", "visits.parquet", *words)
+    run("policy", "accept", "clinic.yaml", "--by", "A. Steward")
+    (clinic / "copy.parquet").write_bytes((clinic / "visits.parquet").read_bytes())
+    for source in ("visits.parquet", "copy.parquet"):
+        for more in ((), ("--grid", "age,charge"), ("--update", "out.csv")):
+            refused = CliRunner().invoke(app, ["anonymize", source, *words, *more])
+            assert isinstance(refused.exception, AccessRefused), refused.output
+            assert f"--policy {clinic / 'clinic.yaml'}" in str(refused.exception)
+        told = run("check", source, "--qi", QI)
+        assert told["policy"] == str(clinic / "clinic.yaml")
+    assert run("check", "out.csv", "--qi", QI)["policy"] is None

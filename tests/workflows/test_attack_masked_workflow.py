@@ -111,8 +111,12 @@ def test_a_projection_of_our_own_mask_falls_to_a_few_known_people(tmp_path):
     pq.write_table(pa.table({"sex": sex, "height": height, "weight": weight, "age": age}), tmp_path / "in.parquet")
     keys = {"DENIABLE_KEYS": str(tmp_path / "keys")}
     run("key", "new", "people", **keys)
-    run("mask", tmp_path / "in.parquet", "-p", tmp_path / "policy.yaml", "-o", tmp_path / "masked.parquet", **keys)
+    masking = ("mask", tmp_path / "in.parquet", "-p", tmp_path / "policy.yaml", "-o", tmp_path / "masked.parquet")
+    run(*masking, **keys)
     words = ("attack", tmp_path / "masked.parquet", "--original", tmp_path / "in.parquet", "--knows", "sex", "--json")
+    skipped = {made["attack"]: made["skipped"] for made in json.loads(run(*words))["attacks"]}
+    assert "in the order of the release" in skipped["projection"]
+    run(*masking, "--keep-order", **keys)
     (found,) = outcomes(run(*words), "projection").values()
     assert found["exposed"]["share"] == 1
     assert (found["figures"]["needed"], found["figures"]["columns"]) == (4, 3)

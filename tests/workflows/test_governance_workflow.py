@@ -123,7 +123,7 @@ def test_a_record_level_release_is_minimized_and_leaves_out_who_withdrew(at: Pat
     one, two = rows_of(at / "one.parquet"), rows_of(at / "two.parquet")
     assert set(one[0]) == {"sex", "town"}
     assert 200 < len(one) < 400
-    assert one == two
+    assert sorted(map(str, one)) == sorted(map(str, two)), "the same sample, in a random order"
     with pytest.raises(AccessRefused, match="charge"):
         run("mask", "visits.csv", "-p", "policy.yaml", "-o", "three.parquet", "--columns", "sex,charge")
     run("anonymize", "visits.csv", "-p", "policy.yaml", "-o", "four.parquet")

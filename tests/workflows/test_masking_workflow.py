@@ -102,7 +102,7 @@ def run(*words: str | Path, stdin: str | bytes = "") -> Done:
 
 
 def masked(folder: Path, *more: str) -> dict[str, Any]:
-    done = run("mask", "--policy", folder / "clinic.yaml", "-o", folder / "out", "--json", *more)
+    done = run("mask", "--policy", folder / "clinic.yaml", "-o", folder / "out", "--json", "--keep-order", *more)
     assert done.returncode == 0, done.stdout + done.stderr
     return json.loads(done.stdout)
 
@@ -224,7 +224,8 @@ def test_a_killed_run_leaves_nothing_under_the_final_name_and_goes_on_where_it_w
     assert not work.exists()
     run("mask", clinic / "visits.parquet", "--policy", clinic / "clinic.yaml", "-o", clinic / f"whole{suffix}")
     read = pq.read_table if suffix == ".parquet" else csv.read_csv
-    assert read(target).equals(read(clinic / f"whole{suffix}"))
+    resumed, whole = (sorted(read(path).to_pylist(), key=str) for path in (target, clinic / f"whole{suffix}"))
+    assert resumed == whole  # no row twice: the order is the one in which the work began
     verify(target)
 
 
@@ -371,17 +372,18 @@ def test_spellings_of_one_person_join_after_masking_and_placeholders_are_told(cl
     out = pq.read_table(clinic / "out" / "visits.parquet")
     assert set(out["patient"].to_pylist()) <= people
     assert len(set(out["patient"].to_pylist())) == 2
-    assert [str(day) for day in out["day"].to_pylist()[1:3]] == ["9999-12-31", "1900-01-01"]
+    assert {"9999-12-31", "1900-01-01"} <= {str(day) for day in out["day"].to_pylist()}
 
 
 def test_a_csv_file_holds_no_cell_that_a_spreadsheet_would_run(clinic: Path) -> None:
     notes = ["=cmd|' /C calc'!A0", "+1+1", "-2+3", "@SUM(A1)", "\t=1", "-5", "-", "plain"]
     rows = {"patient": [str(i) for i in range(8)], "day": pa.array([18000] * 8, pa.int32()).cast(pa.date32())}
     pq.write_table(pa.table(rows | {"note": notes}), clinic / "visits.parquet")
-    run("mask", clinic / "visits.parquet", "--policy", clinic / "clinic.yaml", "-o", clinic / "out.csv")
+    words = ("mask", clinic / "visits.parquet", "--policy", clinic / "clinic.yaml", "--keep-order")
+    run(*words, "-o", clinic / "out.csv")
     written = csv.read_csv(clinic / "out.csv", convert_options=csv.ConvertOptions(column_types={"note": pa.string()}))
     assert written["note"].to_pylist() == [f"'{note}" for note in notes[:5]] + ["-5", "-", "plain"]
-    run("mask", clinic / "visits.parquet", "--policy", clinic / "clinic.yaml", "-o", clinic / "out.parquet")
+    run(*words, "-o", clinic / "out.parquet")
     assert pq.read_table(clinic / "out.parquet")["note"].to_pylist() == notes
 
 

@@ -172,6 +172,10 @@ def test_an_issuer_is_described_safely_or_refused(tmp_path: Path):
     assert found.grant(signed()).name == "ana"
     with pytest.raises(AccessRefused, match="not valid"):
         found.grant(signed(kid="r9"))
+    for odd in (float("inf"), float("-inf"), float("nan"), "soon", [], {}, None, True, -1):
+        with pytest.raises(AccessRefused, match="not valid"):
+            found.grant(signed(exp=odd))
+    assert found.grant(signed(exp=1e300)).expires.year <= 9999
 
 
 def _counts(verifier: Any, token: str) -> bool:

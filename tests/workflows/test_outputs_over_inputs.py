@@ -20,8 +20,13 @@ tables:
     columns:
       id: {type: integer, role: identifier, mask: redact}
       sex: {role: quasi-identifier, categories: [F, M]}
+      old: {type: boolean, role: quasi-identifier}
 budgets: {dataset: {epsilon: 5}}
 """
+
+
+SYNTHESIS = ("synthesize", "visits", "--epsilon", "1", "--delta", "1e-6")
+TRAINING = ("train", "visits", "--target", "sex", "--features", "old", "--epsilon", "1")
 
 
 @pytest.mark.parametrize(
@@ -31,6 +36,11 @@ budgets: {dataset: {epsilon: 5}}
         (("mask", "visits.csv"), "visits.csv"),
         (("anonymize", "visits.csv", "--k", "2"), "visits.csv"),
         (("synthesize", "visits", "--epsilon", "1", "--delta", "1e-6"), "visits.csv"),
+        ((*SYNTHESIS, "--report", "visits.csv"), "made.csv"),
+        ((*SYNTHESIS, "--report", "made.csv"), "made.csv"),
+        ((*SYNTHESIS, "--report", "made.csv.release.json"), "made.csv"),
+        ((*TRAINING, "--report", "visits.csv"), "model.json"),
+        ((*TRAINING, "--report", "model.json"), "model.json"),
         (("ledger", "export", "--form", "csv"), "policy.ledger.sqlite"),
         (("ledger", "export", "--form", "csv"), "policy.yaml"),
     ],
@@ -39,7 +49,7 @@ def test_what_is_read_is_not_written_over(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], target: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "visits.csv").write_text("id,sex\n" + "".join(f"{i},{'FM'[i % 2]}\n" for i in range(40)))
+    (tmp_path / "visits.csv").write_text("id,sex,old\n" + "".join(f"{i},{'FM'[i % 2]},true\n" for i in range(40)))
     (tmp_path / "policy.yaml").write_text(POLICY)
     run = CliRunner().invoke
     assert run(app, ["query", "SELECT COUNT(*) AS m FROM visits", "--epsilon", "1", "-p", "policy.yaml"]).exit_code == 0
@@ -49,3 +59,20 @@ def test_what_is_read_is_not_written_over(
     assert "Choose another name" in str(done.exception)
     assert {name: (tmp_path / name).read_bytes() for name in before} == before
     assert "1 charged" in run(app, ["ledger", "show", "-p", "policy.yaml"]).output
+
+
+def test_a_model_is_not_written_over_by_what_is_drawn_or_told_from_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("model.csv", "rows.csv"):
+        (tmp_path / name).write_text("kept")
+    for words in (
+        ("generate", "model.csv", "-o", "model.csv"),
+        ("inspect", "model.csv", "--report", "model.csv"),
+        ("predict", "model.csv", "rows.csv", "-o", "rows.csv"),
+        ("predict", "model.csv", "rows.csv", "-o", "model.csv"),
+    ):
+        done = CliRunner().invoke(app, [*words])
+        assert "one would be lost" in str(done.exception), words
+    assert [(tmp_path / name).read_text() for name in ("model.csv", "rows.csv")] == ["kept", "kept"]

@@ -221,7 +221,23 @@ def test_a_question_can_be_cancelled(served):
             except psycopg.errors.QueryCanceled as stopped:
                 told.append(str(stopped))
         assert connection.execute("SELECT 1").fetchone() == (1,)
-        assert all("same request id" in each for each in told)
+        charges = len(list(served.curator.ledger.entries(acts=("charge",))))
+        assert all("harged" in each or "charge stands" in each for each in told)
+        assert charges or not any("The charge stands" in each for each in told)
+
+
+def test_a_cancelled_question_that_was_not_begun_says_that_nothing_was_charged(served, monkeypatch):
+    from deniable.server.scheduler import ThreadPool
+
+    before = len(list(served.curator.ledger.entries(acts=("charge",))))
+    with psycopg.connect(served.dsn(), autocommit=True) as connection:
+        connection.execute("SET deniable.epsilon = 1")
+        monkeypatch.setattr(ThreadPool, "_find_next", lambda _self: None)  # every place is taken: it waits
+        threading.Timer(0.3, connection.cancel_safe, kwargs={"timeout": 20}).start()
+        with pytest.raises(psycopg.errors.QueryCanceled, match="cancelled before it was begun") as stopped:
+            connection.execute("SELECT COUNT(*) FROM people WHERE age > 41")
+        assert "Nothing was charged" in stopped.value.diag.message_detail
+    assert len(list(served.curator.ledger.entries(acts=("charge",)))) == before
 
 
 def test_another_database_and_a_wrong_token_are_refused(served):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ from typer.testing import CliRunner
 
 from deniable.cli.main import app
 from deniable.curator import Curator
+from deniable.curator.governance import fulfill as workflow
 from deniable.curator.governance import requests
 from deniable.curator.governance.fulfill import fulfill
 from deniable.errors import AccessRefused, BudgetExceeded, DeniableError, ParameterError, StorageError
@@ -142,8 +145,6 @@ def test_where_the_policy_never_listed_analysts_a_request_is_made(at: Path) -> N
 
 def test_a_request_is_tied_to_its_own_release(at: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The steward releases the same table while the request is being fulfilled."""
-    from deniable.curator.governance import fulfill as workflow
-
     making = workflow.FULFILLMENTS["mask"]
 
     def make_and_release(context: Any, *rest: Any) -> None:
@@ -194,8 +195,49 @@ def test_what_was_written_once_is_not_measured_again_into_another_folder(at: Pat
     (at / "out" / "stays.parquet").mkdir(parents=True)
     with pytest.raises(StorageError):
         make(asked.id)
-    with pytest.raises(AccessRefused, match="written already, into another folder"):
+    with pytest.raises(AccessRefused, match="begun in another folder"):
         make(asked.id, "elsewhere")
+
+
+def test_what_failed_after_a_charge_says_that_it_stands(at: Path) -> None:
+    asked = ask("synthesize", ASKED, "visits", "stays")
+    (at / "out" / "stays.parquet").mkdir(parents=True)
+    with pytest.raises(StorageError) as refused:
+        make(asked.id)
+    charged = len(entries("charge")) > 0
+    assert refused.value.as_dict()["charged"] is charged
+    assert ("The charge stands" in str(refused.value)) is charged
+
+
+@pytest.mark.parametrize("technique", ["mask", "anonymize", "synthesize"])
+def test_of_several_who_make_one_request_at_once_one_does(at: Path, technique: str) -> None:
+    """Under one charge noise is drawn once, whatever folders are named and whoever was first."""
+    asked = ask(technique, ASKED if technique == "synthesize" else None)
+    commands = [[sys.executable, "-m", "deniable", "fulfill", asked.id, "-o", name] for name in ("one", "two", "one")]
+    running = [subprocess.Popen(each, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) for each in commands]
+    told = [(each.communicate()[0].decode(), each.returncode) for each in running]
+    assert sorted(code for _, code in told) == [0, 2, 2], told
+    assert len(list(at.glob("*/visits.parquet"))) == 1
+    assert len(entries("charge")) == (technique == "synthesize")
+    assert len(entries("fulfill")) == 1
+    assert len(entries("publish")) <= 1
+
+
+def test_a_killed_try_is_not_begun_in_another_folder(at: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, noted = ask("synthesize", ASKED), workflow._note_made
+
+    def stop(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(workflow, "_note_made", stop)
+    with pytest.raises(KeyboardInterrupt):
+        make(asked.id)
+    monkeypatch.setattr(workflow, "_note_made", noted)
+    with pytest.raises(AccessRefused, match="begun in another folder"):
+        make(asked.id, "elsewhere")
+    assert not (at / "elsewhere" / "visits.parquet").exists()
+    assert make(asked.id).status == "released"
+    assert len(entries("charge")) == 1
 
 
 def test_the_command_states_columns_and_k(at: Path) -> None:

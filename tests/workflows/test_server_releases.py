@@ -72,6 +72,30 @@ def test_a_synthetic_release_is_charged_to_the_one_who_asked(served, tmp_path: P
     assert pq.read_table(ana.download(filed["id"], "people", tmp_path / "p.parquet")).num_rows > 0
 
 
+def test_where_two_must_approve_nothing_is_begun_after_the_first(serve, clinic_policy: str):
+    from deniable.curator.governance import requests
+    from deniable.governance.grants import Role
+
+    masked = clinic_policy.replace("id: {role: identifier}", "id: {role: identifier, mask: redact}")
+    with serve(policy=masked.replace("research: {epsilon: 50000}", "research: {epsilon: 50000, approvals: 2}")) as up:
+        ana = deniable.connect(up.http, up.tokens["ana"], timeout=120)
+        filed = ana.request("mask", ["people"])
+        second, _ = requests.issue(up.curator.context, "sue", Role.STEWARD)
+        decided = []
+        for token in (up.tokens["steward"], up.tokens["steward"], second):
+            path, header = f"{up.steward}/v1/requests/{filed['id']}/approve", {"authorization": f"Bearer {token}"}
+            decided.append(httpx.post(path, json={"reason": "fine"}, headers=header, timeout=120))
+            if token != second:
+                assert not up.log, "nothing was begun, here or elsewhere"
+        assert [each.status_code for each in decided] == [200, 403, 200]
+        assert decided[0].json()["status"] == "pending"
+        until("released", ana, filed["id"])
+        deadline = time.monotonic() + 60
+        while not any("was fulfilled" in line for line in up.log) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert [line for line in up.log if filed["id"] in line] == [f"request {filed['id']} was fulfilled"]
+
+
 def test_a_declined_request_is_never_made(served):
     ana = deniable.connect(served.http, served.tokens["ana"], timeout=120)
     filed = ana.request("mask", ["people"])

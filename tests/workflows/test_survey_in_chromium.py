@@ -79,6 +79,20 @@ def survey_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def address(survey_file: Path) -> Iterator[str]:
+    yield from serve(survey_file)
+
+
+@pytest.fixture(scope="module")
+def hiding(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of the same survey, in which questions that are left out are randomized too."""
+    file = tmp_path_factory.mktemp("hiding") / "clinic.yaml"
+    file.write_text(SURVEY.replace(", method: two-coins", ", epsilon: 1").replace("words: [aspirin], ", "")
+                    + "unanswered: randomized\n")  # fmt: skip
+    yield from serve(file)
+
+
+def serve(survey_file: Path) -> Iterator[str]:
+    """A survey's address while it is served."""
     from deniable.server.survey import build_app
 
     with socket.socket() as free:
@@ -164,6 +178,21 @@ def test_the_browser_sends_exactly_what_the_python_client_would_with_the_same_en
     assert sent == survey.responses(answers, client.Memory(), draw)
 
 
+def test_a_question_left_out_is_sent_like_an_answer_where_that_is_hidden(phone, hiding):
+    phone.add_init_script(f"({SEEDED})('78')")
+    visit(phone, hiding)
+    phone.check("input[name=ward][value=Maternity]")
+    phone.click("#questions button")
+    phone.wait_for_selector("#review:not([hidden])")
+    assert phone.text_content("#skipped") == ""
+    assert phone.text_content("#pairs").count("no answer") >= 4
+    sent = sent_body(phone)["responses"]
+    survey, draw = client.Survey.fetch(hiding), seeded_draw(78)
+    assert sent == survey.responses({"ward": "Maternity"}, client.Memory(), draw)
+    assert set(sent) == {"harassed", "ward", "uses", "hours", "drug"}
+    assert phone.complaints == []
+
+
 def test_when_the_lots_say_yes_both_truths_send_the_same_message(browser, address):
     # The responses to both answers are drawn, no first; draws below 4 decide: 2 is the instruction "yes" for either.
     seed = next(s for s in range(5000) if [(draw := seeded_draw(s))(4), draw(4)] == [2, 2])
@@ -198,7 +227,8 @@ def test_answering_again_on_the_same_device_sends_the_same_responses_and_stores_
     visit(phone, address)
     assert answer_ward(phone) == first
     assert "Maternity" not in kept
-    (drawn,) = json.loads(json.loads(kept)["deniable"])["questions"]["ward/0"]["drawn"].values()
+    (question,) = json.loads(json.loads(kept)["deniable"])["questions"].values()
+    (drawn,) = question["drawn"].values()
     assert set(drawn) == {"told", "responses"}
     assert len(drawn["responses"]) == 3  # the responses to all answers, none of them marked
 

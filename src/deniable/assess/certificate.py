@@ -6,7 +6,8 @@ on what left, and a fault anywhere before, in the search, the recoding or the wr
 
 Every cell counts as it is written: an empty text and a missing value make two classes, 0 and -0 one. Readers who see
 fewer differences see larger classes. Of sensitive values it is the other way round: they would see fewer of them, so
-an empty text and a missing value are one. Rows that were suppressed and stay as `*` are a class of their own, which
+spellings of one text are one value, an empty text is a missing value, and a missing value counts as the commonest of
+its class, which it may be. Rows that were suppressed and stay as `*` are a class of their own, which
 must be as large as the others; nothing else is claimed of it, since it shows no sensitive value.
 
 Who a row belongs to is in no release: where people are counted, the cells that each person's rows would have come from
@@ -25,6 +26,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from deniable.assess.left_identifiers import CopyCheck, IdentifierCheck, find_identifiers, find_secrets
 from deniable.assess.released_rows import (
     COUNT,
     OF,
@@ -32,16 +34,12 @@ from deniable.assess.released_rows import (
     SLACK,
     Ancestors,
     Claim,
-    CopyCheck,
     Counts,
-    IdentifierCheck,
     TruthCheck,
     compare_columns,
     compare_types,
     count_people,
     count_values,
-    find_identifiers,
-    find_secrets,
     index_of,
     open_released,
     read_types,
@@ -314,6 +312,15 @@ def _group(options: Options, classes: Classes, claim: Claim) -> Iterator[tuple[l
         yield [held.texts[v] for v in held.value[part]], held.rows[part].astype(np.float64)
 
 
+def _group_known(options: Options, classes: Classes, claim: Claim) -> Iterator[NDArray[np.float64]]:
+    """How many rows of each class have each known value; those without one have the commonest."""
+    for values, rows in _group(options, classes, claim):
+        known = rows[[value is not None for value in values]]
+        if len(known):
+            known[known.argmax()] += rows.sum() - known.sum()
+        yield known if len(known) else rows
+
+
 def _worst(
     figures: Iterator[float], choose: Callable[[list[float]], float], holds: Callable[[float], bool]
 ) -> Measured:
@@ -328,12 +335,12 @@ def _measure_distinct(options: Options, classes: Classes, _stars: Counts, claim:
     if "person" in options and len(classes.sizes):
         values = find_holders(classes, claim, str(options["column"])).match()
     else:
-        values = (len(rows) for _, rows in _group({"column": options["column"]}, classes, claim))
+        values = (len(rows) for rows in _group_known({"column": options["column"]}, classes, claim))
     return _worst(map(float, values), min, lambda least: least >= math.ceil(_number(options, "l")))
 
 
 def _measure_entropy(options: Options, classes: Classes, _stars: Counts, claim: Claim) -> Measured:
-    shares = (rows / rows.sum() for _, rows in _group(options, classes, claim))
+    shares = (rows / rows.sum() for rows in _group_known(options, classes, claim))
     figures = (math.exp(-float((p * np.log(p)).sum())) for p in shares)
     return _worst(figures, min, lambda least: least >= _number(options, "l") * (1 - SLACK))
 
@@ -346,7 +353,7 @@ def _measure_recursive(options: Options, classes: Classes, _stars: Counts, claim
         rest = sum(falling[place:])
         return falling[0] / rest if rest else math.inf
 
-    figures = (compare(rows) for _, rows in _group(options, classes, claim))
+    figures = (compare(rows) for rows in _group_known(options, classes, claim))
     return _worst(figures, max, lambda most: most < _number(options, "c"))
 
 
@@ -386,7 +393,8 @@ def _compare_with_whole(
 def _measure_closeness(options: Options, classes: Classes, _stars: Counts, claim: Claim) -> Measured:
     distance = str(options.get("distance", "equal"))
     texts, _ = _shares(options, claim)
-    levels = _read_levels(texts, claim.trees.get(str(options["column"]), {})) if distance == "hierarchical" else []
+    tree = _spell_tree(claim.trees.get(str(options["column"]), {}))
+    levels = _read_levels(texts, tree) if distance == "hierarchical" else []
 
     def compare(own: NDArray[np.float64], whole: NDArray[np.float64]) -> float:
         if distance == "ordered":
@@ -396,6 +404,13 @@ def _measure_closeness(options: Options, classes: Classes, _stars: Counts, claim
 
     figures = (compare(own, whole) for own, whole in _compare_with_whole(options, classes, claim))
     return _worst(figures, max, lambda most: most <= _number(options, "t") + SLACK)
+
+
+def _spell_tree(tree: Ancestors) -> Ancestors:
+    """The groups of values as they are told apart: of several spellings the first in their order decides."""
+    texts = sorted(tree, key=lambda text: (text is None, text or ""), reverse=True)
+    spelled = write_values(pa.chunked_array([texts], pa.string())).to_pylist()
+    return {one: tree[text] for one, text in zip(spelled, texts, strict=True)}
 
 
 def _read_levels(texts: list[str | None], tree: Ancestors) -> list[Counts]:
@@ -485,12 +500,13 @@ class Holders:
         """For each class, how many of its people have different values, one each."""
         held: dict[int, dict[int, set[int]]] = {}
         for owner, value, person in zip(self.owner.tolist(), self.value.tolist(), self.person.tolist(), strict=True):
-            held.setdefault(owner, {}).setdefault(value, set()).add(person)
+            having = held.setdefault(owner, {})
+            if self.texts[value] is not None:
+                having.setdefault(value, set()).add(person)
         for having in held.values():
             taken: dict[int, int] = {}
-            yield sum(
-                _find_person(value, having, taken, set()) for value in sorted(having, key=lambda v: len(having[v]))
-            )
+            found = (_find_person(v, having, taken, set()) for v in sorted(having, key=lambda v: len(having[v])))
+            yield max(sum(found), 1)
 
 
 def _find_person(value: int, having: Mapping[int, set[int]], taken: dict[int, int], seen: set[int]) -> bool:

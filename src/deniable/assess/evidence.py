@@ -1,4 +1,4 @@
-"""Evidence: what the steward gives to the motivated-intruder test, made ready for attacks; and what a trial is.
+"""Evidence: what the steward gives to the motivated-intruder test, made ready for attacks; and how trials are run.
 
 Whether a linked name is right is read from a table that maps released rows to the register. How often a predicate
 singles somebody out, or a nearest record is near, depends on how many people there are: on sides of one size an
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,7 +17,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from deniable.attacks.codes import count_equal_codes, draw_places, encode_column, encode_combinations, require_column
-from deniable.attacks.outcome import Outcome
+from deniable.attacks.outcome import Deadline, Outcome, Progress, tell
 from deniable.errors import DataError
 
 if TYPE_CHECKING:
@@ -120,6 +121,50 @@ class Attempt:
         """The share of people exposed beyond the control (or beyond guessing), at worst."""
         counted = (one for one in self.outcomes if one.beats_control or not self.beyond_chance)
         return max((outcome.excess for outcome in counted), default=0.0)
+
+
+def run_trials(
+    evidence: Evidence,
+    settings: Settings,
+    names: Sequence[str] | None = None,
+    *,
+    trials: Sequence[Trial],
+    done: Mapping[str, Any] | None = None,
+    finished: Callable[[Attempt], None] | None = None,
+    progress: Progress | None = None,
+) -> tuple[Attempt, ...]:
+    """Run the trials (those named, or all); those in `done` are passed over, `finished` is called for each."""
+    deadline, found = Deadline(settings.seconds), []
+    chosen = [trial for trial in trials if (names is None or trial.name in names) and trial.name not in (done or {})]
+    for place, trial in enumerate(chosen):
+        deadline.check()
+        why_not = trial.lacks(evidence)
+        outcomes = () if why_not else trial.run(evidence, settings)
+        made = Attempt(trial.name, outcomes, why_not, settings.beyond_chance)
+        found.append(made)
+        if finished is not None:
+            finished(made)
+        tell(progress, (place + 1) / len(chosen))
+    return tuple(found)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Whether an attack exposes more people than the policy allows."""
+
+    attack: str
+    exposed: float
+    most: float
+
+    @property
+    def failed(self) -> bool:
+        """Whether the release must not leave."""
+        return self.exposed > self.most
+
+
+def judge(exposed: Mapping[str, float], limits: Mapping[str, Fraction]) -> tuple[Verdict, ...]:
+    """The verdicts on attacks that were run and that the policy limits."""
+    return tuple(Verdict(name, exposed[name], float(most)) for name, most in limits.items() if name in exposed)
 
 
 def is_wanting(attempt: Mapping[str, Any]) -> bool:

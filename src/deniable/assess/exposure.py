@@ -139,13 +139,16 @@ class Whose(NamedTuple):
 PERSON = "whose row it is"
 
 
-def tell_people(name: str, unit: str | Whose | None) -> tuple[str, str | None]:
+def tell_people(engine: Engine, name: str, unit: str | Whose | None) -> tuple[str, str | None]:
     """The rows of an attached table as words of a query, and their column that tells people apart, if there is one."""
-    from deniable.engines.base import quote
+    from deniable.engines.base import quote, tell_apart
 
+    if unit is None:
+        return quote(name), None
     if not isinstance(unit, Whose):
-        return quote(name), unit
-    people = f"SELECT {quote(unit.column)} AS {quote(PERSON)} FROM {quote(unit.table)}"  # noqa: S608  quoted names
+        return f"(SELECT *, {tell_apart(engine, name, unit)} AS {quote(PERSON)} FROM {quote(name)})", PERSON  # noqa: S608
+    told = tell_apart(engine, unit.table, unit.column)
+    people = f"SELECT {told} AS {quote(PERSON)} FROM {quote(unit.table)}"  # noqa: S608  quoted names
     return f"(SELECT * FROM {quote(name)} POSITIONAL JOIN ({people}) AS people)", PERSON  # noqa: S608
 
 
@@ -155,9 +158,9 @@ def measure_joint_exposure(
     """What the released columns of an attached table single out together; None where nothing is released."""
     from deniable.engines.base import quote
 
-    source, person = tell_people(name, unit)
+    source, person = tell_people(engine, name, unit)
     count = engine.count(name)
-    named = tuple(column for column in dict.fromkeys(columns) if column != person)
+    named = tuple(column for column in dict.fromkeys(columns) if column not in (person, unit))
     if not named or not count:
         return None
     # As text, in which columns of every type can be compared.

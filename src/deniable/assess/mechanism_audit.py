@@ -12,23 +12,21 @@ calls are right (Steinke, Nasr and Jagielski 2023)."""
 
 from __future__ import annotations
 
-import hashlib
 import math
 import re
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import date, datetime
-from decimal import Decimal
 from fractions import Fraction
 from functools import partial
-from itertools import combinations, islice
+from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from deniable.assess.outputs import Outputs, tabulate_outputs
 from deniable.attacks.dp_audit import (
     AuditOutcome,
     Game,
@@ -42,6 +40,8 @@ from deniable.attacks.dp_audit import (
 from deniable.attacks.outcome import Progress, Rate, tell
 from deniable.dp.mechanisms import ExponentialMechanism, GaussianMechanism, LaplaceMechanism
 from deniable.errors import ParameterError, nearest
+from deniable.localdp.frequency.sketch import HadamardSketch
+from deniable.localdp.heavy_hitters import PrefixTree
 from deniable.localdp.protocol_choice import CANDIDATES
 from deniable.policy.budget import ApproxDP, budget
 from deniable.policy.schema import Bounds, Column, ColumnType, Neighboring, PrivacyUnit, TableSchema
@@ -52,8 +52,6 @@ if TYPE_CHECKING:
     from deniable.query.plan import QueryPlan
 
 MOST_POINTS = 40
-MOST_COLUMNS, FEW_COLUMNS = 1000, 64
-"""Of outputs with more entries, those that occur most are looked at."""
 SYNTHESIZERS = ("independent", "correlated", "mst", "mwem", "auto")
 SCREENED = 16
 """Neighbors are compared by so small a part of the runs."""
@@ -70,9 +68,6 @@ class Claim:
     runs: int = 20_000
     confidence: float = 0.999
     mu: Fraction | None = None
-
-
-Outputs = Sequence[Any] | NDArray[Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +123,17 @@ def _respond(epsilon: Fraction, _: Fraction) -> Subject:
     return Subject("", lambda answer, runs: made.randomize(np.full(runs, answer))[0], ((0, 1),))
 
 
+def _tell_word(epsilon: Fraction, _: Fraction) -> Subject:
+    # A small sketch: what one response tells of a word is the same, and each response is seen more often.
+    made = PrefixTree("ab", 2, 1, 1, HadamardSketch.calibrate(epsilon, 1, 4))
+    pairs = (("ab", "ba"), ("", "ab"), ("a", "aa"))
+
+    def run(word: str, runs: int) -> NDArray[Any]:
+        return np.column_stack(made.randomize([word] * runs))
+
+    return Subject("", run, pairs, tuple(f"'{one}' or '{other}'" for one, other in pairs))
+
+
 _ANSWERED = f"one person's response to a question with {ANSWERS} answers"
 MECHANISMS: dict[str, tuple[Callable[[Fraction, Fraction], Subject], str]] = {
     "laplace": (_laplace, "a count with Laplace noise, of 0 and of 1 people"),
@@ -138,6 +144,7 @@ MECHANISMS: dict[str, tuple[Callable[[Fraction, Fraction], Subject], str]] = {
         f"local:{name.replace(' ', '-')}": (partial(_randomize, place), _ANSWERED)
         for place, (name, _, _) in enumerate(CANDIDATES)
     },
+    "local:prefix-tree": (_tell_word, "one person's response about a word that nobody listed"),
 }
 """Every mechanism of ours that is audited by many runs, with its neighbors in words."""
 
@@ -327,122 +334,6 @@ def _list_blind_spots_of_one_run(found: OneRunOutcome) -> list[str]:
         f"anything about other people than the {found.canaries} canaries",
         f"more than {found.guesses} calls prove: one run refutes less than many do",
     ]
-
-
-# Outputs of any kind, as numbers.
-
-
-def tabulate_outputs(first: Outputs, second: Outputs) -> tuple[NDArray[Any], NDArray[Any], tuple[str, ...]]:
-    """Outputs as two tables of numbers with the same columns.
-
-    Lists have a column for each place and mappings one for each key, missing where an output has none; texts that are
-    no numbers become numbers of their own, beside the numbers inside them, and a text of several lines counts each of
-    its lines. What a float cannot hold of a number has a column of its own.
-
-    >>> tabulate_outputs([{"a": 1}, {"a": 2, "b": "x"}], [{"a": 0}])[2]
-    ('output a', 'output b', 'output entries')
-    """
-    arrays = [side for side in (first, second) if isinstance(side, np.ndarray) and side.dtype.kind in "iufb"]
-    arrays = [side for side in arrays if side.dtype.kind == "f" or not (np.abs(side.astype(float)) > LARGEST).any()]
-    if len(arrays) == 2 and arrays[0].ndim == arrays[1].ndim <= 2:
-        return arrays[0].reshape(len(arrays[0]), -1), arrays[1].reshape(len(arrays[1]), -1), ()
-    listed = [[dict(_flatten("", output)) for output in side] for side in (first, second)]
-    seen = Counter(name for side in listed for output in side for name in output)
-    once = 1 if len(seen) > FEW_COLUMNS else 0  # of many entries, those that are seen once say nothing
-    names = sorted(name for name, times in seen.most_common(MOST_COLUMNS) if times > once)
-    tables = [_build_table(side, names) for side in listed]
-    if tables[0].dtype != tables[1].dtype or tables[0].dtype.kind == "O":
-        rounded = sorted({name for side in listed for output in side for name in names if _rest(output.get(name))})
-        floats = [[[_round(output.get(name)) for name in names] for output in side] for side in listed]
-        rests = [[[_rest(output.get(name)) for name in rounded] for output in side] for side in listed]
-        tables = [np.hstack((np.array(f, float), np.array(r, float))) for f, r in zip(floats, rests, strict=True)]
-        names += [f"{name} beyond 53 bits" for name in rounded]
-    if any(count < sum(map(len, listed)) for count in seen.values()):
-        lengths = [np.array([[len(output)] for output in side], tables[0].dtype) for side in listed]
-        names, tables = [*names, "entries"], [np.hstack(pair) for pair in zip(tables, lengths, strict=True)]
-    return tables[0], tables[1], tuple(f"output {name}".strip() for name in names)
-
-
-Exact = int | float | Fraction
-NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
-MOST_INSIDE = 64
-"""Of the numbers inside a text, so many are looked at one by one."""
-LARGEST = 2**53
-"""Up to here a float holds every whole number."""
-
-
-def _build_table(side: Sequence[Mapping[str, Exact]], names: Sequence[str]) -> NDArray[Any]:
-    """Whole numbers as such, where there is nothing else."""
-    table = np.array([[output.get(name, np.nan) for name in names] for output in side], object)
-    whole = all(isinstance(value, int) and abs(value) <= LARGEST for value in table.flat)
-    return table.astype(np.int64) if whole else table
-
-
-def _round(value: Exact | None) -> float:
-    """The nearest float; beyond all of them, the infinite one."""
-    try:
-        return math.nan if value is None else float(value)
-    except OverflowError:
-        return math.inf if value is not None and value > 0 else -math.inf
-
-
-def _rest(value: Exact | None) -> float:
-    """What a number has beyond its nearest float; of one beyond all floats, its lowest digits."""
-    if value is None or isinstance(value, float) or (isinstance(value, int) and abs(value) <= LARGEST):
-        return 0.0
-    nearest_float = _round(value)
-    return float(value - Fraction(nearest_float)) if math.isfinite(nearest_float) else float(value % 2**48)
-
-
-def _flatten(name: str, output: Any) -> Iterator[tuple[str, Exact]]:
-    """The numbers of an output, each with the way to it."""
-    if isinstance(output, Mapping):
-        for key, value in output.items():
-            yield from _flatten(f"{name}.{key}" if name else str(key), value)
-    elif isinstance(output, list | tuple | np.ndarray):
-        for place, value in enumerate(output):
-            yield from _flatten(f"{name}.{place + 1}" if name else str(place + 1), value)
-    elif isinstance(output, str):
-        yield from _read_text(name, output)
-    else:
-        yield name, _convert(output)
-
-
-def _read_text(name: str, text: str) -> Iterator[tuple[str, Exact]]:
-    """A text as the number it is; or as a number of its own (or how often it has each line) and all numbers inside."""
-    if (number := _parse_number(text)) is not None:
-        yield name, number
-        return
-    if "\n" in text.strip():
-        for line, times in Counter(text.strip().splitlines()).items():
-            yield f"{name} lines '{line}'".strip(), times
-    else:
-        yield name, int.from_bytes(hashlib.blake2b(text.encode(), digest_size=6).digest(), "big")
-    for place, found in enumerate(islice(NUMBER.finditer(text), MOST_INSIDE)):
-        inside = _parse_number(found[0])
-        if inside is not None:
-            yield f"{name} number {place + 1}".strip(), inside
-
-
-def _parse_number(text: str) -> int | float | None:
-    try:
-        return int(text) if text.strip().lstrip("+-").isdecimal() else float(text)
-    except ValueError:
-        return None
-
-
-def _convert(value: Any) -> Exact:
-    if isinstance(value, np.generic):
-        value = value.item()
-    if value is None:
-        return math.nan
-    if isinstance(value, date | datetime):
-        return float(value.toordinal()) + (value.hour / 24 if isinstance(value, datetime) else 0.0)
-    if isinstance(value, Decimal):
-        return Fraction(value) if value.is_finite() else float(value)
-    if isinstance(value, int | float | Fraction):
-        return int(value) if isinstance(value, bool) else value
-    raise ParameterError("an output is not made of numbers and texts", expected="Numbers, texts, lists or mappings")
 
 
 # Questions under a policy, asked of made-up people.

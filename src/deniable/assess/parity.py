@@ -81,7 +81,10 @@ def _load_functions(path: Path) -> tuple[Finding, ...]:
         spec.loader.exec_module(module)
     except Exception as failure:
         where = f" in line {failure.lineno}" if isinstance(failure, SyntaxError) else ""
-        raise ParameterError(f"'{path.name}' cannot be run: it fails with {type(failure).__name__}{where}") from None
+        raise ParameterError(
+            f"'{path.name}' cannot be run: it fails with {type(failure).__name__}{where}",
+            remedy="Mend the file: it must import by itself",
+        ) from None
     own = [f for _, f in inspect.getmembers(module, inspect.isfunction) if f.__module__ == module.__name__]
     found = sorted((f for f in own if _takes_a_table(f)), key=lambda f: f.__code__.co_firstlineno)
     return tuple(Finding(f.__name__, (inspect.getdoc(f) or f.__name__).split("\n")[0], f) for f in found)
@@ -98,7 +101,7 @@ def _load_statements(path: Path, table: str) -> tuple[Finding, ...]:
     try:
         parts = HEADING.split(path.read_text(encoding="utf-8"))
     except UnicodeDecodeError:
-        raise ParameterError(f"'{path.name}' is not UTF-8 text") from None
+        raise ParameterError(f"'{path.name}' is not UTF-8 text", remedy="Save it as UTF-8") from None
     engine = DuckDBEngine()
 
     def make_query(statement: str) -> Callable[[pa.Table], Any]:

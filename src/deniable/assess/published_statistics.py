@@ -25,7 +25,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from deniable.assess.risk import Attempt
+from deniable.assess.evidence import Attempt
 from deniable.attacks.aggregates.cell_bounds import FAR, CellBounds, Margin, bound_margins
 from deniable.attacks.aggregates.published_tables import Attribute, Statistic, find_worlds
 from deniable.attacks.outcome import Outcome, Rate

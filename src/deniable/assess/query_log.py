@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from deniable.assess.risk import Attempt
+from deniable.assess.evidence import Attempt
 from deniable.attacks.aggregates.differencing import attack_by_differencing
 from deniable.attacks.aggregates.query_auditing import Verdicts, audit_counts, audit_maxima, audit_sums
 from deniable.attacks.aggregates.reconstruction import (
@@ -132,7 +132,11 @@ def _cast_value(value: Any, kind: pa.DataType) -> pa.Scalar:
     try:
         return pa.scalar(value).cast(kind)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-        raise DataError(f"A condition of the log does not fit a column of type {kind}", charge="") from None
+        raise DataError(
+            f"A condition of the log does not fit a column of type {kind}",
+            remedy="Name the register that the questions were about",
+            charge="",
+        ) from None
 
 
 def _list_values(value: Any, kind: pa.DataType) -> pa.Array:
@@ -250,5 +254,8 @@ def _secret(family: Family, original: pa.Table | None) -> NDArray[np.float64] | 
     if pa.types.is_boolean(values.type):
         return np.asarray(values.to_numpy(zero_copy_only=False), np.float64)
     if not is_number(values.type) or len(values) != family.groups.shape[1]:
-        raise ParameterError(f"The secret '{family.of}' is not one number for each person of the register")
+        raise ParameterError(
+            f"The secret '{family.of}' is not one number for each person of the register",
+            remedy="Name a register with a row for each person, and numbers in that column",
+        )
     return convert_to_floats(values)

@@ -1,8 +1,9 @@
 """Released rows as they were written: the claim that is made of them, the file read back, and rules row by row.
 
 Files are read by Arrow's own readers, CSV as text in which only what has no quotes can be missing (or nothing in
-quotes, where it is the only column). As a sensitive value an empty text is a missing one: both tell nothing, and most
-readers of CSV see no difference. Nothing here comes from the code that makes releases."""
+quotes, where it is the only column). People and sensitive values are told apart as `normalize_spelling` writes them: in
+several spellings one is one, and an empty text is a missing value. Nothing here comes from the code that makes
+releases."""
 
 from __future__ import annotations
 
@@ -10,7 +11,6 @@ import csv
 import functools
 import itertools
 import math
-import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -22,6 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from deniable.engines.base import spell_texts
 from deniable.policy.conditions import Compared, Linear, Member, Missing, Not, Tree, read_condition
 from deniable.policy.schema import ColumnType
 from deniable.policy.truths import list_columns
@@ -153,7 +154,7 @@ def _read_as(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray | No
         column = pc.cast(column, column.type.value_type)
     if column.type == kind or pa.types.is_dictionary(kind):
         return column
-    if not _is_text(column.type):
+    if not is_text(column.type):
         return None
     try:
         return pc.cast(column, kind)
@@ -163,7 +164,8 @@ def _read_as(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray | No
         return None
 
 
-def _is_text(kind: pa.DataType) -> bool:
+def is_text(kind: pa.DataType) -> bool:
+    """Whether a column is one of texts."""
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
@@ -188,9 +190,11 @@ def write_texts(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def write_values(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Sensitive cells as texts: an empty one is missing."""
-    texts = write_texts(column)
-    return pc.if_else(pc.equal(texts, ""), pa.scalar(None, pa.string()), texts)
+    """People or sensitive values as texts, one for all spellings of a value; an empty one is missing."""
+    coded = write_texts(column).combine_chunks().dictionary_encode()
+    texts = spell_texts(coded.dictionary)
+    seen = pc.if_else(pc.equal(texts, ""), pa.scalar(None, pa.string()), texts)
+    return pa.chunked_array([seen.take(coded.indices)])
 
 
 COUNT = "rows of these cells"
@@ -204,10 +208,10 @@ def count_people(
 
     `person` tells whose each row is; `everyone` does so for the whole table, where some of its rows are not there.
     """
-    whole = write_texts(person if everyone is None else everyone)
+    whole = write_values(person if everyone is None else everyone)
     known = pc.unique(whole)
     total = np.bincount(index_of(whole, known), minlength=len(known))
-    codes = index_of(write_texts(person), known)
+    codes = index_of(write_values(person), known)
     of = pa.array(total[codes])
     told = {name: write_texts(cells[name]) for name in cells.column_names}
     told |= {name: write_values(values[name]) for name in values.column_names}
@@ -234,7 +238,7 @@ def count_values(column: pa.ChunkedArray, everyone: pa.ChunkedArray | None = Non
 
 def _count_rows_of(everyone: pa.ChunkedArray) -> pa.Array:
     """For every row, how many rows its person has in all; those of nobody are one person's."""
-    texts = write_texts(everyone)
+    texts = write_values(everyone)
     codes = index_of(texts, pc.unique(texts))
     return pa.array(np.bincount(codes)[codes])
 
@@ -251,229 +255,6 @@ def weigh_rows(whole: pa.Table) -> dict[int, int]:
     people = max(sum(count // of for of, count in rows.items()), 1)
     parts = min(math.lcm(*rows), EXACT // people)
     return {of: max(parts // of, 1) for of in rows}
-
-
-LEAST_LETTERS = 6
-"""Shorter values are found by chance in columns of other things."""
-
-
-def find_secrets(batch: pa.Table, claim: Claim) -> list[str]:
-    """Values that must not leave, found as whole cells."""
-    found = []
-    for name, values in claim.secrets.items():
-        texts = write_texts(pa.chunked_array([values])).drop_null()
-        long = texts.filter(pc.greater_equal(pc.utf8_length(texts), LEAST_LETTERS))
-        for other in claim.searched if len(long) else ():
-            cells = pc.unique(write_texts(batch[other])) if other in batch.column_names else long[:0]
-            if bool(pc.any(pc.is_in(cells, value_set=long.combine_chunks())).as_py()):
-                found.append(f"values of column '{name}' stand in column '{other}'")
-    return found
-
-
-def find_identifiers(batch: pa.Table, claim: Claim) -> list[str]:
-    """The columns in which values of an identifier were left as they are."""
-    found = []
-    for name, values in ((name, claim.identifiers[name]) for name in claim.identifiers if name not in claim.moved):
-        texts = write_texts(pa.chunked_array([values])).drop_null()
-        telling = texts.filter(pc.greater(pc.utf8_length(texts), 0)).combine_chunks()
-        if bool(pc.any(pc.is_in(write_texts(batch[name]), value_set=telling)).as_py()):
-            found.append(name)
-    return found
-
-
-LEAST_COPIED, SHARE_COPIED = 10, 0.5
-"""A column is a copy of an identifier when so many of its values, and this share of them, are values of it."""
-LOOKED = 100_000
-
-
-class CopyCheck:
-    """Which columns are copies of which identifiers, by the first rows of many."""
-
-    def __init__(self, claim: Claim) -> None:
-        self._known, self._left, self.found = dict[str, pa.Array](), LOOKED, list[str]()
-        for name, values in claim.hidden.items():
-            texts = write_texts(pa.chunked_array([values])).drop_null()
-            telling = texts.filter(pc.greater_equal(pc.utf8_length(texts), LEAST_LETTERS)).combine_chunks()
-            if len(telling) >= LEAST_COPIED:
-                self._known[name] = telling
-
-    def add(self, batch: pa.Table) -> None:
-        """Compare the values of each column with those of each identifier."""
-        if self._left <= 0 or not self._known:
-            return
-        self._left -= batch.num_rows
-        for other in batch.column_names:
-            cells = pc.unique(write_texts(batch[other])).drop_null()
-            self.found += [
-                f"column '{other}' has the values of the identifier '{name}'"
-                for name, telling in self._known.items()
-                if name != other and _is_copy(cells, telling)
-            ]
-
-
-def _is_copy(cells: pa.Array, telling: pa.Array) -> bool:
-    same = int(pc.sum(pc.is_in(cells, value_set=telling)).as_py() or 0)
-    return same >= LEAST_COPIED and same >= SHARE_COPIED * len(cells)
-
-
-LEAST_RECOGNIZED, SHARE_RECOGNIZED = 3, 0.1
-"""An identifier is recognized when more than so many values, and this share of them, lead back to their own."""
-SHARE_RECAST = 0.01
-"""Of all rows, so many may hold a value whose characters were only reordered or cut, as happens by chance."""
-PAIRED, LISTED = 1_000, 5_000
-"""So many rows, drawn from the whole table, are compared with a list of so many identifiers."""
-MOST_CUT = 2
-
-
-class IdentifierCheck:
-    """Which masked identifiers are found again by whoever has a list of them, over rows that come in parts.
-
-    Every row is compared with the one that it was made from, for characters that were reordered or cut from an end. Of
-    rows drawn at random from the whole table the nearest identifier is looked up: by insertions and deletions, also
-    after turning the value around or sorting its characters, by what both begin or end with, and by the distance of
-    numbers and dates.
-    """
-
-    def __init__(self, claim: Claim) -> None:
-        self._known, rows = claim.identifiers, claim.rows_read or 0
-        self._parts = iter(claim.originals() if claim.originals is not None else ())
-        self._held, self._at = pa.table({}), 0
-        # From the system's entropy, so that nobody can tell which rows are looked at.
-        self._draw = np.random.default_rng(secrets.randbits(128))
-        self._drawn = np.sort(self._draw.choice(rows, min(PAIRED, rows), replace=False)) if rows else np.zeros(0)
-        self._recast = dict.fromkeys(claim.identifiers, 0)
-        self._pairs: dict[str, list[pa.Table]] = {name: [] for name in claim.identifiers}
-
-    def add(self, batch: pa.Table) -> None:
-        """Compare more rows with those they were made from."""
-        if not self._known:
-            return
-        before = self._read_originals(batch.num_rows)
-        chosen = self._drawn[(self._drawn >= self._at) & (self._drawn < self._at + before.num_rows)] - self._at
-        self._at += before.num_rows
-        for name in self._known:
-            own = before[name]
-            own = own.cast(own.type.value_type) if pa.types.is_dictionary(own.type) else own
-            pairs = pa.table({"written": batch[name].slice(0, before.num_rows), "own": own})
-            self._pairs[name].append(pairs.take(pa.array(chosen, pa.int64())))
-            if _is_text(pairs["own"].type):
-                self._recast[name] += _count_recast(pairs)
-
-    def _read_originals(self, count: int) -> pa.Table:
-        """The next rows of the table, as many as were written."""
-        while self._held.num_rows < count and (part := next(self._parts, None)) is not None:
-            more = pa.Table.from_batches([part])
-            self._held = pa.concat_tables([self._held, more]) if self._held.num_rows else more
-        taken, self._held = self._held.slice(0, count), self._held.slice(count)
-        return taken
-
-    def find(self) -> list[str]:
-        """The columns in which identifiers are found again."""
-        return [name for name in self._known if self._is_recast(name) or self._is_recognized(name)]
-
-    def _is_recast(self, name: str) -> bool:
-        found = self._recast[name]
-        return found >= max(min(LEAST_RECOGNIZED, self._at), 1) and found > SHARE_RECAST * self._at
-
-    def _is_recognized(self, name: str) -> bool:
-        """Whether drawn values lead back to their own, more often than by chance, which is once in all identifiers."""
-        if not any(part.num_rows for part in self._pairs[name]):
-            return False
-        pairs, known = pa.concat_tables(self._pairs[name]).combine_chunks(), self._known[name]
-        written, own = (write_texts(pairs[side]).to_pylist() for side in ("written", "own"))
-        telling = {(w, o) for w, o in zip(written, own, strict=True) if w and o}
-        listed = known.take(pa.array(self._draw.permutation(len(known))[:LISTED]))
-        texts = {text for text in write_texts(pa.chunked_array([listed])).to_pylist() if text} | {o for _, o in telling}
-        counts = [_count_recognized(telling, texts, view) for view in VIEWS]
-        right = max(*counts, _count_same_end(telling, texts), _count_nearest(pairs, known))
-        least = max(SHARE_RECOGNIZED, LEAST_RECOGNIZED / max(len(texts), 1))
-        return right >= LEAST_RECOGNIZED and right > len(telling) * least
-
-
-def _count_recast(pairs: pa.Table) -> int:
-    """How many values are their own original, with characters reordered or a few cut from an end."""
-    written, own = (write_texts(pairs[side]).to_pylist() for side in ("written", "own"))
-    return sum(_is_recast(w, o) for w, o in zip(written, own, strict=True) if w and o)
-
-
-def _is_recast(written: str, own: str) -> bool:
-    if len(written) < LEAST_LETTERS:
-        return False
-    if 0 < len(own) - len(written) <= MOST_CUT and (own.startswith(written) or own.endswith(written)):
-        return True
-    letters = _sort_letters(written)
-    return len(letters) >= LEAST_LETTERS and letters == _sort_letters(own)
-
-
-def _sort_letters(text: str) -> str:
-    """Letters and digits in their order, so that values that differ by the places of characters are one."""
-    return "".join(sorted(filter(str.isalnum, text.casefold())))
-
-
-VIEWS: tuple[Callable[[str], str], ...] = (str, lambda text: text[::-1], _sort_letters)
-"""How a written value is read before it is compared; the last one reads the identifiers in the same way."""
-
-
-def _count_recognized(pairs: Iterable[tuple[str, str]], known: Iterable[str], view: Callable[[str], str]) -> int:
-    """How many written values are nearer to the value they were made from than to any other."""
-    from rapidfuzz.distance import Indel
-    from rapidfuzz.process import cdist
-
-    same = view if view is _sort_letters else str
-    place = {text: i for i, text in enumerate(sorted({same(text) for text in known}))}
-    told = sorted({(view(written), place[same(own)]) for written, own in pairs})
-    if not told:
-        return 0
-    apart = cdist([written for written, _ in told], list(place), scorer=Indel.distance, dtype=np.int32)
-    own = apart[np.arange(len(told)), [at for _, at in told]]
-    return int((np.count_nonzero(apart <= own[:, None], axis=1) == 1).sum())
-
-
-def _count_same_end(pairs: Iterable[tuple[str, str]], known: Iterable[str]) -> int:
-    """How many written values share more first characters, or more last ones, with their own than with any other."""
-    from rapidfuzz.distance import Postfix, Prefix
-    from rapidfuzz.process import cdist
-
-    told, place = sorted(pairs), {text: i for i, text in enumerate(sorted(known))}
-    right = [0]
-    for scorer in (Prefix, Postfix) if told else ():
-        shared = cdist([written for written, _ in told], list(place), scorer=scorer.similarity, dtype=np.int32)
-        own = shared[np.arange(len(told)), [place[text] for _, text in told]]
-        right.append(int((np.count_nonzero(shared >= own[:, None], axis=1) == 1).sum()))
-    return max(right)
-
-
-def _count_nearest(pairs: pa.Table, known: pa.Array) -> int:
-    """How many written numbers or dates are nearer to the one they were made from than to any other of the table."""
-    kind = known.type
-    sides = [_read_numbers(column, kind) for column in (pairs["written"], pairs["own"], pa.chunked_array([known]))]
-    if any(side is None for side in sides):
-        return 0
-    written, own, every = (np.asarray(side, np.float64) for side in sides)
-    every = np.unique(every[np.isfinite(every)])
-    told = np.unique(np.column_stack([written, own])[np.isfinite(written) & np.isfinite(own)], axis=0)
-    if len(told) == 0 or len(every) < 2:
-        return 0
-    at = np.clip(np.searchsorted(every, told[:, 0]), 1, len(every) - 1)
-    below, above = (np.abs(told[:, 0] - every[at - step]) for step in (1, 0))
-    nearest = np.where(below < above, every[at - 1], every[at])
-    return int(((nearest == told[:, 1]) & (below != above)).sum())
-
-
-def _read_numbers(column: pa.ChunkedArray, kind: pa.DataType) -> NDArray[np.float64] | None:
-    """Numbers or times as floating point, missing ones as no number; None where they are neither."""
-    if not (
-        pa.types.is_temporal(kind)
-        or pa.types.is_decimal(kind)
-        or pa.types.is_integer(kind)
-        or pa.types.is_floating(kind)
-    ):
-        return None
-    try:
-        typed = column.cast(kind if pa.types.is_temporal(kind) else pa.float64()) if _is_text(column.type) else column
-        return np.asarray(_to_floats(typed).to_numpy(), np.float64)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-        return None
 
 
 class TruthCheck:
@@ -539,7 +320,7 @@ def _column_type(kind: pa.DataType) -> ColumnType:
         return ColumnType.BOOLEAN
     if pa.types.is_date(kind) or pa.types.is_timestamp(kind):
         return ColumnType.DATE if pa.types.is_date(kind) else ColumnType.DATETIME
-    return ColumnType.TEXT if _is_text(kind) else ColumnType.DECIMAL
+    return ColumnType.TEXT if is_text(kind) else ColumnType.DECIMAL
 
 
 def _hold_condition(tree: Tree, batch: pa.Table) -> Any:
@@ -548,7 +329,7 @@ def _hold_condition(tree: Tree, batch: pa.Table) -> Any:
         case Linear(terms, sign, constant, strict):
             total = pa.scalar(0.0)
             for name, factor in terms:
-                total = pc.add(total, pc.multiply(_to_floats(batch[name]), float(factor)))
+                total = pc.add(total, pc.multiply(to_floats(batch[name]), float(factor)))
             near = pc.less_equal(pc.abs(pc.subtract(total, float(constant))), SLACK * max(abs(float(constant)), 1.0))
             below = pc.less(total, float(constant))
             return near if sign == "=" else pc.and_not(below, near) if strict else pc.or_(below, near)
@@ -567,7 +348,7 @@ def _hold_condition(tree: Tree, batch: pa.Table) -> Any:
     return functools.reduce(pc.or_kleene if tree.any else pc.and_kleene, found)
 
 
-def _to_floats(column: pa.ChunkedArray) -> pa.ChunkedArray:
+def to_floats(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Numbers; days and seconds since 1970 of times, 0 and 1 of truth values."""
     if pa.types.is_date(column.type):
         column = column.cast(pa.date32()).cast(pa.int32())
@@ -585,7 +366,7 @@ def _keeps_possible(options: Any, batch: pa.Table, _meant: object) -> bool:
     for name, values in options["when"].items():
         column = batch[name]
         listed = pa.array([_write_value(value) for value in _as_list(values)], pa.string())
-        wanted = listed if _is_text(column.type) else pc.cast(listed, column.type)
+        wanted = listed if is_text(column.type) else pc.cast(listed, column.type)
         held = pc.and_(held, pc.is_in(column, value_set=wanted, skip_nulls=True))
     return not bool(pc.any(held).as_py())
 

@@ -365,8 +365,17 @@ def lacks_projection(evidence: Evidence) -> str:
     if missing := evidence.lacks("original"):
         return missing
     assert evidence.original is not None
-    aligned = evidence.original.num_rows == evidence.release.num_rows
-    return "" if aligned and _list_projected(evidence) else "needs the original rows in the order of the release"
+    found = _list_projected(evidence) and _order_projected(evidence) is not None
+    return "" if found else "needs the original rows in the order of the release"
+
+
+def _order_projected(evidence: Evidence) -> NDArray[np.int64] | None:
+    """The original's row of each released row; where nothing is shown that would tell, they are in one order."""
+    release, original = evidence.release, evidence.original
+    if original is None or original.num_rows != release.num_rows:
+        return None
+    both = set(release.column_names) & set(original.column_names)
+    return _align_rows(evidence, original) if both else np.arange(release.num_rows)
 
 
 def _list_projected(evidence: Evidence) -> list[str]:
@@ -385,7 +394,7 @@ def try_projection(evidence: Evidence, settings: Settings) -> tuple[Outcome, ...
         np.column_stack([np.nan_to_num(convert_to_floats(table[name])) for name in names])
         for table, names in ((evidence.release, shown), (evidence.original, _list_projected(evidence)))
     )
-    known = np.zeros(len(truth), np.bool_)
+    truth, known = truth[_order_projected(evidence)], np.zeros(len(truth), np.bool_)
     known[_draw(evidence.original, _list_projected(evidence), 2 * (truth.shape[1] + 1), settings)] = True
     return (invert_projection(released, truth, known),)
 

@@ -114,6 +114,10 @@ def audit(
     return found
 
 
+HALVES = 20261116
+"""The seed by which runs are halved: the same outputs are judged alike each time."""
+
+
 def audit_outputs(
     left: NDArray[Any],
     right: NDArray[Any],
@@ -131,10 +135,16 @@ def audit_outputs(
         raise ParameterError(
             "The outputs are too few, or not alike", expected=f"{FEWEST} runs or more of each, with as many columns"
         )
-    taught, tested = zip(*((side[: len(side) // 2], side[len(side) // 2 :]) for side in sides), strict=True)
+    taught, tested = _halve(sides)
     goal = Goal(epsilon, delta, min(map(len, tested)))
     events = learn_events(taught[0], taught[1], goal, names)
     return _test_events(events, (tested[0], tested[1]), Claimed(epsilon, delta, mu, confidence), max(map(len, sides)))
+
+
+def _halve(sides: Sequence[NDArray[Any]]) -> tuple[list[NDArray[Any]], list[NDArray[Any]]]:
+    """Half of the runs of each side to learn from, and the others; by chance, since a file of outputs may be sorted."""
+    mixed = [side[np.random.default_rng(HALVES).permutation(len(side))] for side in sides]
+    return [side[: len(side) // 2] for side in mixed], [side[len(side) // 2 :] for side in mixed]
 
 
 def find_worst_neighbors(
@@ -446,7 +456,7 @@ def play_with_outputs(
 ) -> Game:
     """Play the game with outputs that are at hand: one row a run, as many columns under both neighbors."""
     outputs = [_check_outputs(side, len(side)) for side in (left, right)]
-    taught, played = zip(*((side[: len(side) // 2], side[len(side) // 2 :]) for side in outputs), strict=True)
+    taught, played = _halve(outputs)
     event = learn_events(taught[0], taught[1], Goal(0.0, 0.0, min(map(len, played))))[0]
     ranks = [event.rank_outputs(side) for side in played]
     likely, other = ranks[event.likelier], ranks[1 - event.likelier]

@@ -357,6 +357,8 @@ def _describe_findings(found: Mapping[str, Any], failed: list[str]) -> Iterator[
         yield f"{line}{ordered}, certain for {column['certain']:.1%} of rows"
     if found["joint"] is not None:
         yield found["joint"]["words"]
+    if found["policy"] is not None:
+        yield f"These rows have a policy that was accepted, {found['policy']}; what it asks was not measured here"
     risks = found["risks"]
     yield (
         f"prosecutor: highest {risks['prosecutor']['highest']:.1%}, mean {risks['prosecutor']['mean']:.1%}, "

@@ -42,13 +42,16 @@ def inspect(
     from deniable.curator.synthesize import inspect as synthesize_inspect
     from deniable.reports import synthesis
     from deniable.reports.page import write
+    from deniable.storage import refuse_unwritable
 
+    refuse_unwritable(report, beside=[model])
     marginals = tuple(dict.fromkeys(_split_words(words, ",") for words in marginal or ()))
     question = synthesize_inspect.Question(marginals, target, _read_formula(regress))
     if against is None:
         view: Record = synthesize_inspect.public(model, question)
     else:
         with open_curator(policy, ledger, charges=False) as curator:
+            refuse_unwritable(report)  # once more, since the files that are read are known by now
             view = synthesize_inspect.steward(curator.context, model, against, question)
     if report is not None:
         write(synthesis.build_model_page(view), report)

@@ -35,6 +35,9 @@ def mask(
     ] = None,
     columns: Annotated[str | None, typer.Option(help="Release only these columns, separated by commas.")] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Start over instead of continuing a killed run.")] = False,
+    keep_order: Annotated[
+        bool, typer.Option("--keep-order", help="Leave rows in the table's own order, which joins releases.")
+    ] = False,
     presidio: Annotated[
         bool, typer.Option("--presidio", help="Let Presidio search free text as well (names), if it is installed.")
     ] = False,
@@ -58,6 +61,7 @@ def mask(
         keys=key or (),
         columns=only,
         fresh=fresh,
+        keep_order=keep_order,
         presidio=presidio,
         ledger=ledger_of(policy, ledger),
     )

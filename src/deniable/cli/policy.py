@@ -66,7 +66,7 @@ def accept(
 
 @app.command()
 def init(
-    table: Annotated[str, typer.Argument(help="A file, folder, pattern or duckdb:FILE#TABLE.", show_default=False)],
+    table: Annotated[str, typer.Argument(help="A file, folder, pattern, or table of a database.", show_default=False)],
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="Where to write the draft.", show_default="screen")
     ] = None,
@@ -164,7 +164,7 @@ SCAN_EXAMPLES = (
 
 
 def scan(
-    table: Annotated[str, typer.Argument(help="A file, folder, pattern or duckdb:FILE#TABLE.", show_default=False)],
+    table: Annotated[str, typer.Argument(help="A file, folder, pattern, or table of a database.", show_default=False)],
     unit: Annotated[str | None, typer.Option(help="The column that tells people apart.")] = None,
     save: Annotated[Path | None, typer.Option(help="Keep the report as JSON here.")] = None,
     draft: Annotated[Path | None, typer.Option(help="Draft a policy from what was found, and write it here.")] = None,

@@ -375,7 +375,7 @@ def _print_release(talk: Talk, decided: Decisions, found: Findings) -> None:
     names = list(rows[0])[:8] if rows else []
     shown = Table(*map(_plain, names), box=None, pad_edge=False)
     for row in rows:
-        shown.add_row(*(_plain(row[name]) for name in names))
+        shown.add_row(*("" if row[name] is None else _plain(row[name]) for name in names))
     talk.screen.print(shown)
 
 

@@ -50,6 +50,9 @@ Linked = Annotated[
     bool, typer.Option("--linked", help="People with their rows, as the policy links them; --rows counts people.")
 ]
 
+MOSTLY_NOISE = 0.25
+"""The part of a column's rows beyond which noise is what the rows show."""
+
 
 def synthesize(
     table: TableName,
@@ -81,10 +84,11 @@ def synthesize(
     limit that is passed (release: attack: most, or --most) stops the release: nothing is written, exit code 2.
     """
     from deniable.curator.synthesize import gate, inspect, run
+    from deniable.release.release import statement_path
     from deniable.storage import refuse_unwritable
 
-    refuse_unwritable(report)
     with open_curator(policy, ledger) as curator, show_progress("Drawing rows") as tick:
+        refuse_unwritable(report, beside=[out, statement_path(out), run.model_path(out)])
         order = _build_order(table, (epsilon, delta, rho), method, columns, workload, areas, linked=linked)
         drawing: dict[str, Any] = {"rows": rows, "seed": seed, "progress": tick}
         proof = gate.Proof(held_out, control, attacks, read_limits(most)) if attack else None
@@ -136,7 +140,9 @@ def generate(
 ) -> None:
     """Draw rows from a model: no data is touched, nothing is charged."""
     from deniable.curator.synthesize import run
+    from deniable.storage import refuse_unwritable
 
+    refuse_unwritable(out, rows=True, beside=[model])
     with show_progress("Drawing rows") as tick:
         made = run.generate(model, out, rows=rows, seed=seed, where=where, progress=tick)
     emit({"file": str(out), "rows": made}, as_json, lambda console: console.print(f"Wrote {made:,} rows to {out}"))
@@ -205,5 +211,10 @@ def _print_details(console: Console, out: Path, details: Mapping[str, Any]) -> N
         console.print("No table of several columns was measured: columns are drawn independently.")
     else:
         console.print(f"Noise alone moves such a table by about {noise:.1%} of the rows.")
+    column = details["noise_in_a_column"]
+    if column is not None:
+        console.print(f"Noise alone moves a typical column by about {column:.1%} of the rows.")
+    if column is not None and column > MOSTLY_NOISE:
+        console.print("These rows are mostly noise: spend more, or describe fewer columns.")
     if "utility" in details:
         print_utility(console, details["utility"])

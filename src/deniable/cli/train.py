@@ -36,12 +36,13 @@ def train(
     delta: Annotated[str | None, typer.Option(help="Delta to spend; 1e-6 if not said.")] = None,
     rho: Annotated[str | None, typer.Option(help="Zero-concentrated budget, instead of epsilon.")] = None,
     method: Annotated[
-        str, typer.Option(help="auto (linear or logistic), linear, logistic, boosted, multinomial or bayes.")
+        str, typer.Option(help="auto (linear or logistic), linear, logistic, poisson, boosted, multinomial or bayes.")
     ] = "auto",
     positive: Annotated[str | None, typer.Option(help="The value to tell from all others.")] = None,
     penalty: Annotated[float | None, typer.Option(min=0, help="How strongly coefficients are pulled to 0.")] = None,
     turns: Annotated[
-        int | None, typer.Option(min=1, help="Passes over the rows: 50 for logistic, 8 for boosted, if not said.")
+        int | None,
+        typer.Option(min=1, help="Passes over the rows: 20 for logistic, 30 for poisson, 8 for boosted, if not said."),
     ] = None,
     clip: Annotated[
         str | None,
@@ -59,12 +60,13 @@ def train(
 ) -> None:
     """Learn a model within a budget: coefficients, features and guarantee in one file that holds no row."""
     from deniable.curator import train as curator_train
+    from deniable.release.release import statement_path
 
-    refuse_unwritable(report)
     chosen = [name.strip() for name in features.split(",")] if features else None
     settings = {"method": method, "positive": positive, "penalty": penalty, "turns": turns, "clip": clip}
     budget = {"epsilon": epsilon, "delta": delta, "rho": rho}
     with open_curator(policy, ledger) as curator, show_progress("Learning") as tick:
+        refuse_unwritable(report, beside=[out, statement_path(out)])
         rest: dict[str, Any] = {
             "features": chosen,
             **budget,
@@ -92,6 +94,7 @@ def predict(
     """Put a prediction beside every row of a table: nothing is charged, and the rows stay as private as they were."""
     from deniable.curator import train as curator_train
 
+    refuse_unwritable(out, rows=True, beside=[model, Path(table)])
     with show_progress("Predicting") as tick:
         made = curator_train.predict(model, table, out, tick)
     emit({"file": str(out), "rows": made}, as_json, lambda console: console.print(f"Wrote {made:,} rows to {out}"))
@@ -107,6 +110,8 @@ def _print_model(console: Console, out: Path, details: Mapping[str, Any]) -> Non
     for entry in largest:
         error = "" if entry["error"] is None else f" ± {entry['error']:.4g}"
         console.print(f"  {entry['feature']:40s} {entry['coefficient']:+.4g}{error}", markup=False)
+    if any(entry["error"] is not None for entry in largest):
+        console.print("  (± one standard deviation, of noise, sample and what shrinking may hide)")
     if len(entries) > len(largest):
         console.print(f"  ... and {len(entries) - len(largest)} more in the file")
     if "evaluation" in details:

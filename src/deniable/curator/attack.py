@@ -21,7 +21,7 @@ from deniable.release.record import Record, SparseRecord
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from deniable.assess.risk import Attempt, Evidence, Settings
+    from deniable.assess.evidence import Attempt, Evidence, Settings
     from deniable.attacks.outcome import Outcome
     from deniable.engines.base import Restriction
     from deniable.policy.document import Policy
@@ -155,7 +155,7 @@ def _open_policy(order: Order) -> Iterator[Context | None]:
 
 
 def _attack_table(order: Order, context: Context | None, progress: Progress | None) -> dict[str, Any]:
-    from deniable.assess.risk import Settings
+    from deniable.assess.evidence import Settings
 
     evidence = _evidence(order, context)
     settings = Settings(order.attacks, order.seed, order.seconds, beyond_chance=order.synthetic)
@@ -175,7 +175,8 @@ def _attempts(
     progress: Progress | None,
 ) -> list[dict[str, Any]]:
     """Every attempt as plain values; those that an earlier, killed run had finished are taken from its state."""
-    from deniable.assess.risk import GENERATED, TRIALS, run_trials
+    from deniable.assess.evidence import run_trials
+    from deniable.assess.trials import GENERATED, TRIALS
 
     key, kept = _key(order, evidence), _read_state(order, evidence)
 
@@ -231,8 +232,7 @@ def _write_state(path: Path, key: str, attempts: Mapping[str, Any]) -> None:
 
 
 def _evidence(order: Order, context: Context | None) -> Evidence:
-    from deniable.assess.evidence import refuse_shared_people
-    from deniable.assess.risk import Evidence
+    from deniable.assess.evidence import Evidence, refuse_shared_people
 
     policy = context.policy if context else None
     schema = find_schema(order, policy)
@@ -351,9 +351,9 @@ def _read_rows(source: str, order: Order, context: Context | None) -> pa.Table:
 def table_at(source: str, encoding: str | None = None, left_out: tuple[Restriction, ...] = ()) -> pa.Table:
     """The rows of a file; a CSV file may be in another encoding than UTF-8. Some rows may be left out."""
     from deniable.engines.base import quote
-    from deniable.engines.duckdb import DuckDBEngine
+    from deniable.engines.postgresql.engine import FetchingEngine
 
-    with DuckDBEngine(root=Path.cwd()) as engine:
+    with FetchingEngine(root=Path.cwd()) as engine:
         engine.attach(TABLE, source, csv=make_dialect(encoding))
         present = {field.name for field in engine.describe(TABLE)}
         engine.restrict(TABLE, *(each for each in left_out if each.column in present))
@@ -390,7 +390,7 @@ def _attack_generator(order: Order, context: Context | None, progress: Progress 
     import numpy as np
     import pyarrow as pa
 
-    from deniable.assess.risk import Attempt
+    from deniable.assess.evidence import Attempt
     from deniable.attacks.membership import claim_by_shadow_tables, score_closeness
 
     people = _read_rows(order.source, order, context)
@@ -464,8 +464,8 @@ def _attack_log(order: Order, context: Context | None, progress: Progress | None
 
 def _attack_statistics(order: Order) -> dict[str, Any]:
     """Solve published statistics: those that a file describes, or tables of counts as they were printed."""
+    from deniable.assess.evidence import Attempt
     from deniable.assess.published_statistics import attack_statistics
-    from deniable.assess.risk import Attempt
 
     path = Path(order.source)
     if order.counts is not None:
@@ -538,11 +538,12 @@ def attack_rows(
 
     `more` is further evidence: the column that says whose each row is, and the recoding.
     """
-    from deniable.assess.risk import Evidence, Settings, run_trials
+    from deniable.assess.evidence import Evidence, Settings, run_trials
+    from deniable.assess.trials import TRIALS
 
     knows = _list_shown(columns_known(policy, schema, original), release)
     evidence = Evidence(release, knows, columns_with_role(schema, release, "sensitive"), original=original, **more)
-    made = run_trials(evidence, Settings(), tuple(_combine_limits(policy, {})))
+    made = run_trials(evidence, Settings(), tuple(_combine_limits(policy, {})), trials=TRIALS)
     attempts = [attempt_as_dict(one) for one in made]
     exposed = {one["attack"]: one["exposed"] for one in attempts if one["outcomes"]}
     judged = _judge({"attacks": attempts, "exposed": exposed}, policy, {})
@@ -557,7 +558,7 @@ def judge_limits(found: Mapping[str, Any], policy: Policy | None, further: Mappi
 
 
 def _judge(found: Mapping[str, Any], policy: Policy | None, further: Mapping[str, Fraction]) -> Judgment:
-    from deniable.assess.risk import judge
+    from deniable.assess.evidence import judge
 
     limits = _combine_limits(policy, further)
     verdicts = [asdict(one) | {"failed": one.failed} for one in judge(found["exposed"], limits)]

@@ -78,6 +78,10 @@ class Job(Generic[Measured]):
     cost: Budget | None = None
     free: bool = False
     """Whether it reads public tables alone."""
+    restore: Callable[[Any], Any] | None = None
+    """What `measure` gives, and what is stored, as this job names it: another with its key may name it otherwise."""
+    inside: tuple[str, ...] | None = None
+    """The public tables that what is measured depends on, where those are not all that are read."""
     details: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -110,7 +114,8 @@ def open_job(context: Context, job: Job[Measured]) -> OpenJob:
     for name in (*job.private, *job.public):
         context.scope.refuse_closed(name)
     epoch, public = context.epoch, context.scope.public_versions(*job.public)
-    named = [job.canonical, epoch, sorted(context.scope.rows.items()), sorted(public.items()), context.ledger.policy]
+    inside = sorted((name, version) for name, version in public.items() if job.inside is None or name in job.inside)
+    named = [job.canonical, epoch, sorted(context.scope.rows.items()), inside, context.ledger.policy]
     return OpenJob(epoch, state_versions(job, epoch) | public, json.dumps(named) if job.canonical else "")
 
 
@@ -150,7 +155,7 @@ def run_job(
     assert job.measure is not None
     opened = open_job(context, job) if opened is None else opened
     if opened.key and (stored := find_answer(context.store, opened.key)) is not None:
-        return _result(stored, opened, None, True)
+        return _result(job, stored, opened, None, True)
     engine, receipt = attach_tables(context, job, opened.epoch), None
     with _take_turn(context, job, stop):
         if not job.free:
@@ -159,16 +164,17 @@ def run_job(
             known = bool(opened.key)
             receipt = charge(context, job, request=request, question=asked, epoch=opened.epoch, stored=known)
             if receipt.repeated and opened.key and (found := find_answer(context.store, receipt.release)) is not None:
-                return _result(found, opened, receipt, False)
+                return _result(job, found, opened, receipt, False)
         with after_the_charge(None if job.free else context, stop, charged=not job.free):
             measured = job.measure(engine)
     release = receipt.release if receipt is not None else secrets.token_hex(12)
     time = datetime.now(UTC).replace(microsecond=0)
     if not opened.key:
+        measured = measured if job.restore is None else job.restore(measured)
         return JobResult(measured, opened.epoch, opened.versions, release, time, receipt, False)
     with nullcontext() if receipt is None else still_charged():
         stored = store_answer(context.store, opened.key, StoredAnswer(measured, release, time), receipt)
-    return _result(stored, opened, receipt, False)
+    return _result(job, stored, opened, receipt, False)
 
 
 def _take_turn(context: Context, job: Job[Any], stop: Flag | None) -> AbstractContextManager[None]:
@@ -178,8 +184,11 @@ def _take_turn(context: Context, job: Job[Any], stop: Flag | None) -> AbstractCo
     return context.state.take_turn(context.asker.analyst, stop)
 
 
-def _result(stored: StoredAnswer, opened: OpenJob, receipt: Receipt | None, repeated: bool) -> JobResult[NoisyResults]:
-    return JobResult(stored.measured, opened.epoch, opened.versions, stored.release, stored.time, receipt, repeated)
+def _result(
+    job: Job[Any], stored: StoredAnswer, opened: OpenJob, receipt: Receipt | None, repeated: bool
+) -> JobResult[NoisyResults]:
+    found = stored.measured if job.restore is None else job.restore(stored.measured)
+    return JobResult(found, opened.epoch, opened.versions, stored.release, stored.time, receipt, repeated)
 
 
 def charge(
@@ -267,19 +276,21 @@ def after_the_charge(
     """
     try:
         yield
-    except Exception:
+    except Exception as failure:
         canceled = stop is not None and stop.is_set()
         if context is not None and context.asker is not None and not canceled:
-            _record_failure(context)
+            _record_failure(context, failure)
         raise ExecutionFailed(None if charged else NOTHING_CHARGED) from None
 
 
-def _record_failure(context: Context) -> None:
+def _record_failure(context: Context, failure: Exception) -> None:
+    """Count a failure; what an engine lacked (time, a connection, memory) is named to the steward, who can mend it."""
     from deniable.ledger import Act, Posting
 
     purpose, analyst = context.path
+    cause = {"cause": failure.happened} if isinstance(failure, StorageError | Stopped) else {}
     with suppress(DeniableError):  # a ledger that cannot be written must not say more than the fixed sentence
-        context.ledger.record(Posting(Act.FAIL, analyst=analyst, purpose=purpose))
+        context.ledger.record(Posting(Act.FAIL, analyst=analyst, purpose=purpose, details=cause))
 
 
 def resume_asker(context: Context, analyst: str, by: str = "steward") -> int:
@@ -311,11 +322,12 @@ def still_charged() -> Iterator[None]:
 def job_of(plan: QueryPlan, *, seconds: float | None = None) -> Job[NoisyResults]:
     """A compiled question as a job."""
     from deniable.query.algebra.relation import tables_of
+    from deniable.query.canonical import arrange, restore
     from deniable.query.execute import measure
     from deniable.release import Technique
 
-    read = (table for node in plan.nodes for table in tables_of(node.node) if not table.public)
-    private = tuple(dict.fromkeys(table.name for table in read))
+    read = [table for node in plan.nodes for table in tables_of(node.node)]
+    private = tuple(dict.fromkeys(table.name for table in read if not table.public))
     public = tuple(dict.fromkeys(table.name for table in tables_of(plan.relation) if table.name not in private))
     return Job(
         Technique.DP_QUERY,
@@ -323,12 +335,14 @@ def job_of(plan: QueryPlan, *, seconds: float | None = None) -> Job[NoisyResults
         plan.event,
         plan.unit,
         private,
-        lambda engine: measure(plan, engine, seconds=seconds),
+        lambda engine: arrange(plan, measure(plan, engine, seconds=seconds)),
         public,
         plan.canonical,
         plan.cost,
         plan.free,
-        {"asked": plan.text},
+        restore=lambda found: restore(plan, found),
+        inside=None if plan.free else tuple(dict.fromkeys(table.name for table in read if table.public)),
+        details={"asked": plan.text},
     )
 
 

@@ -11,11 +11,12 @@ from public facts alone, so neither it nor whether an answer is repeated tells t
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 import secrets
 import threading
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -26,6 +27,7 @@ from typing import TYPE_CHECKING, Any
 from cachetools import LRUCache, cached
 
 from deniable.curator.scope import SAMPLE_KEYS, Scope, SharedTables, is_expired, refuse_expired
+from deniable.curator.sources import make_engine_for
 from deniable.errors import AccessRefused, DataError, DeniableError, ParameterError, PolicyError, nearest
 from deniable.governance import requests, tokens, withdrawals
 from deniable.governance.grants import Role
@@ -342,9 +344,13 @@ def forget_answers(context: Context, by: str = "steward") -> int:
         return 0
     context.shown.clear()
     count = len(context.store.list_all(ANSWERS))
-    if count:  # first, so that no request id of before gets another answer under its charge
-        context.ledger.record(Posting(Act.EXPIRE, analyst=by, details={"answers": count}))
+    posting = Posting(Act.EXPIRE, analyst=by, details={"answers": count})
+    # First, so that no request id of before gets another answer under its charge.
+    receipt = context.ledger.record(posting) if count else None
     context.store.empty(ANSWERS)
+    head = context.ledger.head()
+    if receipt is not None and head is not None and head.sequence != receipt.number:
+        context.ledger.record(posting)  # what was charged meanwhile may say that answers were there
     return count
 
 
@@ -365,31 +371,59 @@ def open_context(
     asker: Asker | None = None,
     **limits: Any,
 ) -> Context:
-    """The context of a policy. `sources` replace the policy's; `limits` (memory, threads) are those of engines."""
-    from deniable.ledger.ledger import open_answer_store, open_ledger, refuse_mismatch
+    """The context of a policy. `sources` replace the policy's; `limits` (memory, threads) are those of engines.
 
+    A ledger that is not there is made only where nothing refuses it: one without entries would stand in the way of the
+    one that was lost.
+    """
     refuse_private_as_public(policy, sources)
 
-    def make_engine() -> Engine:
-        from deniable.engines.duckdb import DuckDBEngine
+    def make_engine(rows: bool = False) -> Engine:
+        return make_engine_for(policy, dict(sources or {}), rows, **limits)
 
-        return DuckDBEngine(root=policy.folder, **limits)
+    over = partial(_open_over, policy, ledger, dict(sources or {}), make_engine, engine, asker)
+    if engine is None and _is_missing(ledger):
+        replace(over(rehearsed=True), place="").close()
+    return over()
 
-    opened = open_ledger(ledger, policy)
+
+def _is_missing(ledger: str | Path | None) -> bool:
+    """Whether a ledger would be a new file, in a folder where one can be made."""
+    place = None if ledger is None or "://" in str(ledger) else Path(ledger)
+    return place is not None and not place.exists() and os.access(place.absolute().parent, os.W_OK | os.X_OK)
+
+
+def _open_over(
+    policy: Policy,
+    ledger: str | Path | None,
+    sources: dict[str, Any],
+    make_engine: Callable[[], Engine],
+    engine: Engine | None,
+    asker: Asker | None,
+    *,
+    rehearsed: bool = False,
+) -> Context:
+    """The context over a ledger; `rehearsed`, over an empty one in memory that stands for the one at this place."""
+    from deniable.ledger.ledger import open_answer_store, open_ledger, place_answers, refuse_mismatch
+
+    opened = open_ledger(None if rehearsed else ledger, policy)
     with ExitStack() as stack:
         stack.callback(opened.close)
-        store = open_answer_store(ledger, policy.dataset)
+        alone = rehearsed and not place_answers(str(ledger)).exists()
+        store = open_answer_store(None if alone else ledger, policy.dataset)
         stack.callback(store.close)
         refuse_mismatch(opened, store, COLLECTION)
+        if store.is_lasting:
+            opened.count_stored = store.count_values
         state = LedgerState(opened)
-        if ledger is not None:
+        if ledger is not None and not rehearsed:
             _hold_to_accepted(policy, opened, state.accepted())
         shared = SharedTables(
             policy,
             store,
             lambda: (state.withdrawals(), state.reinstated()),
             lambda: find_epoch(policy, state),
-            dict(sources or {}),
+            sources,
             make_engine,
             engine,
         )

@@ -145,10 +145,25 @@ class PrivateEstimator:
             return table
         if self.target in table.column_names:
             raise DataError(f"the rows have a column '{self.target}', and it was given apart", remedy="Give it once")
-        values = target if isinstance(target, pa.Array | pa.ChunkedArray) else pa.array(np.asarray(target))
+        values = target if isinstance(target, pa.Array | pa.ChunkedArray) else self._read_values(self.target, target)
         if len(values) != table.num_rows:
             raise DataError("the rows and the targets are not equally many", remedy="Give one target for each row")
         return table.append_column(self.target, values)
+
+    def _read_values(self, name: str, values: Any) -> pa.Array:
+        """Values of any library; what pandas writes for a missing one (None, NaN, NaT, NA) is null."""
+        import numpy as np
+        import pyarrow as pa
+
+        try:
+            return pa.array(np.asarray(values), from_pandas=True)
+        except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError):
+            # The library's words would quote a value.
+            raise DataError(
+                f"the values of '{name}' are not of one type",
+                expected="Numbers alone, texts alone, dates alone, or booleans alone; missing ones are None or NaN",
+                remedy="Convert them; nothing was charged",
+            ) from None
 
     def _name_columns(self, rows: NDArray[Any]) -> pa.Table:
         """An array has no names of its own: its columns are the features, in the order in which these were named."""
@@ -159,7 +174,7 @@ class PrivateEstimator:
             raise DataError(
                 "the columns of an array have no names", remedy="Name as many features, or give a frame with names"
             )
-        return pa.table({name: pa.array(rows[:, place].tolist()) for place, name in enumerate(names)})
+        return pa.table({name: self._read_values(name, rows[:, place]) for place, name in enumerate(names)})
 
     def _predict(self, rows: Any) -> NDArray[np.float64]:
         if not hasattr(self, "model_"):

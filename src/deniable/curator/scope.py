@@ -21,6 +21,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from deniable.curator.sources import hash_content, stamp_content
 from deniable.errors import AccessRefused, DeniableError, InternalError, ParameterError
 from deniable.governance.withdrawals import COLLECTION, read_withdrawal
 from deniable.policy.access import Analyst
@@ -98,25 +99,23 @@ class Scope:
 
         Without the key, which stays in the answer store, a digest tells nothing of the rows.
         """
-        from deniable.engines.sources import hash_source
-
         policy = self._shared.policy
         source = (
             self.sources.get(name, policy.table(name).source) if epoch is None else self._shared.locate(name, epoch)
         )
-        content = hash_source(source, policy.folder)
+        content = hash_content(source, policy.folder)
         return None if content is None else self.seal_version(name, content)
 
     def list_sources(self, *, public: bool = False) -> dict[str, tuple[str, str]]:
         """Where the files of each private (or public) table are, and their stamps; but for frames and what is gone."""
-        from deniable.engines.sources import is_frame, stamp_source
+        from deniable.engines.sources import is_frame
 
         found, policy = {}, self._shared.policy
         for table in (each for each in policy.tables if each.public is public):
             source = self.sources.get(table.name, table.source)
             if not is_frame(source):
                 with suppress(DeniableError, OSError):
-                    found[table.name] = stamp_source(source, policy.folder)
+                    found[table.name] = stamp_content(source, policy.folder)
         return found
 
     def name_sources(self, names: Sequence[str]) -> dict[str, str]:
@@ -130,11 +129,14 @@ class Scope:
 
     def sketch_rows(self, name: str, most: int) -> Sketch[int] | None:
         """The least hashes of a private table's rows and of the values in them; None where it cannot be read."""
-        from deniable.engines.base import sketch_rows
+        from deniable.engines.base import is_in_database, sketch_rows
         from deniable.ledger.witness import FEW_ROWS, Sketch
 
-        with suppress(DeniableError), self._shared.make_engine() as engine:
-            engine.attach(name, self._shared.locate(name, None), self._shared.policy.table(name))
+        source = self._shared.locate(name, None)
+        if is_in_database(source):
+            return None  # rows stay there; the table is known by its place
+        with suppress(DeniableError), self._shared.make_engine(rows=True) as engine:
+            engine.attach(name, source, self._shared.policy.table(name))
             return Sketch(*sketch_rows(engine, name, most, FEW_ROWS))
         return None
 
@@ -146,7 +148,7 @@ class Scope:
 
         self._shared.forget_copies(epoch)
         try:
-            with self._shared.make_engine() as engine:
+            with self._shared.make_engine(rows=True) as engine:
                 for table in self._shared.policy.private:
                     engine.attach(table.name, self._shared.locate(table.name, epoch), table)
                     read_all(engine, table.name)  # so that what is damaged is found
@@ -189,7 +191,7 @@ class Scope:
             self.refuse_closed(name)
             refuse_linked(self._shared.policy.table(name))
         given, epoch = dict(sources or {}), self._shared.copied_epoch()
-        with self._shared.make_engine() as engine:
+        with self._shared.make_engine(rows=True) as engine:
             for alias, name in names.items():
                 source = given[name] if name in given else self._shared.locate(name, epoch)
                 engine.attach(alias, source, self._shared.policy.table(name), csv=csv)
@@ -336,7 +338,7 @@ class SharedTables:
         find_withdrawals: Callable[[], tuple[int, frozenset[str]]],
         name_epoch: Callable[[], str],
         sources: Mapping[str, Any],
-        make_engine: Callable[[], Engine],
+        make_engine: Callable[..., Engine],
         whole: Engine | None = None,
     ) -> None:
         self.policy = policy

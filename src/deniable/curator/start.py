@@ -20,6 +20,7 @@ from deniable.curator.policy import compose, decisions
 from deniable.curator.policy.compose import Step, name_step
 from deniable.curator.policy.decisions import K_ANONYMITY, LEARN, MASKED, QUERIES, SYNTHETIC, Decisions
 from deniable.curator.policy.draft import Draft, Drafted, draft_table, save
+from deniable.curator.sources import hash_content
 from deniable.errors import NOTHING_CHARGED, DataError, Infeasible, ParameterError
 from deniable.policy.schema import Role
 from deniable.release.record import Record
@@ -143,9 +144,7 @@ def _doubt_texts(column: Drafted) -> Drafted:
 
 def name_version(place: Place) -> str:
     """A fingerprint of the table's content: another one means that the table was changed."""
-    from deniable.engines.sources import hash_source
-
-    return hash_source(place.source, Path.cwd()) or ""
+    return hash_content(place.source, Path.cwd()) or ""
 
 
 def attack_before(place: Place, made: Draft, found: Findings, progress: Progress | None = None) -> Findings:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from deniable.curator.charge import Job, JobResult, run_job, still_charged
 from deniable.curator.context import Context
 from deniable.curator.publish import find_signing_key, note_published
-from deniable.errors import AccessRefused
+from deniable.errors import AccessRefused, DataError
 from deniable.policy.budget import Amount, Budget, budget
 from deniable.policy.schema import PrivacyUnit, TableSchema
 from deniable.release.record import Record, SparseRecord
@@ -113,7 +113,7 @@ def train(
     result = run_job(context, _job_of(order, table, what, evaluate, progress))
     model, rows, held = result.measured
     with still_charged():
-        release = _release_model(context, order, result, out)
+        release = _release_model(context, order, result, out, HELD_OUT if evaluate else None)
     if not evaluate:
         return Trained(model, release)
     return Trained(model, release, _evaluate(model, rows, held), trace_curves(model, held))
@@ -176,6 +176,7 @@ def predict(path: Path, source: str | Path, out: Path, progress: Progress | None
     with DuckDBEngine() as engine:
         engine.attach("rows", source, model.schema)
         total = max(engine.count("rows"), 1)
+        _refuse_columns(_name_predictions(model), [field.name for field in engine.describe("rows")])
         batches = (_predict_batch(model, batch) for batch in engine.stream("rows"))
         return engine.write(batches, out, progress=None if progress is None else lambda done: progress(done / total))
 
@@ -235,7 +236,9 @@ def _learn(what: Planned, rows: pa.Table, progress: Progress | None) -> LearnedM
     return train_model(what, rows, progress=progress)
 
 
-def _release_model(context: Context, order: Order, result: JobResult[Any], out: Path | None) -> Release:
+def _release_model(
+    context: Context, order: Order, result: JobResult[Any], out: Path | None, held_out: Fraction | None
+) -> Release:
     """The model as a release: its coefficients as rows, or the file that was written."""
     import pyarrow as pa
 
@@ -245,6 +248,8 @@ def _release_model(context: Context, order: Order, result: JobResult[Any], out: 
 
     model: LearnedModel = result.measured[0]
     parameters, details = {"table": order.table, **asdict(order.task)}, model.summarize()
+    if held_out is not None:
+        parameters["held_out"] = float(held_out)  # so many of the people were not learned from
     provenance = Provenance(context.policy.hash, result.versions, parameters, epoch=result.epoch)
     if out is None:
         rows = pa.Table.from_pylist([each.to_dict() for each in model.coefficient_table()])
@@ -313,18 +318,36 @@ def _score_labels(
     return {"rows": len(truth), **{name: float(right.mean()) for name, right in shares.items()}}
 
 
+def _name_predictions(model: LearnedModel) -> list[str]:
+    """The columns that predictions have: the number or likeliest value, the probability, or both."""
+    from deniable.learn.features import ClassTarget, NumberTarget
+
+    guess, chance = f"predicted_{model.target.name}", f"probability_{model.target.name}"
+    if isinstance(model.target, NumberTarget):
+        return [guess]
+    return [chance] if isinstance(model.target, ClassTarget) else [guess, chance]
+
+
+def _refuse_columns(made: list[str], there: list[str]) -> None:
+    for name in made:
+        if name in there:
+            raise DataError(
+                f"the rows have a column '{name}' already, which predictions are to be", remedy="Rename or drop it"
+            )
+
+
 def _predict_batch(model: LearnedModel, batch: pa.RecordBatch) -> pa.RecordBatch:
     """A batch with its predictions: the number, the probability, or the likeliest value with its probability."""
     import numpy as np
     import pyarrow as pa
 
-    from deniable.learn.features import LabelsTarget, NumberTarget
+    from deniable.learn.features import LabelsTarget
 
+    found, names = model.predict(batch), _name_predictions(model)
+    columns = [] if found.ndim == 2 else [pa.array(found)]
     if isinstance(model.target, LabelsTarget):
-        chances = model.predict(batch)
-        likely = pa.array(model.target.column.labels).take(pa.array(chances.argmax(axis=1)))
-        batch = batch.append_column(f"predicted_{model.target.name}", likely)
-        return batch.append_column(f"probability_{model.target.name}", pa.array(np.max(chances, axis=1)))
-    numeric = isinstance(model.target, NumberTarget)
-    name = f"predicted_{model.target.name}" if numeric else f"probability_{model.target.name}"
-    return batch.append_column(name, pa.array(model.predict(batch)))
+        likely = pa.array(model.target.column.labels).take(pa.array(found.argmax(axis=1)))
+        columns = [likely, pa.array(np.max(found, axis=1))]
+    for name, column in zip(names, columns, strict=True):
+        batch = batch.append_column(name, column)
+    return batch

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, runtime_checkable
 
 from deniable.errors import DataError, nearest
-from deniable.policy.schema import ColumnType, CsvDialect, TableSchema
+from deniable.policy.schema import ColumnType, CsvDialect, TableSchema, normalize_spelling
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -28,6 +28,15 @@ Parameters = Sequence[Any] | Mapping[str, Any]
 """Values for `?` or `$1` (a sequence), or for `$name` (a mapping)."""
 
 BATCH_ROWS = 65_536
+
+
+def is_in_database(source: object) -> bool:
+    """Whether a source is a table of a PostgreSQL database, which is read where it is.
+
+    >>> is_in_database("postgresql://ana@db/clinic#care.visits"), is_in_database("visits.csv")
+    (True, False)
+    """
+    return isinstance(source, str) and source.startswith("postgresql:")
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +125,60 @@ def quote(name: str) -> str:
     '"a ""b\"""'
     """
     return '"' + name.replace('"', '""') + '"'
+
+
+SPELLING = "deniable_spelling"
+"""The engine's name of `normalize_spelling`."""
+PLAIN = "[!-~]*"
+"""Texts that differ from their spelling by case alone."""
+
+
+def spell_plainly(text: str) -> str:
+    """The SQL of a text in the form in which its spellings are equal; most are plain, and stay in the engine."""
+    return f"CASE WHEN {text} SIMILAR TO '{PLAIN}' THEN lower({text}) ELSE {SPELLING}({text}) END"
+
+
+def tell_apart(engine: Engine, name: str, column: str) -> str:
+    """The SQL by which the people of a source are told apart, in whatever spelling; an empty text is nobody."""
+    native, text = next(f.native for f in engine.describe(name) if f.name == column), quote(column)
+    if native != "VARCHAR":
+        return text
+    plain = engine.run(f"SELECT bool_and({text} SIMILAR TO '{PLAIN}') IS NOT FALSE FROM {quote(name)}").column(0)
+    return f"nullif({f'lower({text})' if plain[0].as_py() else spell_plainly(text)}, '')"
+
+
+PLACE = "__place"
+"""The column by which rows are put into a random order."""
+
+
+def read_rows(name: str, shown: str, key: str = "", whose: str | None = None) -> str:
+    """The statement that reads what is shown of a source; under a key in an order that only the key tells.
+
+    The engine sorts, which needs no memory for it, and the same key gives the same order again. `whose` is the SQL by
+    which people are told apart: rows then say whose they are, as a number that takes little memory.
+    """
+    told = "" if whose is None else f", hash({whose}) AS {PERSON}"
+    if not key:
+        return f"SELECT {shown}{told} FROM {quote(name)}"
+    placed = f"SELECT *, md5(concat(row_number() OVER (), '{key}')) AS {PLACE} FROM {quote(name)}"
+    listed = f"* EXCLUDE ({PLACE})" if shown == "*" else shown
+    return f"SELECT {listed}{told} FROM ({placed}) ORDER BY {PLACE}"
+
+
+PERSON = "__person"
+"""The column that tells people apart while they are counted."""
+
+
+def spell_texts(texts: pa.Array) -> pa.Array:
+    """Texts as `normalize_spelling` writes them; plain ones all at once."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    plain = pc.fill_null(pc.match_substring_regex(texts, f"^{PLAIN}$"), True)
+    if bool(pc.all(plain, min_count=0).as_py()):
+        return pc.ascii_lower(texts)
+    others = pa.array([normalize_spelling(text) for text in texts.filter(pc.invert(plain)).to_pylist()], texts.type)
+    return pc.replace_with_mask(pc.ascii_lower(texts), pc.invert(plain), others)
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,7 +60,7 @@ class Request:
     """The persons behind those names: a steward who gives out another token is still one person."""
     justification: str = ""
     policy: str = ""
-    """The digest of the policy under which it was decided."""
+    """The digest of the policy under which it was approved, by all alike, or decided."""
     listed: bool = False
     """Whether the policy listed the analyst when the request was made; such a one must still be listed at the end."""
 
@@ -103,14 +103,16 @@ def fold_requests(acts: Iterable[LedgerEntry], known: Mapping[str, Request] | No
 def _decide(request: Request, act: LedgerEntry) -> Request:
     """A pending request after a decision: declined by one, approved once enough different stewards did."""
     person = act.details.get("person") or act.analyst
-    if act.act == "approve" and not is_further_approver(request, person):
+    policy = act.details.get("policy", "")
+    if act.act == "approve" and (not is_further_approver(request, person) or request.policy not in ("", policy)):
         return request
     said = replace(_count(request, act), reason=act.details["reason"])
     if act.act == "approve":
-        said = replace(said, approved_by=(*request.approved_by, act.analyst), approvers=(*request.approvers, person))
+        names, persons = (*request.approved_by, act.analyst), (*request.approvers, person)
+        said = replace(said, policy=policy, approved_by=names, approvers=persons)
         if len(said.approved_by) < said.approvals:
             return said
-    return replace(said, status=DECISIONS[act.act], decided=act.time, policy=act.details.get("policy", ""))
+    return replace(said, status=DECISIONS[act.act], decided=act.time, policy=policy)
 
 
 def is_further_approver(request: Request, name: str) -> bool:

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from deniable.governance.grants import LedgerEntry
-from deniable.policy.schema import normalize_spelling
+from deniable.policy.schema import drop_unseen, fold_case, normalize_spelling
 
 COLLECTION = "withdrawn"
 KEYS = "keys"
@@ -34,7 +34,7 @@ class Withdrawal:
 
     def commitments(self, key: bytes) -> tuple[str, ...]:
         """What the record may hold instead of the value: now, and as earlier versions normalized it, or did not."""
-        spellings = (normalize_spelling(self.value), _normalize_as_before(self.value), self.value)
+        spellings = (normalize_spelling(self.value), *_normalize_as_before(self.value), self.value)
         return tuple(self._commit(key, each) for each in dict.fromkeys(spellings))
 
     def _commit(self, key: bytes, value: str) -> str:
@@ -51,9 +51,10 @@ def read_withdrawal(kept: bytes) -> Withdrawal:
     return Withdrawal(form["column"], form["value"])
 
 
-def _normalize_as_before(value: str) -> str:
-    """The form that decided until case was folded: composed, lower case, one space for several."""
-    return " ".join(unicodedata.normalize("NFC", value).lower().split())
+def _normalize_as_before(value: str) -> tuple[str, ...]:
+    """The forms that decided in earlier versions: with the dots of an i, and before that in lower case alone."""
+    lower = unicodedata.normalize("NFC", value).lower()
+    return tuple(" ".join(each.split()) for each in (drop_unseen(fold_case(value)), lower))
 
 
 def fold_reinstated(acts: Iterable[LedgerEntry], known: frozenset[str] = frozenset()) -> frozenset[str]:

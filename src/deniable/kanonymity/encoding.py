@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from deniable.engines.base import spell_texts
 from deniable.errors import DataError, nearest
 from deniable.kanonymity.builders.specs import draft_column, make_builder
 from deniable.kanonymity.hierarchy import Codes, Hierarchy, Label, text_of
@@ -74,13 +75,25 @@ def plain_numbers(values: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedAr
     return pc.add(pc.if_else(pc.is_nan(values), pa.scalar(None, values.type), values), pa.scalar(0.0, values.type))
 
 
-def blank_as_missing(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """A sensitive column in which an empty text is a missing value: both tell nothing, and CSV hardly parts them."""
+def unify_spellings(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """A column of people or secrets, in which one text stands for all spellings of it, the first in their order.
+
+    Nothing stands where nothing is to be seen: an empty text tells as little as a missing value.
+    """
     if pa.types.is_dictionary(column.type):
         column = pc.cast(column, column.type.value_type)
     if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
         return column
-    return pc.if_else(pc.equal(column, ""), pa.scalar(None, column.type), column)
+    known = pc.unique(column).drop_null()
+    known = known.take(pc.sort_indices(known))
+    spelled = spell_texts(known)
+    coded = spelled.dictionary_encode().indices.to_numpy()
+    _, first = np.unique(coded, return_index=True)
+    seen = pc.not_equal(spelled, "")
+    if len(first) == len(known) and bool(pc.all(seen, min_count=0).as_py()):
+        return column
+    stands = pc.if_else(seen, known.take(pa.array(first[coded])), pa.scalar(None, column.type))
+    return stands.take(pc.index_in(column, value_set=known))
 
 
 def encode_column(name: str, column: pa.ChunkedArray, declared: Declared) -> Coded:

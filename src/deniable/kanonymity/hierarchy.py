@@ -167,7 +167,7 @@ def _refuse_repeated(column: str, leaves: Sequence[Label]) -> None:
     for row, leaf in enumerate(leaves, start=1):
         if leaf in first:
             raise ParameterError(
-                f"The hierarchy of '{column}' is not a tree: leaf '{leaf}' stands in rows {first[leaf]} and {row}",
+                f"The hierarchy of '{column}' is not a tree: one leaf stands in rows {first[leaf]} and {row}",
                 remedy="Keep one row for each leaf",
             )
         first[leaf] = row

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from deniable.errors import DataError, Infeasible, ParameterError
 from deniable.kanonymity.builders.numbers import truncate_coordinates
-from deniable.kanonymity.encoding import column_of
+from deniable.kanonymity.encoding import column_of, factorize, unify_spellings
 
 BLOCK = 20_000
 """MDAV compares each group with all rows that are left, so larger tables are first cut into blocks of neighbors."""
@@ -53,7 +53,8 @@ def _refuse(rows: int, columns: tuple[str, ...], k: int) -> None:
         happened = f"Microaggregation of {len(columns)} columns with k = {k}"
         raise ParameterError(happened, expected="k of at least 1, and at least one column")
     if rows < k:
-        raise Infeasible(f"k is {k}, and the table has {rows} rows", expected=f"k is at most {rows}")
+        remedy = "Ask for a smaller k, or add rows"
+        raise Infeasible(f"k is {k}, and the table has {rows} rows", expected=f"k is at most {rows}", remedy=remedy)
 
 
 def _read_numbers(table: pa.Table, name: str) -> NDArray[np.float64]:
@@ -128,8 +129,7 @@ def _count_people(
     people: pa.ChunkedArray, known: NDArray[np.bool_], places: NDArray[np.int64], cells: int
 ) -> NDArray[np.int64]:
     """How many different people are in each cell; rows of nobody count for none."""
-    codes = pc.dictionary_encode(pc.cast(people, pa.string())).combine_chunks().indices
-    coded = np.asarray(pc.fill_null(codes, -1).to_numpy(zero_copy_only=False), np.int64)[known]
+    coded = factorize(unify_spellings(people))[1][known].astype(np.int64)
     pairs = np.unique(np.column_stack([places, coded])[coded >= 0], axis=0)
     return np.bincount(pairs[:, 0], minlength=cells)
 
@@ -143,5 +143,8 @@ def _read_degrees(table: pa.Table, name: str) -> NDArray[np.float64]:
     try:
         column = pc.cast(column_of(table, name), pa.float64(), safe=False)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-        raise DataError(f"Column '{name}' is not one of coordinates", expected="Degrees as numbers") from None
+        remedy = "Name the columns of latitude and longitude"
+        raise DataError(
+            f"Column '{name}' is not one of coordinates", expected="Degrees as numbers", remedy=remedy
+        ) from None
     return np.asarray(pc.fill_null(column, np.nan).to_numpy(), np.float64)

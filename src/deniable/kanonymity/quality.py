@@ -372,7 +372,11 @@ def measure_utility(original: pa.Table, released: pa.Table, target: str, columns
 def estimate_accuracy(table: pa.Table, target: str, columns: tuple[str, ...]) -> float:
     """The share of rows whose target a naive Bayes classifier predicts, over five folds."""
     if table.num_rows < FOLDS:
-        raise DataError(f"The table has {table.num_rows} rows", expected=f"At least {FOLDS} to learn and to test")
+        raise DataError(
+            f"The table has {table.num_rows} rows, too few to tell how well its target is predicted",
+            expected=f"At least {FOLDS} to learn and to test",
+            remedy="Leave --target out",
+        )
     truth, answers = _encode_cells(table, target)
     features = [_encode_cells(table, name) for name in columns]
     fold = np.random.default_rng(0).permutation(table.num_rows) % FOLDS  # which rows test which: no privacy in it

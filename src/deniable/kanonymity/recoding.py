@@ -132,7 +132,9 @@ def read_recoding(path: Path) -> Recoding:
         ) from None
     except (ValueError, KeyError, TypeError, AttributeError, UnicodeDecodeError):
         raise DataError(
-            f"{path.name} is not a recoding of this version", expected=f"A file of format '{FORMAT}'"
+            f"{path.name} is not a recoding of this version",
+            expected=f"A file of format '{FORMAT}'",
+            remedy="Name the file that was written beside the release, or anonymize the whole table again",
         ) from None
 
 

@@ -21,13 +21,13 @@ from deniable.kanonymity.encoding import (
     Declared,
     Held,
     add_population,
-    blank_as_missing,
     collapse,
     column_of,
     encode_column,
     encode_table,
     factorize,
     number_rows,
+    unify_spellings,
 )
 from deniable.kanonymity.hierarchy import Hierarchy
 from deniable.kanonymity.models import (
@@ -83,7 +83,10 @@ class Request:
             raise ParameterError("No privacy model is asked", expected="At least one, such as k-anonymity with k = 5")
         roles = [*self.quasi_identifiers, *self.identifiers]
         if len(set(roles)) < len(roles):
-            raise ParameterError("A column is named twice among quasi-identifiers and identifiers")
+            raise ParameterError(
+                "A column is named twice among quasi-identifiers and identifiers",
+                remedy="Name it once: as a quasi-identifier it leaves coarser, as an identifier not at all",
+            )
         if len({name for model in self.models if (name := getattr(model, "person", None))}) > 1:
             raise ParameterError("Privacy models name different columns of people", expected="One column for all")
         needed = {str(column) for model in self.models if (column := getattr(model, "column", None))}
@@ -142,8 +145,8 @@ def prepare(
         known = collapse([c.codes for c in others], sizes).tuples
         tuples = add_population(tuples, known.codes, known.counts, sizes)
     references = {
-        name: build_reference(told.total(), trees.get(name))
-        for name, told in zip(request.sensitive, tuples.sensitive, strict=False)
+        name: build_reference(told.total(), trees.get(name), missing=_find_missing(coded))
+        for name, told, coded in zip(request.sensitive, tuples.sensitive, sensitive, strict=False)
     } | {name: reference for name, (_, reference) in people.items()}
     problem = Problem(
         tuples,
@@ -174,31 +177,37 @@ def _hold_people(
     totals = np.bincount(person.codes, weights=rows, minlength=person.size).astype(np.int64)
     parts = weigh_rows(totals)
     values = {n: Held(c.codes, c.hierarchy.size) for n, c in zip(request.sensitive, sensitive, strict=True)}
+    missing = {n: _find_missing(c) for n, c in zip(request.sensitive, sensitive, strict=True)}
     for model in request.models:
         column = getattr(model, "column", None)
         if getattr(model, "person", None) is None or column is None:
             continue
         if isinstance(model, DistinctDiversity):
-            made[name_pairs(column)] = pair_with_people(values[column], person)
+            made[name_pairs(column)] = pair_with_people(values[column], person, missing[column])
         else:
             weighed = values[column]._replace(weight=parts[person.codes])
             total = weighed.tally(np.zeros(len(person.codes), np.int64), 1, rows).total()
-            reference = build_reference(total, trees.get(column), int(parts[totals > 0].max(initial=1)))
+            heaviest = int(parts[totals > 0].max(initial=1))
+            reference = build_reference(total, trees.get(column), heaviest, missing[column])
             made[name_weights(column, request.person)] = weighed, reference
     return made
 
 
+def _find_missing(coded: Coded) -> int:
+    return coded.hierarchy.code_of.get(None, -1)
+
+
 def code_people(column: pa.ChunkedArray) -> Held:
-    """A code for every person; all rows without one have one code."""
-    values, codes = factorize(column)
+    """A code for every person, in whatever spelling; all rows without one have one code, which is the last."""
+    values, codes = factorize(unify_spellings(column))
     return Held(np.where(codes < 0, len(values), codes).astype(np.int32), len(values) + 1)
 
 
-def pair_with_people(values: Held, person: Held) -> tuple[Held, Reference]:
+def pair_with_people(values: Held, person: Held, missing: int) -> tuple[Held, Reference]:
     """Values together with the person who has them, as codes; and the value and the person of each code."""
     many, first, number = number_rows([values.codes, person.codes], [values.size, person.size])
     pairs = values.codes[first], person.codes[first]
-    return Held(number.astype(np.int32), many), Reference(np.zeros(0), (), pairs=pairs)
+    return Held(number.astype(np.int32), many), Reference(np.zeros(0), (), pairs=pairs, missing=missing)
 
 
 MOST_PARTS = 2**53
@@ -219,7 +228,7 @@ def weigh_rows(totals: Counts) -> Counts:
 
 
 def _encode_sensitive(table: pa.Table, name: str, declared: Declared) -> Coded:
-    return encode_column(name, blank_as_missing(column_of(table, name)), declared or Spec("order", {"sizes": (2,)}))
+    return encode_column(name, unify_spellings(column_of(table, name)), declared or Spec("order", {"sizes": (2,)}))
 
 
 def _limit_levels(whole: Hierarchy, request: Request) -> Hierarchy:

@@ -8,7 +8,8 @@
   among the f that fit. The score is the chance of being right: 1/f where all who fit are equally likely.
 
 `examine` measures a table that anybody hands in. Nothing is known of how it was made. Cells are compared as they are: a
-missing value is a value like any other, and so is a star."""
+missing value is a cell like any other, and so is a star. Of secrets spellings of one text are one value, and a missing
+one makes no class more diverse."""
 
 from __future__ import annotations
 
@@ -23,11 +24,11 @@ from deniable.errors import ParameterError
 from deniable.kanonymity.encoding import (
     Counts,
     Histograms,
-    blank_as_missing,
     build_histograms,
     column_of,
     factorize,
     number_rows,
+    unify_spellings,
 )
 from deniable.kanonymity.hierarchy import Codes
 from deniable.kanonymity.models import BetaLikeness, Closeness, DeltaDisclosure, DistinctDiversity, EntropyDiversity
@@ -258,7 +259,7 @@ def _encode_cells(table: pa.Table, name: str) -> tuple[Codes, int]:
 
 
 def _measure_sensitive(table: pa.Table, name: str, class_of: Counts, sizes: Counts) -> SensitiveFindings:
-    values, positions = factorize(blank_as_missing(column_of(table, name)))
+    values, positions = factorize(unify_spellings(column_of(table, name)))
     ranked = is_ordered(values.type)
     if ranked:
         place = np.empty(len(values), np.int64)
@@ -267,7 +268,7 @@ def _measure_sensitive(table: pa.Table, name: str, class_of: Counts, sizes: Coun
     codes = np.where(positions < 0, len(values), positions).astype(np.int32)
     size = len(values) + 1
     held = build_histograms(class_of, len(sizes), codes, size)
-    against = build_reference(held.total())
+    against = build_reference(held.total(), missing=len(values))
     classes = Classes(sizes, {name: held}, {name: against})
     distinct_values = DistinctDiversity(name, 1).measure(classes)
     return SensitiveFindings(

@@ -8,7 +8,7 @@ table, every released class is looked at again, but no old row is.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -19,11 +19,11 @@ from numpy.typing import NDArray
 from deniable.errors import ParameterError
 from deniable.kanonymity.encoding import (
     Histograms,
-    blank_as_missing,
     build_histograms,
     column_of,
     factorize,
     number_rows,
+    unify_spellings,
 )
 from deniable.kanonymity.hierarchy import Label, text_of
 from deniable.kanonymity.models import (
@@ -140,11 +140,10 @@ def _tally_people(
     person, many = code_people(column_of(added, model.person)), len(sizes)
     if isinstance(model, KAnonymity):
         return Classes(sizes, {name_pairs(model.person): person.tally(class_of, many)})
-    values = code_people(blank_as_missing(column_of(added, model.column)))
-    pairs, reference = pair_with_people(values, person)
+    values = code_people(column_of(added, model.column))
+    pairs, reference = pair_with_people(values, person, values.size - 1)
     name = name_pairs(model.column)
-    held = {name: pairs.tally(class_of, many), model.column: values.tally(class_of, many)}
-    return Classes(sizes, held, {name: reference})
+    return Classes(sizes, {name: pairs.tally(class_of, many)}, {name: reference})
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -154,7 +153,7 @@ class _Tally:
 
 
 def _read_texts(table: pa.Table, name: str) -> NDArray[np.object_]:
-    values, positions = factorize(blank_as_missing(column_of(table, name)))
+    values, positions = factorize(unify_spellings(column_of(table, name)))
     return np.array([*text_of(values), MISSING], object)[positions]
 
 
@@ -173,7 +172,7 @@ def _tally_classes(
     held: list[dict[str, Histograms]] = [{}, {}, {}]
     references, leaves = {}, {}
     for name, texts in values.items():
-        histograms = recoding.classes.values[name]
+        histograms, texts = _unify_values(recoding.classes.values[name], texts)
         domain = _sort_texts({value for h in histograms for value in h} | set(texts.tolist()), kinds[name])
         code = {value: n for n, value in enumerate(domain)}
         owner = np.array([c for c, h in enumerate(histograms) for _ in h], np.int64)
@@ -192,12 +191,30 @@ def _tally_classes(
             len(domain),
             np.concatenate([np.ones(len(fresh), np.int64), counts[touched]]),
         )
-        references[name], leaves[name] = build_reference(old.total() + new.total()), tuple(domain)
+        references[name], leaves[name] = (
+            build_reference(old.total() + new.total(), missing=code.get(MISSING, -1)),
+            tuple(domain),
+        )
         for slot, made in zip(held, (old, both, new), strict=True):
             slot[name] = made
     sizes = (old_sizes, both_sizes, new_sizes)
     tallies = [_Tally(Classes(n, h, references), leaves) for n, h in zip(sizes, held, strict=True)]
     return tallies[0], tallies[1], tallies[2]
+
+
+def _unify_values(
+    histograms: Sequence[Mapping[str, int]], texts: NDArray[np.object_]
+) -> tuple[list[dict[str, int]], NDArray[np.object_]]:
+    """The values of a release and of new rows, in which one text stands for all its spellings."""
+    known = sorted(({value for h in histograms for value in h} | set(texts.tolist())) - {MISSING})
+    chosen = unify_spellings(pa.chunked_array([known], pa.string())).to_pylist()
+    stands = {MISSING: MISSING} | dict(zip(known, (one or MISSING for one in chosen), strict=True))
+    unified: list[dict[str, int]] = []
+    for held in histograms:
+        unified.append({})
+        for value, count in held.items():
+            unified[-1][stands[value]] = unified[-1].get(stands[value], 0) + count
+    return unified, np.array([stands[text] for text in texts.tolist()], object)
 
 
 def _sort_texts(texts: set[str], kind: pa.DataType) -> list[str]:

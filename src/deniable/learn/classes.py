@@ -19,7 +19,16 @@ from deniable.dp.mechanisms import GaussianMechanism
 from deniable.dp.samplers import SYSTEM, Entropy
 from deniable.errors import ParameterError
 from deniable.learn.features import CHUNK, STEPS, Codes, Design, Entries, Fit, LabelsTarget, Numbers, Progress
-from deniable.learn.logistic import MOST_TURNS, MOST_WEIGHT, RESIDUE, SPREAD, TURNS, WEIGHT
+from deniable.learn.logistic import (
+    MOST_TURNS,
+    MOST_WEIGHT,
+    RESIDUE,
+    TURNS,
+    WEIGHT,
+    count_entries,
+    damp_curvature,
+    descend,
+)
 from deniable.policy.budget import Budget
 
 COARSE = 16
@@ -99,10 +108,10 @@ def weigh_counts(design: Design, counts: Numbers, noise: float) -> Numbers:
 
 @dataclass(frozen=True, slots=True)
 class MultinomialPlan:
-    """Multinomial logistic regression by `turns` noisy gradients, after one turn that counts the rows.
+    """Multinomial logistic regression by `turns` noisy gradients, after one turn that counts the rows and entries.
 
     **Guarantee.** turns + 1 releases of the Gaussian mechanism, each on a vector that one row moves by at most the
-    square root of `most_squared`: see `sum_class_gradients`. **Utility.** As of `LogisticPlan`: steps are shortened
+    square root of `most_squared`: see `sum_class_gradients`. **Utility.** As of `LogisticPlan`: steps are damped
     where noise would move a row's logits by more than about 1/2. **Runtime.** turns passes over the rows, 2 width
     operations each for every value of the target.
     """
@@ -125,24 +134,21 @@ class MultinomialPlan:
 
     def fit(self, entries: Entries, truth: Wholes, entropy: Entropy = SYSTEM, progress: Progress | None = None) -> Fit:
         """Count, then descend with momentum (Nesterov 1983)."""
-        weight = math.isqrt(self.most_squared)
-        rows = max(1.0, float(self.mechanism.release([weight * len(entries)], entropy)[0]) / weight)
-        step, shape = self.rate(rows), (len(self.target.column.labels), self.design.width)
-        weights = ahead = np.zeros(shape)
-        for turn in range(self.turns):
-            noisy = self.mechanism.release(sum_class_gradients(entries, truth, ahead).ravel(), entropy)
-            moved = ahead - step * (np.reshape(noisy, shape) / (RESIDUE * STEPS * rows) + self.penalty * ahead)
-            ahead = moved + turn / (turn + 3) * (moved - weights)
-            weights = moved
-            if progress is not None:
-                progress((turn + 1) / self.turns)
-        return Fit(weights.ravel(), None, rows)
-
-    def rate(self, rows: float) -> float:
-        """The length of a step: the loss curves by at most blocks / 2; for the noise see `LogisticPlan.rate`."""
+        rows, counts = count_entries(self.mechanism, self.most_squared, entries, self.design, entropy)
         noise = math.sqrt(float(self.mechanism.variance)) / (RESIDUE * STEPS * rows)
-        quiet = SPREAD / (2 * noise * math.sqrt(self.design.blocks * self.turns**3))
-        return min(1 / (self.design.blocks / 2 + self.penalty), quiet)
+        least = 2 * self.penalty + (self.design.blocks - 1) * noise
+        bend = damp_curvature(self.design, counts, 1 / 2, least, noise, self.turns)
+
+        def slope_at(weights: Numbers) -> Numbers:
+            noisy = self.mechanism.release(sum_class_gradients(entries, truth, weights).ravel(), entropy)
+            return np.reshape(noisy, weights.shape) / (RESIDUE * STEPS * rows) + self.penalty * weights
+
+        def divide(slope: Numbers) -> Numbers:
+            return np.array([bend.divide(each) for each in slope])
+
+        start = np.zeros((len(self.target.column.labels), self.design.width))
+        weights = descend(slope_at, divide, start, self.turns, progress)
+        return Fit(np.array([bend.center(each) for each in weights]).ravel(), None, rows)
 
 
 def plan_multinomial(
@@ -152,9 +158,10 @@ def plan_multinomial(
     turns = TURNS if turns is None else turns
     if not 1 <= turns <= MOST_TURNS:
         raise ParameterError("turns cannot be used", expected=f"1 to {MOST_TURNS}")
-    squared = Fraction(rows**2 * 2 * design.blocks * (RESIDUE * STEPS) ** 2)
+    made = design.bend()
+    squared = Fraction(rows**2 * 2 * made.blocks * (RESIDUE * STEPS) ** 2)
     variance = calibrate_gaussian(budget, sensitivity_squared=(turns + 1) * squared)
-    return MultinomialPlan(design, target, GaussianMechanism(variance, squared), turns, penalty)
+    return MultinomialPlan(made, target, GaussianMechanism(variance, squared), turns, penalty)
 
 
 def sum_class_gradients(entries: Entries, truth: Wholes, weights: Numbers) -> Wholes:

@@ -2,11 +2,13 @@
 
 Everything here follows from the policy; no mean, deviation or vocabulary is read from the data. A column with declared
 categories sets one entry for its value; a bounded number, date or time becomes one entry from -1 (its lower bound) to
-1 (its upper bound); null has an entry of its own where the policy allows nulls. Entries are counted in steps of
-1/STEPS, so that sums are exact. A target is a declared bounded number, or one declared value against all others.
+1 (its upper bound), or a place between two knots; null has an entry of its own where the policy allows nulls. Entries
+are counted in steps of 1/STEPS, so that sums are exact. A target is a declared bounded number, or one declared value
+against all others.
 
-**Invariant.** Each column, and the intercept, is a *block* of entries of which at most one is not 0, and that one is at
-most STEPS in size. A row of p blocks therefore has squared L2 norm of at most p STEPS^2. All sensitivities of this
+**Invariant.** Each column, and the intercept, is a *block* of entries of which at most one is not 0 (with knots: two,
+of one sign), and the sizes in a block add up to at most STEPS. A row of p blocks therefore has squared L2 norm of at
+most p STEPS^2. All sensitivities of this
 package rest on it, whatever the values are: out of bounds, infinite, of no category."""
 
 from __future__ import annotations
@@ -160,6 +162,44 @@ class Bins:
 
 
 _WHOLE = (ColumnType.INTEGER, ColumnType.DATE)
+MOST_KNOTS = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Knots:
+    """A bounded number, date or time as its place on a broken line: the two knots beside a value share STEPS."""
+
+    number: Number
+    count: int
+
+    @property
+    def name(self) -> str:
+        """The column's name."""
+        return self.number.name
+
+    @property
+    def type(self) -> ColumnType:
+        """The column's type."""
+        return self.number.type
+
+    @property
+    def nullable(self) -> bool:
+        """Whether null has an entry of its own."""
+        return self.number.nullable
+
+    @property
+    def entries(self) -> tuple[str, ...]:
+        """The names of its entries."""
+        reach = self.number.upper - self.number.lower
+        places = (self.number.lower + reach * at / max(1, self.count - 1) for at in range(self.count))
+        return (*(f"{self.name} = {_render_bound(self.type, place)}" for place in places), *_name_null(self))
+
+
+def tie_knots(number: Number, most: int = MOST_KNOTS) -> Knots:
+    """The knots of a number, at even distances from its lower to its upper bound; no more than it has values."""
+    if number.type in _WHOLE:
+        most = min(most, max(1, math.floor(number.upper) - math.ceil(number.lower) + 1))
+    return Knots(number, most if number.upper > number.lower else 1)
 
 
 def cut_into_bins(number: Number, most: int = MOST_BINS) -> Bins:
@@ -179,7 +219,7 @@ def _render_bound(kind: ColumnType, value: Fraction) -> str:
     return f"{float(value):.6g}"
 
 
-Feature = Labels | Number | Bins
+Feature = Labels | Number | Bins | Knots
 
 
 def _name_null(feature: Feature) -> tuple[str, ...]:
@@ -214,6 +254,10 @@ class Design:
     def cut(self, most: int = MOST_BINS) -> Design:
         """The same columns, each number in bins."""
         return Design(tuple(cut_into_bins(each, most) if isinstance(each, Number) else each for each in self.features))
+
+    def bend(self) -> Design:
+        """The same columns, each number as a broken line."""
+        return Design(tuple(tie_knots(each) if isinstance(each, Number) else each for each in self.features))
 
     @property
     def owners(self) -> NDArray[np.int64]:
@@ -284,10 +328,18 @@ def encode_rows(made: Design, rows: pa.Table | pa.RecordBatch) -> Entries:
     for each in made.features:
         width = len(each.entries)
         block = encoded[:, start : start + width]
-        values = column_of(rows, each.name)
-        write_numbers(each, values, block) if isinstance(each, Number) else write_codes(each, values, block)
+        _write_block(each, column_of(rows, each.name), block)
         start += width
     return encoded
+
+
+def _write_block(each: Feature, values: pa.Array, block: Entries) -> None:
+    if isinstance(each, Number):
+        write_numbers(each, values, block)
+    elif isinstance(each, Knots):
+        write_knots(each, values, block)
+    else:
+        write_codes(each, values, block)
 
 
 def column_of(rows: pa.Table | pa.RecordBatch, name: str) -> pa.Array:
@@ -309,7 +361,7 @@ def encode_codes(made: Design, rows: pa.Table | pa.RecordBatch) -> Codes:
     """The one entry that each row lights in each block of a binned design; the intercept's is 0."""
     codes = np.zeros((rows.num_rows, made.blocks), np.int32)
     for block, each in enumerate(made.features, start=1):
-        assert not isinstance(each, Number)
+        assert isinstance(each, Labels | Bins)
         codes[:, block] = find_codes(each, column_of(rows, each.name))
     return codes
 
@@ -324,11 +376,32 @@ def find_codes(each: Labels | Bins, values: pa.Array) -> NDArray[np.int64]:
 
 def _find_bins(bins: Bins, values: pa.Array) -> NDArray[np.int64]:
     """The bin of each value, by one subtraction, one division and a floor; nulls are decided before clamping."""
-    plain, low = _read_numbers(bins.number, values), float(bins.number.lower)
-    missing = np.isnan(plain)
-    inside = np.clip(np.where(missing, low, plain), low, float(bins.number.upper))
+    inside, missing = _read_inside(bins.number, values)
+    low = float(bins.number.lower)
     found = np.clip(np.floor((inside - low) / float(bins.width)), 0, bins.count - 1).astype(np.int64)
     return np.where(missing, bins.count, found)
+
+
+def _read_inside(number: Number, values: pa.Array) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    """Values within their bounds, the lower one where null; and which are null, decided before clamping."""
+    plain, low = _read_numbers(number, values), float(number.lower)
+    missing = np.isnan(plain)
+    return np.clip(np.where(missing, low, plain), low, float(number.upper)), missing
+
+
+def write_knots(knots: Knots, values: pa.Array, block: Entries) -> None:
+    """Write how near each value is to the two knots beside it, in whole steps that add up to STEPS."""
+    inside, missing = _read_inside(knots.number, values)
+    low, last = float(knots.number.lower), knots.count - 1
+    reach = float(knots.number.upper) - low or 1.0
+    place = np.clip(np.rint((inside - low) / reach * (last * STEPS)), 0, last * STEPS).astype(np.int64)
+    left = np.clip(place // STEPS, 0, max(0, last - 1))
+    known = np.flatnonzero(~missing)
+    if last:
+        block[known, left[known] + 1] = (place - left * STEPS)[known]
+    block[known, left[known]] = (STEPS - (place - left * STEPS))[known]
+    if knots.nullable:
+        block[missing, knots.count] = STEPS
 
 
 def find_labels(labels: Labels, values: pa.Array) -> NDArray[np.int64]:

@@ -159,15 +159,16 @@ def _filter_inverse(found: Moments, added: float, hidden: float) -> tuple[Number
 def _estimate_covariance(found: Moments, whole: Numbers, inverse: Numbers, pull: Numbers, deviation: float) -> Numbers:
     """The covariance of the coefficients: of the sample, of the noise on the normal equations, and of the pull to 0.
 
-    Rows are taken as independent with one residual variance. What was pulled away is unknown; it is taken to be as
-    large as the largest coefficient that was found.
+    Rows are taken as independent with one residual variance, of which noise hides less than its own deviation. What
+    was pulled away is unknown: it may be as large as the largest coefficient that was found, and as one that alone
+    spans the target's range, which is 1 here.
     """
     center, means, slopes = found.centering, found.means, whole[1:]
     left = float(found.square - 2 * whole @ found.right + whole @ found.gram @ whole)
-    residual = max(0.0, left) / found.rows
+    residual = max(deviation, left) / found.rows
     noise = deviation**2 * _estimate_noise(whole, found.noisy)
     between = inverse @ (center @ (residual * found.gram + noise) @ center.T) @ inverse
-    between += float(np.max(slopes**2, initial=0.0)) * pull @ pull.T
+    between += float(np.max(slopes**2, initial=1.0)) * pull @ pull.T
     level = (residual * found.rows + noise[0, 0]) / found.rows**2
     cross = -(between @ means)
     return np.block([[np.array([[level + means @ between @ means]]), cross[None, :]], [cross[:, None], between]])

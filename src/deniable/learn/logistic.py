@@ -1,4 +1,4 @@
-"""Logistic regression by noisy gradient descent: every row in every turn, clipped, summed exactly, noised.
+"""Logistic and Poisson regression by noisy gradient descent: every row in every turn, clipped, summed exactly, noised.
 
 A row's gradient is its residual (predicted less true) times its entries. Both are integers here, so a gradient is an
 integer vector, its norm is bounded by integer arithmetic, and the sum over rows does not depend on their order or
@@ -11,8 +11,10 @@ numerical accountant.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,8 +23,9 @@ from deniable.dp.accounting import SelfComposedEvent, calibrate_gaussian
 from deniable.dp.mechanisms import GaussianMechanism
 from deniable.dp.samplers import SYSTEM, Entropy
 from deniable.errors import ParameterError
-from deniable.learn.features import CHUNK, STEPS, Design, Entries, Fit, Numbers, Progress
+from deniable.learn.features import CHUNK, STEPS, Design, Entries, Fit, Numbers, NumberTarget, Progress
 from deniable.policy.budget import Amount, Budget, exact
+from deniable.policy.schema import ColumnType
 
 RESIDUE = 1 << 10
 """Steps of a residual: RESIDUE is 1."""
@@ -34,8 +37,19 @@ SHARPNESS = 1 << 10
 """Cells of a logit: the sigmoid is read from a table with so many cells for each unit."""
 REACH = 16
 """Logits beyond this act as this."""
-SPREAD = math.sqrt(52.5)
-TURNS, MOST_TURNS = 50, 10_000
+SPREAD = 52.5
+"""Noise of turn t is carried on by the momentum: the product of s/(s + 3) from t to s is about (t/s)^3, so it moves the
+end by t/2 (1 - (t/T)^2) steps. Over T turns the squares add up to T^3 (1/3 - 2/5 + 1/7) / 4 = T^3 / SPREAD."""
+WANDER = 0.5
+"""How far noise may move the logit of a row, in its root mean square."""
+LOUD = 1 / 8
+"""Damping beyond this, as a share of the rows, tells that noise is what limits the descent."""
+TINY = 1e-9
+TURNS, POISSON_TURNS, MOST_TURNS = 20, 30, 10_000
+DEPTH = 1 << 14
+"""Steps of a residual of Poisson regression: expectations are small shares of the upper bound."""
+MOST_TIMES = 4.0
+"""Expectations act as at most so many times the mean."""
 WHOLE = 1 << 24
 """Entries up to this many (128 MB) are kept as floating point; of more, a chunk at a time is converted in each turn."""
 
@@ -44,73 +58,204 @@ Table = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class LogisticPlan:
-    """Logistic regression by `turns` noisy gradients, after one turn that counts the rows.
+    """Logistic regression by `turns` noisy gradients, after one turn that counts the rows and their entries.
 
     **Guarantee.** turns + 1 releases of the Gaussian mechanism, each on a vector that one row moves by at most the
-    square root of `most_squared` (see `bound_residuals`), and a unit by so much for each of its rows. The weights
-    between turns are post-processing; composition is adaptive. **Utility.** The noise alone moves the logit of a row
-    by about 1/2 at most: where it would move it farther, the steps are made shorter (see `rate`), which stops the
-    descent earlier. **Runtime.** turns passes over the rows, 2 width operations each."""
+    square root of `most_squared` (see `bound_residuals` and `count_entries`), and a unit by so much for each of its
+    rows. The weights between turns are post-processing; composition is adaptive. **Utility.** The counts tell how
+    strongly the loss may curve at most in each direction, so that steps are long where it is flat (see `Curvature`);
+    they are damped until noise alone moves the logit of a row by about 1/2. **Runtime.** turns passes over the rows,
+    2 width operations each."""
 
     design: Design
     mechanism: GaussianMechanism
     most_squared: int
-    turns: int = 50
+    turns: int = TURNS
     penalty: float = 1e-5
     adapts: bool = False
-    """Whether residuals are clipped to half where the noise would otherwise shorten the steps."""
+    """Whether residuals are clipped to half where noise is what limits the descent."""
 
     @property
     def event(self) -> SelfComposedEvent:
-        """The same Gaussian in every turn, and once for the count."""
+        """The same Gaussian in every turn, and once for the counts."""
         return SelfComposedEvent(self.mechanism.event, self.turns + 1)
 
     def fit(
         self, entries: Entries, truth: NDArray[np.int64], entropy: Entropy = SYSTEM, progress: Progress | None = None
     ) -> Fit:
         """Count, then descend with momentum (Nesterov 1983)."""
-        rows = self.count_rows(len(entries), entropy)
-        sharper = self.sharpen(rows)
-        step, most = self.rate(rows, sharper), bound_residuals(entries, self.most_squared // sharper**2)
-        weights = ahead = np.zeros(self.design.width)
+        rows, counts = count_entries(self.mechanism, self.most_squared, entries, self.design, entropy)
+        return self._descend(entries, RESIDUE * truth, LOGISTIC, (rows, counts), entropy, progress)
+
+    def _descend(
+        self,
+        entries: Entries,
+        wanted: NDArray[np.int64],
+        link: Link,
+        counted: tuple[float, Numbers],
+        entropy: Entropy,
+        progress: Progress | None,
+    ) -> Fit:
+        rows, counts = counted
+        sharper, bend = self.sharpen(rows, counts, link)
+        most = bound_residuals(entries, self.most_squared // sharper**2)
         held = entries.astype(np.float64) if entries.size <= WHOLE else entries
-        for turn in range(self.turns):
-            noisy = self.mechanism.release(sharper * sum_gradients(held, truth, ahead, most), entropy)
-            slope = noisy / (sharper * RESIDUE * STEPS * rows) + self.penalty * ahead
-            moved = ahead - step * slope
-            ahead = moved + turn / (turn + 3) * (moved - weights)
-            weights = moved
-            if progress is not None:
-                progress((turn + 1) / self.turns)
-        return Fit(weights, None, rows)
+        start = np.zeros(self.design.width)
+        start[0] = link.start
 
-    def count_rows(self, rows: int, entropy: Entropy) -> float:
-        """The number of rows with noise, at least 1: each row counts as much as the largest gradient."""
-        weight = math.isqrt(self.most_squared)
-        return max(1.0, float(self.mechanism.release([weight * rows], entropy)[0]) / weight)
+        def slope_at(weights: Numbers) -> Numbers:
+            noisy = self.mechanism.release(sharper * sum_gradients(held, wanted, weights, most, link), entropy)
+            return np.asarray(noisy / (sharper * link.residue * STEPS * rows) + self.penalty * (weights - start))
 
-    def sharpen(self, rows: float) -> int:
-        """How many times a gradient counts that is clipped to as small a part: its bound stays, and noise weighs less.
+        weights = descend(slope_at, bend.divide, start, self.turns, progress)
+        return Fit(bend.center(weights), None, rows)
 
-        Twice where noise would shorten the steps, which the noisy number of rows tells; else clipping only costs.
+    def sharpen(self, rows: float, counts: Numbers, link: Link) -> tuple[int, Curvature]:
+        """How many times a gradient counts that is clipped to as small a part, and the curvature it is divided by.
+
+        Its bound stays, and noise weighs less: twice where noise limits the descent; else clipping only costs.
         """
-        return 2 if self.adapts and self.rate(rows) < self._longest_step else 1
+        plain = self.damp(rows, counts, link, 1)
+        if not self.adapts or plain.damping <= LOUD:
+            return 1, plain
+        return 2, self.damp(rows, counts, link, 2)
 
-    @property
-    def _longest_step(self) -> float:
-        return 1 / (self.design.blocks / 4 + self.penalty)
+    def damp(self, rows: float, counts: Numbers, link: Link, sharper: int) -> Curvature:
+        """The curvature, damped by what noise may hide in the counts, and for the noise to come."""
+        noise = math.sqrt(float(self.mechanism.variance)) / (link.residue * STEPS * rows)
+        clip = math.sqrt(self.most_squared / self.design.blocks) / (link.residue * STEPS)
+        least = self.penalty / link.bend + (self.design.blocks - 1) * noise / clip
+        return damp_curvature(self.design, counts, link.bend, least, noise / sharper, self.turns)
 
-    def rate(self, rows: float, sharper: int = 1) -> float:
-        """The length of a step, from public numbers.
 
-        The mean loss curves by at most |x|^2 / 4 <= blocks / 4, whose inverse is the longest safe step. Noise of turn t
-        is carried on by the momentum: the product of s/(s + 3) from t to s is about (t/s)^3, so it moves the end by
-        t/2 (1 - (t/T)^2) steps. Over T turns the squares add up to T^3 (1/3 - 2/5 + 1/7) / 4 = T^3 / 52.5. A logit sees
-        that deviation at most sqrt(blocks) times, and it shall be at most 1/2.
+@dataclass(frozen=True, slots=True)
+class PoissonPlan(LogisticPlan):
+    """Poisson regression of a number from 0 up: the logarithm of the expected number is a sum of effects.
+
+    **Guarantee.** As of `LogisticPlan`; the first release counts the sum of the target too (see `count_entries`).
+    Numbers are shares of their upper bound. **Utility.** Expectations act as at most MOST_TIMES the noisy mean, which
+    bounds how the loss can curve. **Runtime.** That of `LogisticPlan`.
+    """
+
+    upper: float = 1.0
+    """The upper bound of the target."""
+
+    def fit(
+        self, entries: Entries, truth: NDArray[np.int64], entropy: Entropy = SYSTEM, progress: Progress | None = None
+    ) -> Fit:
+        """Count and sum, then descend from the mean."""
+        raised = truth + STEPS  # a target is in steps from -STEPS to STEPS: now from 0 to 2 STEPS
+        held = np.column_stack([entries, raised // 2])
+        rows, counts = count_entries(self.mechanism, self.most_squared, held, self.design, entropy)
+        mean = float(np.clip(counts[-1], 1 / DEPTH, 1.0))
+        link = Link(DEPTH, _tabulate(np.exp, DEPTH, min(1.0, MOST_TIMES * mean)), MOST_TIMES * mean, math.log(mean))
+        wanted = raised * (DEPTH // (2 * STEPS))
+        fit = self._descend(entries, wanted, link, (rows, counts[:-1]), entropy, progress)
+        fit.coefficients[0] += math.log(self.upper)
+        return fit
+
+
+def count_entries(
+    mechanism: GaussianMechanism, most_squared: int, entries: NDArray[Any], design: Design, entropy: Entropy
+) -> tuple[float, Numbers]:
+    """The number of rows with noise, at least 1, and the share of them that each entry has.
+
+    A row's entries have squared length of at most blocks STEPS^2, and count as often as the bound allows. One more
+    entry of at most STEPS may stand after those of the design.
+    """
+    blocks = design.blocks + (entries.shape[1] > design.width)
+    weight = math.isqrt(most_squared // (blocks * STEPS**2))
+    noisy = mechanism.release(weight * entries.sum(axis=0, dtype=np.int64), entropy) / (weight * STEPS)
+    rows = max(1.0, float(noisy[0]))
+    return rows, np.asarray(noisy / rows, np.float64)
+
+
+def descend(
+    slope_at: Callable[[Numbers], Numbers],
+    divide: Callable[[Numbers], Numbers],
+    start: Numbers,
+    turns: int,
+    progress: Progress | None,
+) -> Numbers:
+    """Weights after so many steps along a slope divided by its curvature, with Nesterov's momentum."""
+    weights = ahead = start
+    for turn in range(turns):
+        moved = ahead - divide(slope_at(ahead))
+        ahead = moved + turn / (turn + 3) * (moved - weights)
+        weights = moved
+        if progress is not None:
+            progress((turn + 1) / turns)
+    return weights
+
+
+class Curvature:
+    """The most that a loss can curve, from the shares of the entries alone: bend (f f' + (p - 1) V + damping I).
+
+    f are the shares, and V is, for each of the p - 1 columns by itself, diag(f) - f f'. No covariance of entries is
+    larger than (p - 1) V, however the columns hang together, so a step that is divided by this never overshoots. It
+    is diag(d) + U C U' with one column of U for each block: the inverse needs no more than p x p algebra.
+    """
+
+    def __init__(self, design: Design, shares: Numbers, bend: float, damping: float) -> None:
+        self.owners, self.shares, self.bend, self.damping = design.owners, shares, bend, damping
+        blocks = design.blocks
+        self.core = core = np.ones((blocks, blocks)) - np.diag([0.0] + [blocks - 1.0] * (blocks - 1))
+        inside = np.where(self.owners > 0, (blocks - 1) * shares, 0.0)
+        self.diagonal = inside + damping
+        self.reach = shares / self.diagonal
+        self.masses = self._sum_blocks(shares * self.reach)
+        self.middle = np.linalg.solve(np.eye(blocks) + core * self.masses, core)
+
+    def _sum_blocks(self, values: Numbers) -> Numbers:
+        return np.asarray(np.bincount(self.owners, weights=values, minlength=len(self.core)), np.float64)
+
+    def divide(self, slope: Numbers) -> Numbers:
+        """The slope divided by the curvature."""
+        plain = slope / self.diagonal
+        shared = self.middle @ self._sum_blocks(self.shares * plain)
+        return np.asarray((plain - self.reach * shared[self.owners]) / self.bend)
+
+    def center(self, weights: Numbers) -> Numbers:
+        """Each column's weights about their mean over the rows, which goes to the intercept.
+
+        One of a column's values is always there, so a constant could move between them and the intercept.
         """
-        noise = math.sqrt(float(self.mechanism.variance)) / (sharper * RESIDUE * STEPS * rows)
-        quiet = SPREAD / (2 * noise * math.sqrt(self.design.blocks * self.turns**3))
-        return min(self._longest_step, quiet)
+        sums = np.maximum(self._sum_blocks(self.shares), TINY)
+        means = self._sum_blocks(self.shares * weights) / sums
+        means[0] = 0.0
+        found = weights - means[self.owners]
+        found[0] += means.sum()
+        return np.asarray(found)
+
+    def measure_wander(self) -> float:
+        """The root mean square of x / curvature over rows x whose columns are independent: what noise does to logits.
+
+        By columns: the mean of |x|^2 is |mean|^2 and, for each block, the mean of its square less that of its mean.
+        """
+        weights = self._sum_blocks(self.reach**2)
+        own, across = np.diag(self.middle), (self.middle**2).T @ weights
+        single = 1 / self.diagonal**2 + self.reach**2 * (across[self.owners] - 2 * own[self.owners] / self.diagonal)
+        blocks = weights * (1 - 2 * self.masses * own) + self.masses**2 * across
+        spread = self._sum_blocks(self.shares * single) - blocks
+        center = self.divide(self.shares) * self.bend
+        return math.sqrt(max(0.0, float(center @ center + spread[1:].sum()))) / self.bend
+
+
+def damp_curvature(design: Design, counts: Numbers, bend: float, least: float, noise: float, turns: int) -> Curvature:
+    """The curvature whose damping is at least so much, and enough that noise moves a logit by no more than WANDER."""
+    shares, far = estimate_shares(design, counts), noise * math.sqrt(turns**3 / SPREAD)
+    damping = max(least, TINY)
+    while (found := Curvature(design, shares, bend, damping)).measure_wander() * far > WANDER:
+        damping *= 1.25
+    return found
+
+
+def estimate_shares(design: Design, counts: Numbers) -> Numbers:
+    """The share of rows that each entry has: from 0 up, at most 1 in a block, and 1 for the intercept."""
+    held = np.clip(counts, 0.0, 1.0)
+    held[0] = 1.0
+    sums = np.bincount(design.owners, weights=held)
+    return np.asarray(held / np.maximum(sums, 1.0)[design.owners])
 
 
 def plan_logistic(
@@ -121,21 +266,55 @@ def plan_logistic(
     clip: Amount | None = None,
     penalty: float = 1e-5,
 ) -> LogisticPlan:
-    """The plan that keeps a budget, for units of at most `rows` rows.
+    """The plan that keeps a budget, for units of at most `rows` rows; numbers become broken lines.
 
     `clip` is the share of the largest possible gradient to which each row's is clipped; where it is not said, the noisy
-    number of rows decides (see `LogisticPlan.sharpen`). The turns and the count
-    together are one Gaussian whose squared sensitivity is that of one turn times their number.
+    counts decide (see `LogisticPlan.sharpen`).
     """
-    turns, share = TURNS if turns is None else turns, exact(1 if clip is None else clip, "clip")
-    if not 0 < share <= 1 or not 1 <= turns <= MOST_TURNS:
+    turns = TURNS if turns is None else turns
+    made, mechanism, most = _plan_turns(design, budget, rows, turns, clip, RESIDUE)
+    return LogisticPlan(made, mechanism, most, turns, penalty, clip is None)
+
+
+def plan_poisson(
+    design: Design,
+    target: NumberTarget,
+    budget: Budget,
+    rows: int = 1,
+    turns: int | None = None,
+    clip: Amount | None = None,
+    penalty: float = 1e-5,
+) -> PoissonPlan:
+    """The plan of a Poisson regression; see `plan_logistic`. The target runs from 0 to an upper bound."""
+    column = target.column
+    if column.type not in (ColumnType.INTEGER, ColumnType.DECIMAL) or column.lower != 0 or column.upper <= 0:
         raise ParameterError(
-            "clip or turns cannot be used", expected=f"clip is above 0 and at most 1, turns is 1 to {MOST_TURNS}"
+            f"the poisson method cannot predict '{target.name}', whose lower bound is not 0",
+            expected="A number of events: bounds from 0 up",
+            remedy="Declare between: [0, most], or use linear or boosted",
         )
-    most = int(share**2 * design.blocks * (RESIDUE * STEPS) ** 2)
+    turns = POISSON_TURNS if turns is None else turns
+    made, mechanism, most = _plan_turns(design, budget, rows, turns, clip, DEPTH)
+    return PoissonPlan(made, mechanism, most, turns, penalty, clip is None, float(column.upper))
+
+
+def _plan_turns(
+    design: Design, budget: Budget, rows: int, turns: int, clip: Amount | None, residue: int
+) -> tuple[Design, GaussianMechanism, int]:
+    """The bent design, the noise of one turn, and how far a row moves it, squared.
+
+    The turns and the counts together are one Gaussian whose squared sensitivity is that of one turn times their number.
+    """
+    share = exact(1 if clip is None else clip, "clip")
+    if not Fraction(1, RESIDUE) <= share <= 1 or not 1 <= turns <= MOST_TURNS:
+        raise ParameterError(
+            "clip or turns cannot be used", expected=f"clip is 1/{RESIDUE} to 1, turns is 1 to {MOST_TURNS}"
+        )
+    made = design.bend()
+    most = int(share**2 * made.blocks * (residue * STEPS) ** 2)
     squared = Fraction(rows**2 * most)
     variance = calibrate_gaussian(budget, sensitivity_squared=(turns + 1) * squared)
-    return LogisticPlan(design, GaussianMechanism(variance, squared), most, turns, penalty, adapts=clip is None)
+    return made, GaussianMechanism(variance, squared), most
 
 
 def bound_residuals(entries: Entries, most_squared: int) -> NDArray[np.int64]:
@@ -155,34 +334,48 @@ def clip_residuals(residuals: NDArray[np.int64], most: NDArray[np.int64]) -> NDA
     return np.clip(residuals, -most, most)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Link:
+    """What is expected of a row, as a whole number read from a table by the cell of its logit."""
+
+    residue: int
+    """The steps of an expectation of 1."""
+    table: Table
+    bend: float
+    """The most that the loss of one row curves."""
+    start: float
+    """The intercept from which the descent starts."""
+
+    def look_up(self, logits: Numbers) -> NDArray[np.int64]:
+        """The expectation for logits in steps of 1 / (WEIGHT STEPS).
+
+        The sizes in a block add up to STEPS at most, so a logit is an integer below 2**30 * 2**10 * blocks: exact below
+        8,192 columns. The table makes a residual a function of that integer, where a library's exponential may round
+        differently for the last rows of an array than for the first.
+        """
+        cell = np.floor(np.clip(logits / (WEIGHT * STEPS / SHARPNESS), -REACH * SHARPNESS, REACH * SHARPNESS - 1))
+        return np.asarray(self.table[cell.astype(np.int64) + REACH * SHARPNESS], np.int64)
+
+
 def sum_gradients(
-    entries: Entries | Numbers, truth: NDArray[np.int64], weights: Numbers, most: NDArray[np.int64]
+    entries: Entries | Numbers, wanted: NDArray[np.int64], weights: Numbers, most: NDArray[np.int64], link: Link
 ) -> NDArray[np.int64]:
-    """The sum over rows of clipped residual times entries, as exact integers in steps of 1 / (RESIDUE STEPS)."""
+    """The sum over rows of clipped residual times entries, as exact integers in steps of 1 / (residue STEPS)."""
     whole = np.rint(np.clip(weights, -MOST_WEIGHT, MOST_WEIGHT) * WEIGHT)
     total = np.zeros(entries.shape[1], np.int64)
     for start in range(0, len(entries), CHUNK):
         rows = slice(start, start + CHUNK)
         held = entries[rows].astype(np.float64, copy=False)
-        residuals = sigmoid(held @ whole) - RESIDUE * truth[rows]
+        residuals = link.look_up(held @ whole) - wanted[rows]
         total += (clip_residuals(residuals, most[rows]).astype(np.float64) @ held).astype(np.int64)
     return total
 
 
-def sigmoid(logits: Numbers) -> NDArray[np.int64]:
-    """RESIDUE / (1 + e^-logit) as a whole number, for logits in steps of 1 / (WEIGHT STEPS), read from a table.
-
-    At most `blocks` entries of a row are nonzero, so a logit is an integer below 2**30 * 2**10 * blocks: exact below
-    8,192 columns. The table makes a residual a function of that integer, where a library's exponential may round
-    differently for the last rows of an array than for the first.
-    """
-    cell = np.floor(np.clip(logits / (WEIGHT * STEPS / SHARPNESS), -REACH * SHARPNESS, REACH * SHARPNESS - 1))
-    return SIGMOID[cell.astype(np.int64) + REACH * SHARPNESS]
-
-
-def _tabulate_sigmoid() -> Table:
+def _tabulate(expect: Callable[[Numbers], Numbers], residue: int, most: float = 1.0) -> Table:
+    """What is expected in the middle of each cell of a logit, at most so much."""
     middle = (np.arange(-REACH * SHARPNESS, REACH * SHARPNESS) + 0.5) / SHARPNESS
-    return np.rint(RESIDUE / (1 + np.exp(-middle))).astype(np.int64)
+    return np.asarray(np.rint(residue * np.minimum(expect(middle), most)), np.int64)
 
 
-SIGMOID = _tabulate_sigmoid()
+LOGISTIC = Link(RESIDUE, _tabulate(lambda middle: 1 / (1 + np.exp(-middle)), RESIDUE), 1 / 4, 0.0)
+SIGMOID = LOGISTIC.table

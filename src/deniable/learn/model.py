@@ -6,7 +6,6 @@ The file is JSON. Reading it runs nothing, and what is not a model of ours is re
 from __future__ import annotations
 
 import json
-import math
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -21,11 +20,13 @@ from deniable.errors import IntegrityError, ParameterError
 from deniable.learn.features import (
     CHUNK,
     MOST_BINS,
+    MOST_KNOTS,
     STEPS,
     Bins,
     ClassTarget,
     Design,
     Feature,
+    Knots,
     Labels,
     LabelsTarget,
     Number,
@@ -42,6 +43,8 @@ from deniable.release.record import Record
 from deniable.storage import write_whole
 
 FORM = "deniable learned model 1"
+MOST = 1e100
+"""The size that no number of a model file reaches."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -88,9 +91,12 @@ class Effect(Record):
     error: float | None
 
 
-METHODS = {"linear": NumberTarget, "logistic": ClassTarget, "boosted": ClassTarget | NumberTarget} | dict.fromkeys(
-    ("bayes", "multinomial"), LabelsTarget
-)
+METHODS = {
+    "linear": NumberTarget,
+    "poisson": NumberTarget,
+    "logistic": ClassTarget,
+    "boosted": ClassTarget | NumberTarget,
+} | dict.fromkeys(("bayes", "multinomial"), LabelsTarget)
 """The methods that a model file may name, and the targets that each can have."""
 
 
@@ -128,6 +134,7 @@ class LearnedModel:
             powers = np.exp(found - found.max(axis=1, keepdims=True))
             return np.asarray(powers / powers.sum(axis=1, keepdims=True))
         column = self.target.column
+        found = np.exp(np.minimum(found, 700)) if self.method == "poisson" else found
         return np.clip(found, float(column.lower), float(column.upper))
 
     def losses(self, rows: pa.Table | pa.RecordBatch) -> Numbers:
@@ -177,7 +184,7 @@ class LearnedModel:
     def _describe_effect(self, of: str, block: int, entry: str, told: Coefficient) -> Effect:
         each = self.design.features[block - 1]
         value = entry.removeprefix(each.name).removeprefix(" =").strip() or "one unit more"
-        return Effect(each.name, isinstance(each, Bins), value, of, told.coefficient, told.error)
+        return Effect(each.name, isinstance(each, Bins | Knots), value, of, told.coefficient, told.error)
 
 
 def convert_to_units(target: NumberTarget, steps: NDArray[np.int64]) -> Numbers:
@@ -195,7 +202,7 @@ def _list_divisors(design: Design) -> list[float]:
 
 
 def _to_column(each: Feature) -> Column:
-    each = each.number if isinstance(each, Bins) else each
+    each = each.number if isinstance(each, Bins | Knots) else each
     if isinstance(each, Labels):
         return Column(each.name, each.type, nullable=each.nullable, categories=each.labels)
     return Column(each.name, each.type, nullable=each.nullable, bounds=Bounds(each.lower, each.upper))
@@ -210,7 +217,7 @@ def load_model(path: Path) -> LearnedModel:
     """Read a model file; anything that is not one is refused."""
     try:
         return from_plain(json.loads(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, ParameterError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError, ParameterError):
         raise IntegrityError(
             f"'{path.name}' is not a learned model of ours, or was changed", remedy="Train the model again"
         ) from None
@@ -240,6 +247,8 @@ def from_plain(held: dict[str, Any]) -> LearnedModel:
     if held["form"] != FORM:
         raise ValueError
     made = Design(tuple(_feature_from_plain(entry) for entry in held["features"]))
+    if list(made.entries) != held["entries"]:
+        raise ValueError
     target = _target_from_plain(held["target"])
     if not isinstance(target, METHODS[held["method"]]):
         raise ValueError
@@ -252,7 +261,7 @@ def from_plain(held: dict[str, Any]) -> LearnedModel:
         target,
         coefficients,
         None if errors is None else _require_finite(errors, count),
-        float(held["rows"]),
+        max(1.0, *_require_finite([held["rows"]], 1)),
         _guarantee_from_plain(held["guarantee"]),
         from_dict(held["event"]),
     )
@@ -268,15 +277,17 @@ def _target_from_plain(held: dict[str, Any]) -> Target:
 
 
 def _require_finite(values: list[Any], count: int) -> tuple[float, ...]:
-    found = tuple(float(value) for value in values)
-    if len(found) != count or not all(math.isfinite(value) for value in found):
+    """So many numbers of a size that sums and products of them keep finite."""
+    if len(values) != count or not all(type(value) in (int, float) and abs(value) < MOST for value in values):
         raise ValueError
-    return found
+    return tuple(float(value) for value in values)
 
 
 def _feature_to_plain(each: Feature) -> dict[str, Any]:
     if isinstance(each, Bins):
         return {**_feature_to_plain(each.number), "kind": "bins", "count": each.count, "width": str(each.width)}
+    if isinstance(each, Knots):
+        return {**_feature_to_plain(each.number), "kind": "knots", "count": each.count}
     common = {"name": each.name, "type": each.type.value, "nullable": each.nullable}
     if isinstance(each, Labels):
         return {"kind": "labels", **common, "labels": list(each.labels)}
@@ -284,12 +295,21 @@ def _feature_to_plain(each: Feature) -> dict[str, Any]:
 
 
 def _feature_from_plain(entry: dict[str, Any]) -> Feature:
-    name, kind, nullable = str(entry["name"]), ColumnType(entry["type"]), bool(entry["nullable"])
+    name, kind, nullable = entry["name"], ColumnType(entry["type"]), bool(entry["nullable"])
+    if not isinstance(name, str):
+        raise ValueError
     if entry["kind"] == "labels":
-        return Labels(name, kind, tuple(entry["labels"]), nullable)
+        labels = tuple(entry["labels"])
+        if not all(isinstance(label, str | int | bool) for label in labels) or len(set(labels)) != len(labels):
+            raise ValueError
+        return Labels(name, kind, labels, nullable)
     number = Number(name, kind, Fraction(entry["lower"]), Fraction(entry["upper"]), nullable)
+    if not -MOST < number.lower <= number.upper < MOST:
+        raise ValueError
     if entry["kind"] == "bins" and 1 <= int(entry["count"]) <= MOST_BINS and Fraction(entry["width"]) > 0:
         return Bins(number, int(entry["count"]), Fraction(entry["width"]))
+    if entry["kind"] == "knots" and 1 <= int(entry["count"]) <= MOST_KNOTS:
+        return Knots(number, int(entry["count"]))
     if entry["kind"] != "number":
         raise ValueError
     return number

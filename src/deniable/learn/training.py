@@ -31,13 +31,13 @@ from deniable.learn.features import (
     encode_target,
 )
 from deniable.learn.linear import plan_linear
-from deniable.learn.logistic import plan_logistic
+from deniable.learn.logistic import plan_logistic, plan_poisson
 from deniable.learn.model import LearnedModel
 from deniable.policy.budget import ZCDP, Amount, ApproxDP, Budget, exact
 from deniable.policy.schema import Neighboring, PrivacyUnit, TableSchema
 from deniable.release import Guarantee, Technique
 
-METHODS = ("auto", "linear", "logistic", "boosted", "bayes", "multinomial")
+METHODS = ("auto", "linear", "logistic", "boosted", "poisson", "bayes", "multinomial")
 SHOWN_DELTA = exact("1e-9")
 """The delta at which a rho is shown as an epsilon."""
 
@@ -46,8 +46,8 @@ SHOWN_DELTA = exact("1e-9")
 class Task:
     """What is to be learned, and how; all of it public.
 
-    `penalty` pulls coefficients toward 0 (per row), for the linear, logistic and multinomial methods. `turns` (passes
-    over the rows) is for all that descend, `clip` (the largest part of a row's gradient that counts) for the logistic
+    `penalty` pulls coefficients toward 0 (per row), for all methods but boosted and bayes. `turns` (passes over the
+    rows) is for all that descend, `clip` (the largest part of a row's gradient that counts) for the logistic, poisson
     and boosted ones: see there. None is the method's own.
     """
 
@@ -115,7 +115,7 @@ def _choose_method(name: str, goal: Target) -> str:
     if isinstance(goal, LabelsTarget):
         return name
     fitting = "linear" if isinstance(goal, NumberTarget) else "logistic"
-    if name == "boosted":
+    if name == "boosted" or (name == "poisson" and fitting == "linear"):
         return name
     if name not in ("auto", fitting):
         kind = "a bounded number" if fitting == "linear" else "one of listed values"
@@ -133,6 +133,8 @@ def _build_plan(method: str, made: Design, goal: Target, task: Task, budget: Bud
         return plan_multinomial(made, goal, budget, rows, task.turns, **own)
     if method == "boosted":
         return plan_boosted(made, goal, budget, rows, task.turns, task.clip)
+    if isinstance(goal, NumberTarget) and method == "poisson":
+        return plan_poisson(made, goal, budget, rows, task.turns, task.clip, **own)
     if isinstance(goal, NumberTarget):
         return plan_linear(made, goal, budget, rows, **own)
     return plan_logistic(made, budget, rows, task.turns, task.clip, **own)

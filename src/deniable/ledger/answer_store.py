@@ -5,9 +5,10 @@ Answers and the list of people who withdrew are stored here as opaque bytes, in 
 same query give the same answer.
 
 Each value is sealed with its names under a key of the store: one that was changed, or put under another name, is found
-when it is read, and not served. How many values each collection has is counted beside them: one that was deleted is
-missed. The store also remembers how far the ledger was, so that a ledger that was deleted or replaced by an older copy
-is found when both are opened; and so is a store that was."""
+when it is read, and not served. How many values each collection has, and all together, is counted beside them: one that
+was deleted is missed, and so is a whole collection with its count. The ledger seals the counts in turn.
+The store also remembers how far the ledger was, so that a ledger that was deleted or replaced by an older copy is found
+when both are opened; and so is a store that was."""
 
 from __future__ import annotations
 
@@ -52,6 +53,8 @@ SEALED = len(STEPS) + 1
 """The layout in which every value is sealed."""
 COUNTED = SEALED + 1
 """The layout in which the values of each collection are counted."""
+TOTALED = COUNTED + 1
+"""The layout in which all values together are counted too."""
 
 
 Row = tuple[str, str, str, bytes]
@@ -95,6 +98,8 @@ SEEN, SEAL, COUNT = "seen", "seal", "count"
 """The collections of the last entry of the ledger that was seen, of the key of the seals, and of how many values each
 other collection has."""
 OWN = (SEEN, SEAL, COUNT)
+TOTAL = ""
+"""The name under which COUNT holds how many values there are in all."""
 SEAL_BYTES = 16
 
 
@@ -136,6 +141,11 @@ class AnswerStore:
         """Forget all that a collection holds, and say how much that was."""
         return self._inner.empty(collection)
 
+    def count_values(self) -> dict[str, int]:
+        """How many values each collection has, as far as they are counted."""
+        counted = self._inner.list_all(COUNT).items()
+        return {name: int(count) for name, count in counted if name != TOTAL and count.isdigit()}
+
     def see(self, number: int, head: str) -> None:
         """Remember that the ledger had this entry, unless a later one was seen."""
         self._inner.keep_seen(_write_seen(number, head))
@@ -175,9 +185,10 @@ class AnswerStore:
                     raise _refuse_changed()
                 counts[collection] += 1
         after = self._inner.list_all(COUNT)  # others may write meanwhile
-        if not all(count.isdigit() for count in (*before.values(), *after.values())):
+        if TOTAL not in after or not all(count.isdigit() for count in (*before.values(), *after.values())):
             raise _refuse_changed()
-        for collection in {*before, *after, *counts}:
+        counts[TOTAL] = counts.total()
+        for collection in sorted({*before, *after, *counts}, reverse=True):  # the total is the last
             if not int(before.get(collection, b"0")) <= counts[collection] <= int(after.get(collection, b"0")):
                 raise _refuse_missing(collection, counts[collection], int(after.get(collection, b"0")))
 
@@ -212,8 +223,9 @@ def _refuse_changed() -> IntegrityError:
 
 
 def _refuse_missing(collection: str, found: int, counted: int) -> IntegrityError:
+    where = f"of '{collection}'" if collection != TOTAL else "in all"
     return IntegrityError(
-        f"the answer store has {found} values of '{collection}', and {counted} were stored: some were deleted or added",
+        f"the answer store has {found} values {where}, and {counted} were stored: some were deleted or added",
         remedy="Put the newest copy of the store back; charge nothing until it is explained",
     )
 
@@ -244,8 +256,7 @@ class MemoryShelf:
                 self._collections.setdefault(collection, {})[name] = value
                 self._aliases.setdefault(collection, {})[alias] = name
                 if collection not in OWN:
-                    counts = self._collections.setdefault(COUNT, {})
-                    counts[collection] = b"%d" % (int(counts.get(collection, b"0")) + 1)
+                    self._add_to_counts(collection, 1)
             return value if taken is None else taken
 
     def hold(self, rows: Iterable[Row]) -> None:
@@ -253,9 +264,9 @@ class MemoryShelf:
         for collection, name, alias, value in rows:
             self._collections.setdefault(collection, {})[name] = bytes(value)
             self._aliases.setdefault(collection, {})[alias] = name
-        if COUNT not in self._collections:
-            counted = {name: b"%d" % len(held) for name, held in self._collections.items() if name not in OWN}
-            self._collections[COUNT] = counted
+        held_values = {name: len(held) for name, held in self._collections.items() if name not in OWN}
+        counts = self._collections.setdefault(COUNT, {name: b"%d" % many for name, many in held_values.items()})
+        counts.setdefault(TOTAL, b"%d" % sum(held_values.values()))
 
     def find(self, collection: str, name: str) -> bytes | None:
         """What is kept under a name or an alias."""
@@ -271,8 +282,10 @@ class MemoryShelf:
         """Forget all that a collection holds."""
         with self._lock:
             self._aliases.pop(collection, None)
-            self._collections.get(COUNT, {}).pop(collection, None)
-            return len(self._collections.pop(collection, {}))
+            gone = len(self._collections.pop(collection, {}))
+            if collection not in OWN:
+                self._add_to_counts(collection, -gone)
+            return gone
 
     def keep_seen(self, seen: bytes) -> None:
         """Keep the last entry of the ledger that was seen, unless a later one is kept."""
@@ -283,6 +296,7 @@ class MemoryShelf:
 
     def adopt_key(self, key: bytes, change: Change) -> bytes:  # noqa: ARG002  the protocol
         """The key: a new shelf holds nothing yet."""
+        self._collections.setdefault(COUNT, {}).setdefault(TOTAL, b"0")
         return self.keep(SEAL, SEAL, SEAL, key)
 
     def dump(self) -> Iterator[Row]:
@@ -298,6 +312,11 @@ class MemoryShelf:
 
     def close(self) -> None:
         """Nothing to let go of."""
+
+    def _add_to_counts(self, collection: str, many: int) -> None:
+        counts = self._collections.setdefault(COUNT, {})
+        for name in (collection, TOTAL):
+            counts[name] = b"%d" % (int(counts.get(name, b"0")) + many)
 
     def _find(self, collection: str, name: str) -> bytes | None:
         held = self._collections.get(collection, {})
@@ -317,7 +336,7 @@ class SqliteShelf:
             with close_on_error(self._connection):
                 for pragma in ("journal_mode = WAL", "synchronous = FULL", "secure_delete = ON"):
                     self._connection.execute(f"PRAGMA {pragma}")
-                refuse_newer(find_version(self._connection), COUNTED, f"'{self.path.name}'")
+                refuse_newer(find_version(self._connection), TOTALED, f"'{self.path.name}'")
                 if find_version(self._connection) < SEALED:
                     migrate(self._connection, STEPS, "kept", self.path)
                 refuse_foreign(self._connection, STEPS, self.path)
@@ -343,7 +362,7 @@ class SqliteShelf:
         """Forget all that a collection holds; the log, which may hold old pages, is emptied too."""
         with self._transaction() as run:
             count = run.execute("DELETE FROM kept WHERE drawer = ?", (collection,)).rowcount
-            run.execute("DELETE FROM kept WHERE drawer = ? AND name = ?", (COUNT, collection))
+            _count_more(run, collection, -count)
         with self._lock, translate_errors(self.path):
             self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         return count
@@ -356,7 +375,7 @@ class SqliteShelf:
     def adopt_key(self, key: bytes, change: Change) -> bytes:
         """The key of the seals; where there is none yet, this one, with everything that is stored already changed."""
         found = self.find(SEAL, SEAL)
-        if found is not None and find_version(self._connection) == COUNTED:
+        if found is not None and find_version(self._connection) == TOTALED:
             return found
         with self._transaction() as run:
             known = _find_value(run, SEAL, SEAL)
@@ -369,7 +388,9 @@ class SqliteShelf:
                 run.execute("INSERT INTO kept VALUES (?, ?, ?, ?)", (SEAL, SEAL, SEAL, key))
             if find_version(run) < COUNTED:
                 _count_stored(run)
-            set_version(run, COUNTED)
+            if find_version(run) < TOTALED:
+                _count_all(run)
+            set_version(run, TOTALED)
             return key if known is None else known
 
     def dump(self) -> Iterator[Row]:
@@ -421,15 +442,21 @@ def _store_first(run: sqlite3.Connection, asked: tuple[str, str, str, bytes, byt
     taken = _find_value(run, collection, name, alias)
     if taken is None:
         run.execute("INSERT INTO kept VALUES (?, ?, ?, ?)", (collection, name, alias, value))
-        if collection not in OWN:
-            run.execute(COUNT_ONE, (COUNT, collection, collection))
+        _count_more(run, collection, 1)
     return value if taken is None else taken
 
 
-COUNT_ONE = (
-    "INSERT INTO kept VALUES (?, ?, ?, CAST('1' AS BLOB)) ON CONFLICT (drawer, name)"
-    " DO UPDATE SET value = CAST(CAST(CAST(CAST(value AS TEXT) AS INTEGER) + 1 AS TEXT) AS BLOB)"
+COUNT_MORE = (
+    "INSERT INTO kept VALUES (?, ?, ?, CAST(CAST(?4 AS TEXT) AS BLOB)) ON CONFLICT (drawer, name)"
+    " DO UPDATE SET value = CAST(CAST(CAST(CAST(value AS TEXT) AS INTEGER) + ?4 AS TEXT) AS BLOB)"
 )
+
+
+def _count_more(run: sqlite3.Connection, collection: str, many: int) -> None:
+    """Add to the counts; what is the store's own is not counted, and its key begins the total."""
+    counted = (collection, TOTAL) if collection not in OWN else (TOTAL,) if collection == SEAL else ()
+    for name in counted:
+        run.execute(COUNT_MORE, (COUNT, name, name, many if collection not in OWN else 0))
 
 
 def _count_stored(run: sqlite3.Connection) -> None:
@@ -440,6 +467,13 @@ def _count_stored(run: sqlite3.Connection) -> None:
         run.execute("INSERT INTO kept VALUES (?, ?, ?, ?)", (COUNT, drawer, drawer, b"%d" % count))
     if any(drawer != SEAL for drawer, _ in held):
         _put_seen(run, NOTHING_SEEN)
+
+
+def _count_all(run: sqlite3.Connection) -> None:
+    """Count all values together, by the counts of their collections: what was deleted before is missed then too."""
+    sql = "SELECT coalesce(sum(CAST(CAST(value AS TEXT) AS INTEGER)), 0) FROM kept WHERE drawer = ? AND name <> ?"
+    (total,) = run.execute(sql, (COUNT, TOTAL)).fetchone()
+    run.execute("INSERT OR REPLACE INTO kept VALUES (?, ?, ?, ?)", (COUNT, TOTAL, TOTAL, b"%d" % total))
 
 
 def _find_value(run: sqlite3.Connection, collection: str, *words: str) -> bytes | None:

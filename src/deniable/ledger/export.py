@@ -42,7 +42,17 @@ from deniable.errors import (
     StorageError,
     nearest,
 )
-from deniable.ledger.answer_store import COUNT, SEAL, SEEN, AnswerStore, MemoryShelf, Row, Shelf, SqliteShelf
+from deniable.ledger.answer_store import (
+    COUNT,
+    NOTHING_SEEN,
+    SEAL,
+    SEEN,
+    AnswerStore,
+    MemoryShelf,
+    Row,
+    Shelf,
+    SqliteShelf,
+)
 from deniable.ledger.entry import (
     Act,
     Entry,
@@ -53,11 +63,12 @@ from deniable.ledger.entry import (
     refuse_broken,
     refuse_cut_off,
 )
-from deniable.ledger.ledger import POSTGRES, Ledger, Verified, refuse_mismatch, verify
+from deniable.ledger.ledger import POSTGRES, Ledger, Verified, place_answers, refuse_mismatch, verify
 from deniable.ledger.sqlite import COLUMNS as LINE
 from deniable.ledger.sqlite import (
     STEPS,
     SqliteStore,
+    close_on_error,
     find_version,
     migrate,
     refuse_foreign,
@@ -282,14 +293,16 @@ def _put_rows(shelf: Shelf, rows: Iterable[Row]) -> None:
 
 
 def restore_backup(path: Path, dataset: str, place: str | Path) -> Verified:
-    """Write a verified backup to a place where no ledger is; refuses to replace one."""
+    """Write a verified backup to a place where no ledger is, or one without entries; refuses to replace another."""
     found = verify_backup(path, dataset)
     lines, rows = read_backup(path)
     store, shelf = _make_place(place, dataset)
     try:
         with store.begin_write() as book:
-            if book.head() is not None or any(shelf.dump()):
+            if book.head() is not None or not _is_blank(shelf):
                 raise _refuse_taken(place)
+            for collection in sorted({row[0] for row in shelf.dump()}, key=lambda each: each == COUNT):
+                shelf.empty(collection)
             _put_rows(shelf, rows)  # first: a store without its ledger is refused, and a ledger without its store not
             for line in lines:
                 book.append(line)
@@ -304,10 +317,25 @@ def _make_place(place: str | Path, dataset: str) -> tuple[Store, Shelf]:
         from deniable.ledger.postgres import PostgresShelf, PostgresStore
 
         return PostgresStore(str(place), dataset), PostgresShelf(str(place), dataset)
-    beside = Path(place).with_suffix(".kept.sqlite")
-    if Path(place).exists() or beside.exists():
-        raise _refuse_taken(place)
-    return SqliteStore(place), SqliteShelf(beside)
+    beside, there = place_answers(place), Path(place).exists()
+    try:
+        shelf = SqliteShelf(beside)
+        with close_on_error(shelf):
+            if not there and not _is_blank(shelf):  # before a ledger is made
+                raise _refuse_taken(place)
+            return SqliteStore(place), shelf
+    except IntegrityError:  # what is there was damaged, and somebody may want to look at it
+        raise _refuse_taken(place) from None
+
+
+KEYS = "keys"
+"""The collection of keys, which are drawn when they are first needed."""
+
+
+def _is_blank(shelf: Shelf) -> bool:
+    """Whether a store was made, and never used: it holds nothing but keys under which nothing was kept."""
+    known = (SEAL, COUNT, KEYS)
+    return all(row[0] in known or (row[0] == SEEN and bytes(row[3]) == NOTHING_SEEN) for row in shelf.dump())
 
 
 def _refuse_taken(place: str | Path) -> AccessRefused:

@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import math
 import secrets
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -47,6 +47,8 @@ from deniable.policy.document import Policy
 
 SOURCES = "sources"
 """The detail of a charge that names the source of each table, whatever policies call the table."""
+STORED = "stored"
+"""The detail of a charge or a release that says how many values the answer store had of each collection."""
 MOST_REPEATS = 10**6
 """Beyond so many more questions of a kind, nobody counts."""
 
@@ -95,6 +97,8 @@ class _Standing:
     """Each table that was charged for by itself, and its source, with whom the charge protects."""
     forgotten: int = 0
     """The number of the last entry that says that stored answers were forgotten."""
+    stored: Mapping[str, int] = field(default_factory=dict)
+    """How many values the answer store had of each collection, by the last entry that says so."""
 
 
 @dataclass(slots=True)
@@ -103,6 +107,7 @@ class _Work:
 
     book: Book
     standing: _Standing
+    stored: Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +152,8 @@ class Ledger:
         self.on_written: Callable[[Ledger], None] = lambda _: None
         """What is called after entries were written, such as to tell a witness."""
         self.on_close: Callable[[], None] = lambda: None
+        self.count_stored: Callable[[], Mapping[str, int]] = dict
+        """How many values the answer store has of each collection: sealed with what is charged, and never less."""
         self._seen: dict[tuple[str, str], _PathBalance] = {}
 
     def charge(self, posting: Posting) -> Receipt:
@@ -164,7 +171,7 @@ class Ledger:
         """The one writer's transaction, after all that was written before; what it wrote counts once it is kept."""
         known = self._standing
         with self.store.begin_write() as book:
-            work = _Work(book, self._follow(book, known))
+            work = _Work(book, self._follow(book, known), self.count_stored())
             yield work
         self._standing = work.standing
         self.on_written(self)
@@ -175,7 +182,7 @@ class Ledger:
         known = work.book.of_request(posting.analyst, posting.request)
         if known is not None:
             return self._repeat_receipt(decode_entry(known, 0), posting, work.standing.forgotten)
-        time, charged = self._now(), {}
+        time, charged, posting = self._now(), {}, _seal_counts(posting, work.stored)
         units = work.standing.units | _list_units(posting)
         if posting.act is Act.CHARGE:
             _refuse_other_unit(posting, work.standing.units)
@@ -187,7 +194,8 @@ class Ledger:
         work.book.append(line_of(entry, text))
         settled = {key: budget_tree.settle_account(account) for key, account in charged.items()}
         forgotten = entry.sequence if posting.act is Act.EXPIRE else work.standing.forgotten
-        work.standing = _Standing(decode_entry(text, entry.sequence), {**accounts, **settled}, units, forgotten)
+        stored, last = _find_counts([entry], work.standing.stored), decode_entry(text, entry.sequence)
+        work.standing = _Standing(last, {**accounts, **settled}, units, forgotten, stored)
         return _make_receipt(entry, _find_least(charged))
 
     def _read_standing(self) -> _Standing:
@@ -203,7 +211,8 @@ class Ledger:
         if last is not None and last.dataset != self.dataset:
             raise AccessRefused(  # its requests would count as charged for this one
                 f"this ledger belongs to dataset '{last.dataset}', not to '{self.dataset}'",
-                remedy="Give each dataset a ledger of its own",
+                remedy=f"If it was renamed, put its name back: dataset: {last.dataset}. Another dataset has a ledger "
+                "of its own: --ledger",
             )
         if before is not None and (last is None or last.sequence < before.sequence):
             raise refuse_cut_off()
@@ -218,7 +227,7 @@ class Ledger:
         units = known.units.union(*(_list_units(entry) for entry in new))
         accounts = budget_tree.replay_entries(self.budgets, known.accounts, new)
         forgotten = max((each.sequence for each in new if each.act == Act.EXPIRE), default=known.forgotten)
-        self._standing = _Standing(before, accounts, units, forgotten)
+        self._standing = _Standing(before, accounts, units, forgotten, _find_counts(new, known.stored))
         return self._standing
 
     def admit(self, purpose: str = "", analyst: str = "") -> None:
@@ -256,6 +265,10 @@ class Ledger:
     def list_charged(self) -> frozenset[tuple[str, str]]:
         """Each table that was charged for by itself, with whom the charges protect."""
         return self._read_standing().units
+
+    def list_stored(self) -> Mapping[str, int]:
+        """How many values of each collection the answer store must have at least."""
+        return self._read_standing().stored
 
     @property
     def known_head(self) -> Entry | None:
@@ -331,6 +344,20 @@ def _list_units(charged: Posting | Entry) -> frozenset[tuple[str, str]]:
         return frozenset()
     sources = charged.details.get(SOURCES) or {}
     return frozenset((name, charged.unit) for name in (charged.tables[0], *sources.values()))
+
+
+def _seal_counts(posting: Posting, stored: Mapping[str, int]) -> Posting:
+    """The posting of a charge or a release with what the answer store has; other acts may come after its term."""
+    if posting.act not in (Act.CHARGE, Act.RELEASE) or not stored:
+        return posting
+    return replace(posting, details={**posting.details, STORED: dict(stored)})
+
+
+def _find_counts(entries: Iterable[Entry], known: Mapping[str, int]) -> Mapping[str, int]:
+    """What the answer store must have after these entries: as the last says; nothing after answers were forgotten."""
+    for entry in entries:
+        known = {} if entry.act == Act.EXPIRE else entry.details.get(STORED, known)
+    return known
 
 
 def _refuse_other_unit(posting: Posting, known: frozenset[tuple[str, str]]) -> None:
@@ -444,7 +471,12 @@ def open_answer_store(place: str | Path | None, dataset: str) -> AnswerStore:
         from deniable.ledger.postgres import PostgresShelf
 
         return AnswerStore(PostgresShelf(str(place), dataset))
-    return AnswerStore(SqliteShelf(Path(place).with_suffix(".kept.sqlite")))
+    return AnswerStore(SqliteShelf(place_answers(place)))
+
+
+def place_answers(place: str | Path) -> Path:
+    """Where the answer store beside a ledger in a file is."""
+    return Path(place).with_suffix(".kept.sqlite")
 
 
 def refuse_mismatch(ledger: Ledger, store: AnswerStore, withdrawals: str) -> None:
@@ -468,12 +500,33 @@ def refuse_mismatch(ledger: Ledger, store: AnswerStore, withdrawals: str) -> Non
                 "the ledger is not the one that charged for the answers stored beside it, or an older copy of it",
                 remedy="Put the newest copy of the ledger back. docs/topics/ledger.md says what to do if it is lost",
             )
+    _refuse_fewer(ledger, store)
     withdrawn = [entry.details.get("commitment") for entry in ledger.entries(acts=("withdraw",))]
     if withdrawn and not set(withdrawn) <= set(store.list_all(withdrawals)):
         raise IntegrityError(
             "people withdrew whom the answer store beside the ledger does not know",
             remedy="Put the newest copy of the answer store back: without it they would be counted again",
         )
+
+
+def refuse_changed_store(place: str | Path, ledger: Ledger, withdrawals: str) -> None:
+    """Refuse to read a ledger of which the answer store beside it was changed; a copy may be without its store."""
+    beside = str(place).startswith(POSTGRES) or place_answers(place).exists()
+    if beside and next(ledger.entries(acts=("charge", "release")), None) is not None:
+        with closing(open_answer_store(place, ledger.dataset)) as store:
+            refuse_mismatch(ledger, store, withdrawals)
+
+
+def _refuse_fewer(ledger: Ledger, store: AnswerStore) -> None:
+    """Refuse a store that has less than the ledger says that it had: its own counts may be forged with its values."""
+    found = store.count_values()
+    for collection, sealed in sorted(ledger.list_stored().items()):
+        if found.get(collection, 0) < sealed:
+            raise IntegrityError(
+                f"the answer store has {found.get(collection, 0)} values of '{collection}', and {sealed} were stored "
+                "by the ledger: some were deleted, or the store was replaced by an older copy",
+                remedy="Put the newest copy of the store back; charge nothing until it is explained",
+            )
 
 
 NOTHING = (0, "")

@@ -15,7 +15,7 @@ from threading import Event as Flag
 from typing import Any, LiteralString, cast
 
 from deniable.errors import UNKNOWN, IntegrityError, MissingExtra, StorageError
-from deniable.ledger.answer_store import COUNT, NOTHING_SEEN, OWN, SEAL, SEEN, Change, Row, refuse_lost_key
+from deniable.ledger.answer_store import COUNT, NOTHING_SEEN, OWN, SEAL, SEEN, TOTAL, Change, Row, refuse_lost_key
 from deniable.ledger.entry import Line
 from deniable.ledger.sqlite import close_on_error, refuse_newer
 
@@ -57,6 +57,12 @@ STEPS: tuple[tuple[LiteralString, ...], ...] = (
         "INSERT INTO deniable_kept SELECT dataset, 'count', drawer, drawer, count(*)::text::bytea FROM deniable_kept"
         " WHERE drawer NOT IN ('seen', 'seal', 'count') GROUP BY dataset, drawer ON CONFLICT DO NOTHING",
     ),
+    # All together are counted too, so that a collection that was deleted with its count is missed.
+    (
+        "INSERT INTO deniable_kept SELECT dataset, 'count', '', '', coalesce(sum(convert_from(value, 'UTF8')::bigint)"
+        " FILTER (WHERE drawer = 'count' AND name <> ''), 0)::text::bytea FROM deniable_kept GROUP BY dataset"
+        " ON CONFLICT DO NOTHING",
+    ),
 )
 """How a layout becomes the next one. A database from before layouts had numbers is of one of these."""
 LAYOUT: tuple[LiteralString, ...] = (
@@ -70,9 +76,10 @@ FIND: LiteralString = (
 )
 
 
-COUNT_ONE: LiteralString = (
-    "INSERT INTO deniable_kept VALUES (%s, %s, %s, %s, '1'::bytea) ON CONFLICT (dataset, drawer, name)"
-    " DO UPDATE SET value = ((convert_from(deniable_kept.value, 'UTF8')::bigint + 1)::text)::bytea"
+COUNT_MORE: LiteralString = (
+    "INSERT INTO deniable_kept VALUES (%(dataset)s, %(drawer)s, %(name)s, %(name)s, %(many)s::bigint::text::bytea)"
+    " ON CONFLICT (dataset, drawer, name) DO UPDATE"
+    " SET value = (convert_from(deniable_kept.value, 'UTF8')::bigint + %(many)s)::text::bytea"
 )
 
 
@@ -273,8 +280,7 @@ class PostgresShelf:
             if seen is not None:
                 self._put_seen(run, seen)
             stored = run(sql, (self._database.dataset, collection, name, alias, value)).rowcount
-            if stored and collection not in OWN:
-                run(COUNT_ONE, (self._database.dataset, COUNT, collection, collection))
+            self._count_more(run, collection, stored)
         kept = self._find_value(collection, [name, alias])
         return value if kept is None else kept
 
@@ -292,13 +298,24 @@ class PostgresShelf:
         """Forget all that a collection holds."""
         sql = "DELETE FROM deniable_kept WHERE dataset = %s AND drawer = %s"
         with self._database.transaction() as run:
-            run(f"{sql} AND name = %s", (self._database.dataset, COUNT, collection))
-            return int(run(sql, (self._database.dataset, collection)).rowcount)
+            count = int(run(sql, (self._database.dataset, collection)).rowcount)
+            self._count_more(run, collection, -count)
+        return count
 
     def keep_seen(self, seen: bytes) -> None:
         """Keep the last entry of the ledger that was seen, unless a later one is kept."""
         with self._database.transaction() as run:
             self._put_seen(run, seen)
+
+    def _count_more(self, run: Any, collection: str, many: int) -> None:
+        """Add to the counts; what is the store's own is not counted, and its key begins the total.
+
+        The total comes last everywhere, so that two who write do not wait for each other for good.
+        """
+        counted = (collection, TOTAL) if collection not in OWN else (TOTAL,) if collection == SEAL else ()
+        more = {"dataset": self._database.dataset, "drawer": COUNT, "many": many if collection not in OWN else 0}
+        for name in counted if many or collection == SEAL else ():
+            run(COUNT_MORE, {**more, "name": name})
 
     def _put_seen(self, run: Any, seen: bytes) -> None:
         sql = (
@@ -323,6 +340,7 @@ class PostgresShelf:
                 if rows:  # it was there before the ledger charged
                     self._put_seen(run, NOTHING_SEEN)
                 run("INSERT INTO deniable_kept VALUES (%s, %s, %s, %s, %s)", (mine, SEAL, SEAL, SEAL, key))
+                self._count_more(run, SEAL, 1)
             return key if found is None else bytes(found[0])
 
     def close(self) -> None:

@@ -161,8 +161,8 @@ class Witness:
                     raise AccessRefused(
                         f"the rows of '{Path(source.path).name}' have a budget already, in the ledger {other}",
                         expected="One budget for one set of people, whatever its files and policies are called",
-                        remedy=f"Use that ledger: --ledger {other}. If these are other people, or the budgets shall be "
-                        "added up by hand: deniable ledger separate",
+                        remedy=f"Use that ledger, under the name of the dataset that it has: --ledger {other}. If "
+                        "these are other people, or the budgets shall be added up by hand: deniable ledger separate",
                         other=other,
                     )
                 _refuse_other_unit(connection, place, key, source, charged)
@@ -197,6 +197,24 @@ class Witness:
         """Refuse a copy for a ledger that had more entries, or others, when it was last seen."""
         with self._open() as connection:
             _refuse_rollback(connection, place, ledger)
+
+    def is_new(self, place: str) -> bool:
+        """Whether no ledger with entries was ever seen there."""
+        return self.is_blank or not self._count_seen(place)
+
+    def _count_seen(self, place: str) -> int:
+        with self._open() as connection:
+            seen = connection.execute("SELECT number FROM ledgers WHERE place = ?", (place,)).fetchone()
+        return int(seen[0]) if seen is not None else 0
+
+    def refuse_missing(self, place: str) -> None:
+        """Refuse to take a ledger that is not there for one that never was."""
+        if seen := self._count_seen(place):
+            raise IntegrityError(
+                f"the ledger had {seen} entries when it was last used, and it is gone",
+                expected="The newest copy of the ledger: without it nobody knows what was spent",
+                remedy="Put it back. If it is lost: deniable ledger separate --lost, or ledger restore --lost",
+            )
 
     def see(self, place: str, ledger: Ledger, stored: int = 0) -> None:
         """Remember how far a ledger is, and the answer store beside it."""
@@ -328,8 +346,13 @@ def _find_others(connection: sqlite3.Connection, place: str, key: bytes, source:
     return {
         other
         for other, path, known in listed
-        if path == source.path or (source.sketch and _hold_same_rows(marks, _read_marks(known)))
+        if _is_within(path, source.path) or (source.sketch and _hold_same_rows(marks, _read_marks(known)))
     }
+
+
+def _is_within(one: str, other: str) -> bool:
+    """Whether two sources are one file or folder, or one is a part of the other."""
+    return one == other or Path(one).is_relative_to(other) or Path(other).is_relative_to(one)
 
 
 def _hold_same_rows(marks: Sketch[str], known: Sketch[str]) -> bool:

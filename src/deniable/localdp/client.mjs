@@ -13,6 +13,7 @@ const GRID = 65536;
 export const ALLOWANCE = 10; // the epsilon that a device tells in a month of its own calendar
 export const MOST_ANSWERS = 12; // how often a device answers one question
 const MOST_DRAWN = 1024; // up to so many possible answers, the responses to all of them are drawn beforehand
+const NO_ANSWER = "no answer"; // the option that stands for a question left out, where that is randomized too
 
 /** Bytes of the platform's entropy. */
 export function systemBytes(count) {
@@ -207,6 +208,17 @@ function hadamardSketch(recipe, answer, draw) {
   return [method, coefficient, minus ^ (draw(numerator + denominator) >= numerator ? 1 : 0)];
 }
 
+function prefixTree(recipe, answer, draw) {
+  const { longest, step } = recipe;
+  const levels = longest / step;
+  const turned = draw(levels + recipe.counting);
+  const known = new Set(recipe.alphabet);
+  const letters = Array.from(answer).slice(0, longest).map((letter) => (known.has(letter) ? letter : "\ufffd"));
+  while (letters.length < longest) letters.push("\0");
+  const prefix = letters.slice(0, Math.min(turned + 1, levels) * step).join("");
+  return [turned, ...hadamardSketch(recipe.sketch, prefix, draw)];
+}
+
 function duchi(recipe, answer, draw) {
   const upper = draw(recipe.scale.steps) < answer;
   const [numerator, denominator] = recipe.odds;
@@ -263,6 +275,7 @@ const RANDOMIZERS = {
   "k-ary": (recipe, answer, draw) => kAry(recipe, answer, draw),
   "count-mean-sketch": sketch,
   "hadamard-sketch": hadamardSketch,
+  "prefix-tree": prefixTree,
 };
 
 function whole(recipe, name, least, most) {
@@ -303,6 +316,12 @@ function lossOfUnary(recipe) {
 }
 
 function lossOfString(recipe) {
+  if (recipe.protocol === "prefix-tree") {
+    for (const name of ["longest", "step", "counting"]) whole(recipe, name, 1, 64);
+    const fits = recipe.longest % recipe.step === 0 && typeof recipe.alphabet === "string";
+    if (!fits || recipe.sketch.protocol !== "hadamard-sketch") throw new Refused("tree");
+    return lossOfString(recipe.sketch);
+  }
   for (const name of ["width", "hashes"]) whole(recipe, name, 1, 2 ** 16);
   if (recipe.protocol === "hadamard-sketch") return logOdds(recipe);
   const flip = whole(recipe, "flip", 1, GRID - 1);
@@ -337,6 +356,7 @@ const LOSSES = {
   "k-ary": lossOfDomain,
   "count-mean-sketch": lossOfString,
   "hadamard-sketch": lossOfString,
+  "prefix-tree": lossOfString,
 };
 
 /**
@@ -633,14 +653,25 @@ export function normalize(word) {
 /** A number in digits, as both clients read it. */
 const DIGITS = /^ *[+-]?([0-9]+[.]?[0-9]*|[.][0-9]+)([eE][+-]?[0-9]+)? *$/;
 
-/** An answer as the numbers or strings that the question's parts randomize. */
+/** Whether a question that is left out is responded to as if that were an answer. */
+export function randomizesUnanswered(question) {
+  return question.unanswered === "randomized";
+}
+
+/** An answer, or null for a question left out, as the numbers or strings that the question's parts randomize. */
 export function encode(question, answer) {
+  const hides = randomizesUnanswered(question);
+  if ((answer ?? null) === null && hides) {
+    if (question.type === "number") return [Math.floor(question.steps / 2), 0];
+    return encode(question, question.type === "word" ? "" : NO_ANSWER);
+  }
   if (question.type === "number") {
     const { lower, upper, steps } = question;
     const number = typeof answer === "string" && DIGITS.test(answer) ? Number(answer) : answer;
     if (typeof number !== "number" || Number.isNaN(number)) throw new Refused("An answer is a number.");
     const held = Math.min(Math.max(number, lower), upper);
-    return [Math.round(((held - lower) / (upper - lower)) * steps)];
+    const place = Math.round(((held - lower) / (upper - lower)) * steps);
+    return hides ? [place, 1] : [place];
   }
   if (question.type === "word") {
     if (typeof answer !== "string") throw new Refused("An answer is a text.");
@@ -655,16 +686,18 @@ export function encode(question, answer) {
 }
 
 /** Whether the recipes of a question randomize exactly the answers that it shows. */
-function coversAnswers({ type, parts, options, lower, upper, steps }) {
+function coversAnswers({ type, parts, options, lower, upper, steps, unanswered }) {
+  const hides = randomizesUnanswered({ unanswered });
   const sizes = parts.map(countAnswers);
   const are = (...expected) => sizes.length === expected.length && sizes.every((size, at) => size === expected[at]);
   if (type === "word") return are(null);
   if (type === "number") {
     const real = [lower, upper, upper - lower].every(Number.isFinite) && lower < upper;
-    return real && Number.isSafeInteger(steps) && steps >= 1 && are(steps + 1);
+    return real && Number.isSafeInteger(steps) && steps >= 1 && are(steps + 1, ...(hides ? [2] : []));
   }
   if (!["yes-no", "choice", "several"].includes(type) || !Array.isArray(options)) return false;
   if (!options.every((option) => typeof option === "string") || new Set(options).size !== options.length) return false;
+  if (hides && !options.includes(NO_ANSWER)) return false;
   return type === "several" ? are(...options.map(() => 2)) : are(options.length);
 }
 
@@ -697,6 +730,8 @@ export function checkStated(question) {
 export function respond(question, answer, memory = new Memory(), draw = drawFrom(), mostAnswers = undefined) {
   checkSurvey({ questions: [question], most_answers: mostAnswers });
   const values = encode(question, answer);
+  // Another wording is another question: what was drawn for one is no answer to the other.
+  const asked = hex(sha256(new TextEncoder().encode(canonical(question)))).slice(0, 32);
   return question.parts.map((part, index) =>
-    memory.response(`${question.name}/${index}`, part, values[index], draw, mostAnswers));
+    memory.response(`${question.name}/${index} ${asked}`, part, values[index], draw, mostAnswers));
 }

@@ -3,8 +3,7 @@
 The answer is randomized here, with the operating system's entropy, before anything is sent. The server is not trusted:
 epsilon is computed from the recipe that is run, the limits are this device's own, a link pins the survey it was made
 for, and a ticket cannot be traced to the invitation it was given for. A recipe carries exact integer probabilities, so
-nothing here rounds. The same algorithms, in the same order of draws, are in `client.mjs` for browsers; both pass the
-same test vectors.
+nothing here rounds. `client.mjs` for browsers draws the same in the same order, and passes the same test vectors.
 
     survey = Survey.fetch("http://localhost:8765/#the-rest-of-your-link")
     survey.submit({"smoker": "no", "hours": 38}, Memory("answers.json"))
@@ -31,6 +30,7 @@ GRID = 65536
 ALLOWANCE = 10.0  # the epsilon that a device tells in a month of its own calendar, unless its owner says otherwise
 MOST_ANSWERS = 12  # how often a device answers one question
 MOST_DRAWN = 1024  # up to so many possible answers, the responses to all of them are drawn beforehand
+NO_ANSWER = "no answer"  # the option that stands for a question left out, where that is randomized too
 Draw = Callable[[int], int]
 Recipe = dict[str, Any]
 
@@ -147,6 +147,14 @@ def _respond_hadamard_sketch(recipe: Recipe, answer: str, draw: Draw) -> list[An
     return [function, coefficient, minus ^ (draw(sum(recipe["odds"])) >= recipe["odds"][0])]
 
 
+def _respond_prefix_tree(recipe: Recipe, answer: str, draw: Draw) -> list[Any]:
+    longest, step, levels = recipe["longest"], recipe["step"], recipe["longest"] // recipe["step"]
+    turn = draw(levels + recipe["counting"])
+    letters = [letter if letter in recipe["alphabet"] else "\ufffd" for letter in answer[:longest]]
+    prefix = "".join(letters).ljust(longest, "\0")[: min(turn + 1, levels) * step]
+    return [turn, *_respond_hadamard_sketch(recipe["sketch"], prefix, draw)]
+
+
 def _respond_duchi(recipe: Recipe, answer: int, draw: Draw) -> list[Any]:
     upper = draw(recipe["scale"]["steps"]) < answer
     return [int(upper != (draw(sum(recipe["odds"])) >= recipe["odds"][0]))]
@@ -238,15 +246,19 @@ def _lose_by_domain(recipe: Recipe) -> float:
     more = {"hashing": ("buckets", 2, 1 << 20), "hadamard": ("blocks", 1, domain), "subset": ("count", 1, domain - 1)}
     if recipe["protocol"] in more:
         _read_whole(recipe, *more[recipe["protocol"]])
+    if recipe["protocol"] == "unary":
+        _read_whole(recipe, "domain", 2, 1 << 24)
+        return _log_bit(*(_read_whole(recipe, name, 1, GRID - 1) for name in ("keep", "flip")))
     return _log_odds(recipe)
 
 
-def _lose_by_unary(recipe: Recipe) -> float:
-    _read_whole(recipe, "domain", 2, 1 << 24)
-    return _log_bit(*(_read_whole(recipe, name, 1, GRID - 1) for name in ("keep", "flip")))
-
-
 def _lose_by_string(recipe: Recipe) -> float:
+    if recipe["protocol"] == "prefix-tree":
+        longest, step = (_read_whole(recipe, name, 1, 64) for name in ("longest", "step"))
+        _read_whole(recipe, "counting", 1, 64)
+        if longest % step or type(recipe["alphabet"]) is not str or recipe["sketch"]["protocol"] != "hadamard-sketch":
+            raise ValueError("tree")
+        recipe = recipe["sketch"]
     for name in ("width", "hashes"):
         _read_whole(recipe, name, 1, 1 << 16)
     if recipe["protocol"] == "hadamard-sketch":
@@ -262,6 +274,9 @@ def _lose_by_position(recipe: Recipe) -> float:
     _count_steps(recipe)
     if recipe["protocol"] == "window":
         _read_whole(recipe, "places", 1, 1 << 20), _read_whole(recipe, "width", 1, 1 << 20)
+    if recipe["protocol"] == "laplace":
+        _log_odds(recipe, "claimed")
+        return float(recipe["claimed"][0] / recipe["claimed"][1])
     return _log_odds(recipe)
 
 
@@ -273,33 +288,20 @@ def _lose_by_hybrid(recipe: Recipe) -> float:
     return max(_lose_by_position(arm) for arm in arms)
 
 
-def _lose_by_laplace(recipe: Recipe) -> float:
-    _log_odds(recipe, "claimed"), _count_steps(recipe)
-    return float(recipe["claimed"][0] / recipe["claimed"][1])
-
-
 PROTOCOLS: dict[str, tuple[Callable[[Recipe, Any, Draw], list[Any]], Callable[[Recipe], float]]] = {
-    "coins": (_respond_coins, _lose_by_coins),
-    "k-ary": (_respond_k_ary, _lose_by_domain),
-    "unary": (_respond_unary, _lose_by_unary),
-    "hashing": (_respond_hashing, _lose_by_domain),
-    "hadamard": (_respond_hadamard, _lose_by_domain),
-    "subset": (_respond_subset, _lose_by_domain),
-    "rappor": (_respond_rappor, _lose_by_string),
-    "count-mean-sketch": (_respond_sketch, _lose_by_string),
+    "coins": (_respond_coins, _lose_by_coins), "k-ary": (_respond_k_ary, _lose_by_domain),
+    "unary": (_respond_unary, _lose_by_domain), "hashing": (_respond_hashing, _lose_by_domain),
+    "hadamard": (_respond_hadamard, _lose_by_domain), "subset": (_respond_subset, _lose_by_domain),
+    "rappor": (_respond_rappor, _lose_by_string), "count-mean-sketch": (_respond_sketch, _lose_by_string),
     "hadamard-sketch": (_respond_hadamard_sketch, _lose_by_string),
-    "duchi": (_respond_duchi, _lose_by_position),
-    "window": (_respond_window, _lose_by_position),
-    "hybrid": (_respond_hybrid, _lose_by_hybrid),
-    "laplace": (_respond_laplace, _lose_by_laplace),
-}
+    "prefix-tree": (_respond_prefix_tree, _lose_by_string),
+    "duchi": (_respond_duchi, _lose_by_position), "window": (_respond_window, _lose_by_position),
+    "hybrid": (_respond_hybrid, _lose_by_hybrid), "laplace": (_respond_laplace, _lose_by_position),
+}  # fmt: skip
 
 
 def privacy_loss(recipe: Recipe) -> float:
-    """The epsilon of a recipe: the logarithm of the largest likelihood ratio among the responses it can draw.
-
-    It is computed from the probabilities that are run, whatever the server says of them.
-    """
+    """The epsilon of a recipe as it is run: the logarithm of the largest likelihood ratio among its responses."""
     try:
         return PROTOCOLS[recipe["protocol"]][1](recipe)
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
@@ -311,7 +313,7 @@ def count_answers(recipe: Recipe) -> int | None:
     protocol, (_, loss) = recipe["protocol"], PROTOCOLS[recipe["protocol"]]
     if protocol == "coins" or loss is _lose_by_string:
         return 2 if protocol == "coins" else None
-    if loss in (_lose_by_domain, _lose_by_unary):
+    if loss is _lose_by_domain:
         return _read_whole(recipe, "domain", 2, 1 << 26)
     return _count_steps(recipe["bit"] if protocol == "hybrid" else recipe) + 1
 
@@ -319,16 +321,13 @@ def count_answers(recipe: Recipe) -> int | None:
 def check_answer(recipe: Recipe, answer: Any) -> int | None:
     """How many answers a recipe randomizes; refused where this is none of them, since no noise would cover it."""
     most = count_answers(recipe)
-    if isinstance(answer, str) if most is None else type(answer) is int and 0 <= answer < most:
-        return most
-    raise Refused("the answer is none of those that the recipe randomizes")
+    if not (isinstance(answer, str) if most is None else type(answer) is int and 0 <= answer < most):
+        raise Refused("the answer is none of those that the recipe randomizes")
+    return most
 
 
 def randomize(recipe: Recipe, answer: Any, draw: Draw = system_draw) -> list[Any]:
-    """The response to send for an answer: an index, a position on the scale, or a string.
-
-    For RAPPOR this is the permanent response: remember it, and send `rappor_report` of it.
-    """
+    """The response to an index, a position or a string; for RAPPOR the permanent one: send `rappor_report` of it."""
     check_answer(recipe, answer)
     return PROTOCOLS[recipe["protocol"]][0](recipe, answer, draw)
 
@@ -380,7 +379,7 @@ class Memory:
         return response
 
     def _spend(self, question: str, known: dict[str, Any], epsilon: float, most: int) -> None:
-        period = self._name_period()
+        period, question = self._name_period(), question.split("/")[0]
         spent = self._state["spent"].get(period, 0.0)
         if known["times"] >= most:
             raise Refused(f"'{question}' was already answered {most} times on this device")
@@ -391,10 +390,7 @@ class Memory:
         self._state["spent"][period] = spent + epsilon
 
     def ticket(self, invitation: str, modulus: int, draw: Draw = system_draw) -> tuple[bytes, int]:
-        """The serial and the secret that stand for an invitation until its response is received.
-
-        The secret is uniform below the modulus, so that every serial explains a blinded one equally well.
-        """
+        """The serial and its secret, uniform so that any serial explains a blinded one, until the response is in."""
         pending = self._state["tickets"]
         name = sha256(invitation.encode()).hexdigest()
         if name not in pending:
@@ -442,24 +438,23 @@ class Survey:
 
     # a dictionary: by the questions' names, as it is sent
     def responses(self, answers: dict[str, Any], memory: Memory, draw: Draw = system_draw) -> dict[str, Any]:
-        """Randomized responses to plain answers, by question.
+        """Randomized responses to plain answers, by question; whoever reads them sees which were left out.
 
-        Questions without an answer are left out: that they were is visible to whoever reads the responses.
+        Where the survey says so, questions left out are responded to like all others.
         """
         known = check_survey(self.description)
-        sent: dict[str, Any] = {}
-        for name, answer in answers.items():
-            if name not in known:
-                raise Refused(f"the survey has no question '{name}'; it has {', '.join(known)}")
-            sent[name] = self._respond_to(known[name], answer, memory, draw)
-        return sent
+        unanswered = {name: None for name in known if known[name].get("unanswered") == "randomized"}
+        if strange := [name for name in answers if name not in known]:
+            raise Refused(f"the survey has no question '{strange[0]}'; it has {', '.join(known)}")
+        values = {name: encode(known[name], answer) for name, answer in (unanswered | answers).items()}
+        return {name: self._respond_to(known[name], each, memory, draw) for name, each in values.items()}
 
-    def _respond_to(self, question: dict[str, Any], answer: Any, memory: Memory, draw: Draw) -> list[Any]:
-        parts, values = question["parts"], encode(question, answer)
-        return [
-            memory.response(f"{question['name']}/{index}", part, value, draw, self.description.get("most_answers"))
-            for index, (part, value) in enumerate(zip(parts, values, strict=True))
-        ]
+    def _respond_to(self, question: dict[str, Any], values: list[Any], memory: Memory, draw: Draw) -> list[Any]:
+        # Another wording is another question: what was drawn for one is no answer to the other.
+        asked, most = sha256(json.dumps(question, sort_keys=True).encode()), self.description.get("most_answers")
+        names = [f"{question['name']}/{index} {asked.hexdigest()[:32]}" for index in range(len(values))]
+        parts = zip(names, question["parts"], values, strict=True)
+        return [memory.response(name, part, value, draw, most) for name, part, value in parts]
 
     # a dictionary: JSON as the server sent it
     def submit(self, answers: dict[str, Any], memory: Memory | None = None) -> dict[str, Any]:
@@ -484,10 +479,7 @@ class Survey:
 
 # a dictionary: the questions of the survey's JSON, by their names
 def check_survey(description: dict[str, Any]) -> dict[str, Any]:
-    """The questions by name; all are refused where one is broken, before any answer is looked at.
-
-    A refusal that depended on the answer would tell it: that a response arrives must say nothing.
-    """
+    """The questions by name; all are refused where one is broken, before an answer is seen: a refusal tells none."""
     try:
         known = {question["name"]: question for question in description["questions"]}
         most, key = description.get("most_answers"), description.get("key")
@@ -507,14 +499,16 @@ def check_survey(description: dict[str, Any]) -> dict[str, Any]:
 def _covers_answers(question: dict[str, Any]) -> bool:
     """Whether the recipes of a question randomize exactly the answers that it shows."""
     sizes, kind = [count_answers(part) for part in question["parts"]], question["type"]
+    hides = question.get("unanswered") == "randomized"
     if kind == "word":
         return sizes == [None]
     if kind == "number":
         low, high = question["lower"], question["upper"]
         real = all(type(end) in (int, float) and math.isfinite(end) for end in (low, high, high - low))
-        return real and low < high and sizes == [_read_whole(question, "steps", 1, 1 << 30) + 1]
+        return real and low < high and sizes == [_read_whole(question, "steps", 1, 1 << 30) + 1] + [2] * hides
     options = question["options"]
     named = type(options) is list and all(type(option) is str for option in options)
+    named = named and (not hides or NO_ANSWER in options)
     expected = [2] * len(options) if kind == "several" else [len(options)]
     return named and kind in ("yes-no", "choice", "several") and len({*options}) == len(options) and sizes == expected
 
@@ -530,10 +524,7 @@ def check_stated(question: dict[str, Any]) -> float:
 
 
 def encode_serial(serial: bytes, bits: int) -> int:
-    """A serial as the number that is signed: EMSA-PSS of RFC 8017 with SHA-384 and no salt, for a modulus of `bits`.
-
-    With blinding this is RSABSSA-SHA384-PSSZERO-Deterministic of RFC 9474; serials are random, as it asks.
-    """
+    """A serial as the number to be signed: EMSA-PSS (RFC 8017), SHA-384, no salt; PSSZERO-Deterministic of RFC 9474."""
     length = (bits + 6) // 8
     digest = sha384(bytes(8) + sha384(serial).digest()).digest()
     padding = bytes(length - 50) + b"\x01"
@@ -571,13 +562,19 @@ def normalize(word: str) -> str:
 
 
 def encode(question: dict[str, Any], answer: Any) -> list[Any]:
-    """An answer as the numbers or strings that the question's parts randomize."""
+    """An answer, or None for a question left out, as the numbers or strings that the question's parts randomize."""
+    hides = question.get("unanswered") == "randomized"
+    if answer is None and hides and question["type"] != "number":
+        answer = "" if question["type"] == "word" else NO_ANSWER
     if question["type"] == "number":
         low, high, steps = question["lower"], question["upper"], question["steps"]
+        if answer is None and hides:
+            return [steps // 2, 0]
         number = float(answer) if isinstance(answer, str) and DIGITS.fullmatch(answer) else answer
         if isinstance(answer, bool) or not isinstance(number, Real) or number != number:
             raise Refused(f"an answer to '{question['name']}' is a number")
-        return [math.floor((float(min(max(number, low), high)) - low) / (high - low) * steps + 0.5)]
+        place = math.floor((float(min(max(number, low), high)) - low) / (high - low) * steps + 0.5)
+        return [place, 1] if hides else [place]
     if question["type"] == "word":
         if not isinstance(answer, str):
             raise Refused(f"an answer to '{question['name']}' is a text")

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deniable.errors import DataError, ParameterError
-from deniable.localdp.numeric.scale import Mean
+from deniable.localdp.numeric.scale import Mean, MeanAmong
 from deniable.localdp.protocol import Frequencies, normal_quantile
 
 Counts = NDArray[np.float64]
@@ -125,7 +125,7 @@ def _share_variance(group: Frequencies) -> NDArray[np.float64]:
     return group.variances / group.responses**2 + shares * (1 - shares) / group.responses
 
 
-def compare_means(first: Mean, second: Mean) -> Difference:
+def compare_means(first: Mean | MeanAmong, second: Mean | MeanAmong) -> Difference:
     """How far the first mean exceeds the second; their errors already hold noise and luck."""
     return _assess_difference(first.value - second.value, first.error**2 + second.error**2)
 

@@ -23,6 +23,7 @@ from deniable.localdp.frequency.randomized_response import CoinDesign, Direct
 from deniable.localdp.frequency.sketch import CountMeanSketch, HadamardSketch, Rappor
 from deniable.localdp.frequency.subset import Subset
 from deniable.localdp.frequency.unary import Unary
+from deniable.localdp.heavy_hitters import PrefixTree
 from deniable.localdp.numeric.mechanisms import BoundedLaplace, Duchi, Hybrid, Window
 from deniable.localdp.numeric.scale import Scale
 from deniable.localdp.protocol import Bits, Chosen, Field, Layout, Responses, Selected, Whole, message_bytes
@@ -38,6 +39,7 @@ PROTOCOLS: tuple[type[Any], ...] = (
     Rappor,
     CountMeanSketch,
     HadamardSketch,
+    PrefixTree,
     BoundedLaplace,
     Duchi,
     Window,

@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 from deniable.errors import DataError
 
 Normal = str
+OTHER_MASK = "Use another mask for this column, or declare its type in the policy"
+"""How to go on where a mask does not suit a type."""
 
 
 def as_text(values: pa.Array) -> pa.Array:

@@ -113,7 +113,9 @@ class Round:
         if pa.types.is_floating(kind):
             return pc.round_to_multiple(values, multiple=float(self.to), round_mode="half_towards_infinity").cast(kind)
         if not (pa.types.is_integer(kind) or pa.types.is_decimal(kind)):
-            raise DataError(f"a column of type {kind} cannot be rounded", expected="A numeric column")
+            raise DataError(
+                f"a column of type {kind} cannot be rounded", expected="A numeric column", remedy=columns.OTHER_MASK
+            )
         encoded = values.dictionary_encode()
         rounded = [_round_nearest(Fraction(value), self.to) for value in encoded.dictionary.to_pylist()]
         return _cast_numbers(rounded, kind).take(encoded.indices)
@@ -121,7 +123,9 @@ class Round:
 
 def _cap_values(values: pa.Array, most: int) -> pa.Array:
     if not (pa.types.is_integer(values.type) or pa.types.is_floating(values.type) or pa.types.is_decimal(values.type)):
-        raise DataError(f"ages were expected in a column of type {values.type}", expected="Numbers")
+        raise DataError(
+            f"ages were expected in a column of type {values.type}", expected="Numbers", remedy=columns.OTHER_MASK
+        )
     limit = pa.scalar(most, pa.int64()).cast(values.type)
     return pc.min_element_wise(values, limit, skip_nulls=False)
 
@@ -141,7 +145,7 @@ def _extract_years(values: pa.Array) -> pa.Array:
         looks = pc.match_substring_regex(start, r"^\d{4}-\d{2}-\d{2}$")
         four = pc.utf8_slice_codeunits(start, 0, 4)
         return pc.if_else(looks, four, pa.scalar(None, four.type)).cast(pa.int64())
-    raise DataError(f"years were asked of a column of type {values.type}", expected="Dates")
+    raise DataError(f"years were asked of a column of type {values.type}", expected="Dates", remedy=columns.OTHER_MASK)
 
 
 def _round_nearest(value: Fraction, to: Fraction) -> Fraction:

@@ -78,7 +78,7 @@ class Key:
         Lengths are fixed by a NUL between the parts, which neither may contain, so no two pairs share a message.
         """
         if "\0" in purpose + domain:
-            raise ParameterError("a purpose or a domain of a key contains a NUL character")
+            raise ParameterError("a purpose or a domain of a key contains a NUL character", expected="Text without one")
         message = f"deniable/1\0{purpose}\0{domain}\0\x01".encode()
         return hmac.digest(self.secret, message, hashlib.sha256)
 
@@ -200,7 +200,9 @@ def store_key(key: Key, path: Path) -> Path:
             remedy=f"Choose another place, or `deniable key rotate {key.name}`",
         ) from None
     except OSError as failure:
-        raise StorageError(f"{path} cannot be written: {failure.strerror}") from None
+        raise StorageError(
+            f"{path} cannot be written: {failure.strerror}", remedy="Name a folder that can be written"
+        ) from None
     with os.fdopen(descriptor, "w", encoding="ascii") as file:
         file.write(encode_key(key))
         file.flush()
@@ -309,4 +311,6 @@ def remember_checks(checks: Mapping[str, str], path: Path) -> None:
         draft.write_text(text, encoding="utf-8")
         os.replace(draft, path)
     except OSError as failure:
-        raise StorageError(f"{path} cannot be written: {failure.strerror}") from None
+        raise StorageError(
+            f"{path} cannot be written: {failure.strerror}", remedy="Name a folder that can be written"
+        ) from None

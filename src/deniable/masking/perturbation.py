@@ -56,7 +56,11 @@ class Noise:
                 pc.add(values.cast(pa.int64()), pa.array(self._draw_noise(self.scale, len(values)))), kind
             )
         if not (pa.types.is_floating(kind) or pa.types.is_decimal(kind)):
-            raise DataError(f"noise was asked for on a column of type {kind}", expected="A numeric column")
+            raise DataError(
+                f"noise was asked for on a column of type {kind}",
+                expected="A numeric column",
+                remedy=columns.OTHER_MASK,
+            )
         noise = self._draw_noise(Fraction(FINENESS), len(values)) * float(self.scale / FINENESS)
         return pc.add(values.cast(pa.float64()), pa.array(noise)).cast(kind, safe=False)
 
@@ -99,7 +103,11 @@ def class_codes(rows: pa.RecordBatch, names: tuple[str, ...]) -> NDArray[np.int6
     codes = np.zeros(rows.num_rows, dtype=np.int64)
     for name in names:
         if name not in rows.schema.names:
-            raise DataError(f"there is no column '{name}' to shuffle within", column=name)
+            raise DataError(
+                f"there is no column '{name}' to shuffle within",
+                remedy="Name a column of the table in the mask's 'within'",
+                column=name,
+            )
         encoded = rows.column(name).dictionary_encode(null_encoding="encode")
         combined = codes * max(1, len(encoded.dictionary)) + encoded.indices.to_numpy(zero_copy_only=False)
         codes = np.unique(combined, return_inverse=True)[1].astype(np.int64)
@@ -150,7 +158,11 @@ class ShiftDates:
     def apply(self, values: pa.Array, rows: pa.RecordBatch) -> pa.Array:
         """The shifted column: date or timestamp, or text that holds ISO dates."""
         if self.by not in rows.schema.names:
-            raise DataError(f"dates are shifted by '{self.by}', and there is no such column", column=self.by)
+            raise DataError(
+                f"dates are shifted by '{self.by}', and there is no such column",
+                remedy="Name the column of people in the mask's 'by'",
+                column=self.by,
+            )
         person = rows.column(self.by)
         known = columns.normalize_text(columns.as_text(person), self.normalize)
         moved = _shift_days(values, derive_offsets(self.secret, known, self.days))
@@ -207,7 +219,11 @@ def _shift_days(values: pa.Array, days: NDArray[np.int64]) -> pa.Array:
     elif pa.types.is_string(kind) or pa.types.is_large_string(kind):
         return _shift_days(_parse_dates(values), days).cast(kind)
     else:
-        raise DataError(f"dates were to be shifted in a column of type {kind}", expected="A date or a timestamp")
+        raise DataError(
+            f"dates were to be shifted in a column of type {kind}",
+            expected="A date or a timestamp",
+            remedy=columns.OTHER_MASK,
+        )
     return pc.if_else(pa.array(is_placeholder(values)), values, shifted)
 
 

@@ -192,9 +192,11 @@ def _regex(options: Options, _schema: TableSchema, _shop: MaskContext) -> Mask:
     return replacement.Rewrite(str(options["find"]), str(options["put"]), str(options.get("unmatched", "keep")))
 
 
-def _scrub(options: Options, _schema: TableSchema, context: MaskContext) -> Mask:
+def _scrub(options: Options, schema: TableSchema, context: MaskContext) -> Mask:
     put = options.get("put")
-    return replacement.Scrub(_names(options, "find"), None if put is None else str(put), context.searcher)
+    own = {each.name for each in schema.with_role(Role.IDENTIFIER)} | {schema.unit.column if schema.unit else None}
+    named = tuple(name for name in schema.names if name in own)
+    return replacement.Scrub(_names(options, "find"), None if put is None else str(put), context.searcher, named)
 
 
 def _token(options: Options, _schema: TableSchema, context: MaskContext) -> Mask:
@@ -313,7 +315,10 @@ def _check_options(spec: Spec, column: str) -> None:
             )
     for option in kind.fields if kind else ():
         if option.required and option.name not in spec.options:
-            raise ParameterError(f"the mask '{spec.kind}' on '{column}' lacks its option '{option.name}'")
+            raise ParameterError(
+                f"the mask '{spec.kind}' on '{column}' lacks its option '{option.name}'",
+                remedy=f"Say {{{spec.kind}: {{{option.name}: ...}}}} in the policy",
+            )
 
 
 def _require_declared(schema: TableSchema, present: Sequence[str]) -> None:
@@ -329,13 +334,13 @@ def _require_declared(schema: TableSchema, present: Sequence[str]) -> None:
 def _whole(options: Options, name: str, default: int) -> int:
     value = options.get(name, default)
     if isinstance(value, bool) or not isinstance(value, int | Fraction) or Fraction(value).denominator != 1:
-        raise ParameterError(f"the option '{name}' of a mask is not a whole number")
+        raise ParameterError(f"the option '{name}' of a mask is something else", expected="A whole number")
     return int(value)
 
 
 def _amount(value: object) -> Fraction:
     if isinstance(value, bool) or not isinstance(value, int | float | Fraction | str):
-        raise ParameterError("an amount of a mask is not a number")
+        raise ParameterError("an amount of a mask is something else", expected="A number")
     return Fraction(repr(value)) if isinstance(value, float) else Fraction(value)
 
 

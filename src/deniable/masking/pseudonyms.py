@@ -115,7 +115,10 @@ def length_for(values: int, probability: float = 1e-6) -> int:
     for length in range(SHORTEST, LONGEST + 1):
         if collision_probability(values, length) <= probability:
             return length
-    raise ParameterError("no token is long enough for this many values and this probability")
+    raise ParameterError(
+        "no token is long enough for this many values and this probability",
+        remedy="Allow a larger probability that two values share a token",
+    )
 
 
 STREETS = ("Street", "Avenue", "Road", "Lane", "Drive", "Court", "Place", "Way")

@@ -107,7 +107,11 @@ class Rewrite:
     def apply(self, values: pa.Array, _rows: pa.RecordBatch | None = None) -> pa.Array:
         """The rewritten column; null stays null."""
         if not is_text(values.type):
-            raise DataError(f"a regular expression was asked for on a column of type {values.type}", expected="Text")
+            raise DataError(
+                f"a regular expression was asked for on a column of type {values.type}",
+                expected="Text",
+                remedy=columns.OTHER_MASK,
+            )
         found = re.compile(self.find)
 
         def one(value: str) -> str | None:
@@ -146,21 +150,58 @@ _BLANKED = {0: " ", 1: " ", 2: " "}  # signs that the search uses for itself
 class Scrub:
     """Replace identifiers inside free text.
 
-    **Holds:** what its patterns know is gone, and most names. **Falls to:** the names that the model misses, and every
-    identifier written in a way that no pattern expects. `put` None writes the kind in brackets.
+    **Holds:** what its patterns know is gone, and most names, and the row's own identifiers (of the columns `own`),
+    however they are spaced. **Falls to:** the names that the model misses, and every identifier of somebody else that
+    is written in a way that no pattern expects. `put` None writes the kind in brackets.
     """
 
     find: tuple[str, ...] = ()
     put: str | None = None
     extra: Callable[[Sequence[str]], list[list[Span]]] | None = field(default=None, repr=False)
+    own: tuple[str, ...] = ()
 
-    def apply(self, values: pa.Array, _rows: pa.RecordBatch | None = None) -> pa.Array:
+    def apply(self, values: pa.Array, rows: pa.RecordBatch | None = None) -> pa.Array:
         """The scrubbed column; null stays null."""
         if not is_text(values.type):
-            raise DataError(f"a column of type {values.type} cannot be scrubbed", expected="Text")
+            raise DataError(
+                f"a column of type {values.type} cannot be scrubbed", expected="Text", remedy=columns.OTHER_MASK
+            )
         encoded = columns.as_text(values).dictionary_encode()
         clean = scrub_texts(encoded.dictionary.to_pylist(), self.find, self.put, self.extra)
-        return columns.restore_type(pa.array(clean, pa.large_string()).take(encoded.indices), values.type)
+        scrubbed = pa.array(clean, pa.large_string()).take(encoded.indices)
+        return columns.restore_type(self._remove_own(scrubbed, values, rows), values.type)
+
+    def _remove_own(self, texts: pa.Array, values: pa.Array, rows: pa.RecordBatch | None) -> pa.Array:
+        """Texts without the identifiers of their own rows; a column of identifiers is not searched for its own."""
+        named = [name for name in self.own if rows is not None and name in rows.schema.names]
+        sought = [rows.column(name) for name in named if rows is not None and rows.column(name) is not values]
+        for column in (columns.as_text(each) for each in sought if not each.equals(values)):
+            pairs = zip(texts.to_pylist(), column.to_pylist(), strict=True)
+            texts = pa.array([_remove_spaced(text, own, self.put) for text, own in pairs], pa.large_string())
+        return texts
+
+
+LEAST_SPACED, LEAST_WHOLE = 6, 4
+"""An own identifier of so many letters and digits is found wherever it stands, a shorter one where it stands alone."""
+OWN = "identifier"
+GAPS = r"[\W_]{0,9}"
+"""What may stand between the letters and digits of an own identifier; bounded, so that the search is."""
+
+
+def _remove_spaced(text: str | None, own: str | None, put: str | None) -> str | None:
+    """A text without an identifier, whatever signs and spaces stand between its letters and digits.
+
+    >>> _remove_spaced("No. 12 34-56 came", "123456", None)
+    'No. [identifier] came'
+    """
+    if text is None or own is None:
+        return text
+    sought = "".join(filter(str.isalnum, own.casefold())).lstrip("0")
+    if len(sought) < LEAST_WHOLE or sought not in "".join(filter(str.isalnum, text.casefold())):
+        return text
+    spaced = rf"(?:0{GAPS}){{0,9}}" + GAPS.join(map(re.escape, sought))
+    alone = spaced if len(sought) >= LEAST_SPACED else rf"(?<![^\W_]){spaced}(?![^\W_])"
+    return re.sub(alone, lambda _: f"[{OWN}]" if put is None else put, text, flags=re.IGNORECASE)
 
 
 def scrub_texts(

@@ -42,10 +42,12 @@ FALLS_TO = {
 }
 
 
-def list_remaining_attacks(plan: TablePlan) -> tuple[str, ...]:
+def list_remaining_attacks(plan: TablePlan, *, in_order: bool = False) -> tuple[str, ...]:
     """What an intruder can still try against one table, mask by mask, the link by kept columns first."""
     kept = [column.name for column in plan.columns if column.spec is None]
     attacks = []
+    if in_order:
+        attacks.append("pasting: rows keep the table's own order, and other releases of it can be joined line by line")
     if kept:
         attacks.append(f"linking with other files by the columns that stayed ({', '.join(kept)})")
     masked = [(column.name, column.spec) for column in plan.columns if column.spec and not is_removed(column.spec)]

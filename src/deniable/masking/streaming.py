@@ -6,7 +6,7 @@ shuffling always has many rows to shuffle among. At most `IN_FLIGHT` parts are i
 A checkpoint, a hidden folder beside the output, holds the parts that are done, as Arrow files, so that a killed process
 can go on: only masking is done once, a part that is there is read instead. A part appears whole or not at all; the
 output grows inside the checkpoint and appears under its name only when it is complete. A job is its policy, masks, keys
-(by check value), data version and format: a checkpoint of another job is never continued.
+(by check value), data version, format and order: a checkpoint of another job is never continued.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import fcntl
 import hashlib
 import json
 import os
+import secrets
 import shutil
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -47,23 +48,33 @@ def format_of(target: Path) -> str:
 
 
 def write_masked(
-    engine: Engine, table: str, plan: TablePlan, target: Path, checkpoint: Checkpoint, progress: Progress | None = None
+    engine: Engine,
+    table: str,
+    plan: TablePlan,
+    target: Path,
+    checkpoint: Checkpoint,
+    progress: Progress | None = None,
+    batches: Iterable[pa.RecordBatch] | None = None,
 ) -> int:
-    """Mask a whole table into one file, doing only the parts that the checkpoint does not have; says how many rows."""
-    parts = _mask_parts(engine, table, plan, checkpoint, progress)
+    """Mask a whole table into one file, doing only the parts that the checkpoint does not have; says how many rows.
+
+    `batches` are its rows in the order in which they leave, the same whenever the work goes on.
+    """
+    read = engine.stream(table, PART_ROWS) if batches is None else batches
+    parts = _mask_parts(read, engine.count(table), plan, checkpoint, progress)
     rows = engine.write(parts, checkpoint.whole, format_of(target))
     checkpoint.whole.replace(target)
     return rows
 
 
 def _mask_parts(
-    engine: Engine, table: str, plan: TablePlan, checkpoint: Checkpoint, progress: Progress | None
+    batches: Iterable[pa.RecordBatch], total: int, plan: TablePlan, checkpoint: Checkpoint, progress: Progress | None
 ) -> Iterator[pa.RecordBatch]:
     """The masked parts in order; while one is written, the next ones are masked in threads."""
-    total, rows = engine.count(table), 0
+    rows = 0
     with ThreadPoolExecutor(max_workers=2) as pool:
         waiting: deque[Future[pa.RecordBatch]] = deque()
-        for number, part in enumerate(regroup_batches(engine.stream(table, PART_ROWS), PART_ROWS)):
+        for number, part in enumerate(regroup_batches(batches, PART_ROWS)):
             released = mask_schema(plan, part.schema)
             if checkpoint.has(number):
                 waiting.append(pool.submit(checkpoint.read, number))
@@ -148,6 +159,7 @@ class Job:
     format: str
     part_rows: int
     version: str
+    keep_order: bool = False
 
     def as_dict(self) -> dict[str, object]:
         """The plain shape that is kept in the checkpoint."""
@@ -170,6 +182,13 @@ class Checkpoint:
     def whole(self) -> Path:
         """Where the output grows."""
         return self.folder / f"whole{self.suffix}"
+
+    def open_order(self) -> str:
+        """The secret key of the order in which rows leave: drawn once, and the same when the work goes on."""
+        path = self.folder / "order"
+        if not path.exists():
+            write_whole(path, secrets.token_hex(16).encode())
+        return path.read_text()
 
     def part(self, number: int) -> Path:
         """Where part number so-and-so is, or will be."""

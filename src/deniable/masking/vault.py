@@ -91,12 +91,18 @@ def open_vault(
             os.close(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600))
         vault = sqlite3.connect(path, timeout=PATIENCE_SECONDS, isolation_level=None)
     except (OSError, sqlite3.Error) as failure:
-        raise StorageError(f"the vault {path} cannot be opened ({type(failure).__name__})") from None
+        raise StorageError(
+            f"the vault {path} cannot be opened ({type(failure).__name__})",
+            remedy="Put the vault back from a copy, or let this user read and write it",
+        ) from None
     try:
         _prepare(vault, path, key, normalize)
         yield vault
     except sqlite3.DatabaseError as failure:
-        raise StorageError(f"the vault {path} could not be used ({type(failure).__name__})") from None
+        raise StorageError(
+            f"the vault {path} could not be used ({type(failure).__name__})",
+            remedy="Put the vault back from a copy, or let this user read and write it",
+        ) from None
     finally:
         vault.close()
 

@@ -96,6 +96,8 @@ def _compare_tables(before: TableSchema | None, after: TableSchema) -> Iterator[
     yield from _compare_units(after.name, before.unit, after.unit)
     if before.same_people_as is not None and before.same_people_as != after.same_people_as:
         yield f"{after.name}: who withdraws from {before.same_people_as} is no longer left out of it"
+    if after.rows_out > before.rows_out:
+        yield f"{after.name}: {after.rows_out} rows may be brought out of its database, not {before.rows_out}"
     columns = {column.name: column for column in before.columns}
     for column in after.columns:
         for words in _compare_columns(columns.get(column.name), column):

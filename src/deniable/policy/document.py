@@ -10,6 +10,7 @@ lists, such as categories, keep their order, since it may mean something."""
 
 from __future__ import annotations
 
+import filecmp
 import hashlib
 import json
 import os
@@ -31,7 +32,7 @@ from deniable.policy.diff import list_loosened
 from deniable.policy.layout import policy_file
 from deniable.policy.schema import TableSchema
 from deniable.policy.yaml_tree import MOST_BYTES, Mistakes, parse_tree
-from deniable.storage import storage_errors, write_whole
+from deniable.storage import ACCEPTED, place_state, storage_errors, write_whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,11 +106,6 @@ def read(path: str | Path) -> Policy:
     return policy
 
 
-STATE_VARIABLE = "DENIABLE_STATE"
-ACCEPTED = "accepted.json"
-"""The policies that stewards accepted, in the user's own state: a file beside the policy would go when it is moved."""
-
-
 def compare_with_accepted(policy: Policy, path: str | Path) -> tuple[str, ...]:
     """What a policy protects less than those that were accepted for the same rows; nothing where none was.
 
@@ -128,7 +124,7 @@ def keep_accepted(policy: Policy, path: str | Path, by: str, on: date) -> None:
     one = {"file": os.path.realpath(path), "dataset": policy.dataset, "sources": _name_sources(policy), "by": by,
            "on": str(on), "folder": os.path.realpath(policy.folder), "hash": policy.hash, "text": text}  # fmt: skip
     kept = [other for other in _read_accepted() if other["file"] != one["file"]]
-    place = _place_accepted()
+    place = place_state(ACCEPTED)
     with storage_errors(place):
         place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     write_whole(place, json.dumps([*kept, one], indent=1, ensure_ascii=False).encode())
@@ -140,13 +136,24 @@ def find_acceptance(digest: str) -> str | None:
     return next((str(one["by"]) for one in kept), None)
 
 
-def _place_accepted() -> Path:
-    told = os.environ.get(STATE_VARIABLE)
-    return (Path(told) if told else Path.home() / ".deniable") / ACCEPTED
+def find_accepted(source: Any) -> str | None:
+    """The file of the policy that was accepted last for a file of rows, or for a copy of it; None where none was."""
+    if not isinstance(source, str | Path) or not os.path.isfile(source):
+        return None
+    place = os.path.realpath(source)
+    about = (one for one in reversed(_read_accepted()) if any(_hold_the_same(place, own) for own in one["sources"]))
+    return next((str(one["file"]) for one in about), None)
+
+
+def _hold_the_same(one: str, other: str) -> bool:
+    if one == other:
+        return True
+    alike = os.path.isfile(other) and os.path.getsize(one) == os.path.getsize(other) > 0
+    return alike and filecmp.cmp(one, other, shallow=False)
 
 
 def _read_accepted() -> list[dict[str, Any]]:
-    place = _place_accepted()
+    place = place_state(ACCEPTED)
     try:
         return list(json.loads(place.read_bytes())) if place.exists() else []
     except (OSError, ValueError):
@@ -159,7 +166,7 @@ def _parse_accepted(one: Mapping[str, Any]) -> Policy:
     policy = parse(one["text"], folder=one["folder"])
     if policy.hash != one["hash"]:
         raise PolicyError(
-            f"an accepted policy in '{_place_accepted()}' was changed",
+            f"an accepted policy in '{place_state(ACCEPTED)}' was changed",
             remedy="Put the file back from a copy, or remove it and accept the policies again",
         )
     return policy

@@ -103,7 +103,8 @@ def _table(name: str, entry: Section, folder: Path, mistakes: Mistakes) -> Table
     parent, sequence = entry.get("parent", None), entry.get("sequence", None)
     dialect = _dialect(entry.section("csv"), mistakes)
     same = entry.get("same_people_as", None)
-    return TableSchema(name, entry.get("source", ""), columns, unit, public, parent, sequence, same, dialect)
+    source, out = entry.get("source", ""), entry.get("rows_out", 1_000_000)
+    return TableSchema(name, source, columns, unit, public, parent, sequence, same, dialect, out)
 
 
 def _check_protected(name: str, entry: Section, public: bool, mistakes: Mistakes) -> None:

@@ -28,7 +28,7 @@ from deniable.dp.accounting import epsilon_of, rho_within
 from deniable.dp.accounting.analytic_gaussian import SMOOTHING, ratio_within
 from deniable.dp.accounting.cost import round_up
 from deniable.dp.mechanisms import GaussianMechanism, KeyThreshold, LaplaceMechanism, QuantileMechanism
-from deniable.dp.mechanisms.quantile_tree import plan_order
+from deniable.dp.mechanisms.quantile import plan_order
 from deniable.errors import ParameterError, QueryRefused
 from deniable.policy.budget import ZCDP, ApproxDP, Budget, PureDP, exact
 from deniable.query.measurements import Measurement, Ordered, Recipe

@@ -14,10 +14,13 @@ import hashlib
 import math
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from itertools import product
+
+import numpy as np
 
 from deniable.dp.accounting import NoOpEvent
-from deniable.dp.mechanisms.quantile_tree import plan_order
-from deniable.errors import ParameterError, QueryRefused
+from deniable.dp.mechanisms.quantile import plan_order
+from deniable.errors import InternalError, ParameterError, QueryRefused
 from deniable.policy.budget import ZCDP, Amount, Budget, PureDP, budget
 from deniable.policy.budget import budget as budget_of
 from deniable.policy.schema import Neighboring, PrivacyUnit, TableSchema
@@ -25,11 +28,15 @@ from deniable.query import bias, calibration
 from deniable.query.algebra.relation import Measure, Measured, Relation, find_noisy_nodes, has_one_row, multiplicity
 from deniable.query.bias import parse_bias_share
 from deniable.query.calibration import Spending, Weights, parse_weights, split_shares
+from deniable.query.canonical import digest_measurements
 from deniable.query.double_entry import check, compose_event, price
+from deniable.query.joint import Block, list_blocks, solve_block
 from deniable.query.keys import MOST_CELLS, Keys, PrivateKeys, PublicKeys, keys_of
 from deniable.query.measurements import Measurement, Ordered, Recipe, Rows, Total, Units, decompose_aggregates
 from deniable.query.plan import (
+    Joint,
     Limits,
+    Mixture,
     NodePlan,
     Placed,
     QueryPlan,
@@ -41,9 +48,12 @@ from deniable.query.plan import (
 )
 from deniable.query.sql.binder import bind_statement
 from deniable.query.sql.clauses import Clauses, Within
+from deniable.query.techniques.least_squares import choose_strategy
 
 LARGEST_DELTA = Fraction(1, 100)
 MOST_MEASUREMENTS = 4_000
+LEAST_GAIN = 1e-6
+"""The mean logarithm of deviations that measuring together must gain."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +69,14 @@ class Draft:
     factor: int
     reused: int | None
     recipes: tuple[Recipe, ...]
+    blocks: tuple[Block, ...] = ()
+    """What is measured together."""
+
+    @property
+    def alone(self) -> tuple[int, ...]:
+        """The places of measurements with noise of their own."""
+        joined = {place for block in self.blocks for place in block.places}
+        return tuple(place for place in range(len(self.measurements)) if place not in joined)
 
     @property
     def parts(self) -> int:
@@ -67,10 +85,11 @@ class Draft:
 
     @property
     def loads(self) -> tuple[int, ...]:
-        """How many rounds of noise each share is for."""
+        """How many rounds of noise each share is for: of measurements alone, then of blocks, then of a threshold."""
         chosen = isinstance(self.keys, PrivateKeys) and self.reused is None
-        rounds = (plan_order(m.quantiles).choices if isinstance(m, Ordered) else 1 for m in self.measurements)
-        return (*rounds, 1) if chosen else tuple(rounds)
+        found = (self.measurements[place] for place in self.alone)
+        rounds = (plan_order(m.quantiles).choices if isinstance(m, Ordered) else 1 for m in found)
+        return (*rounds, *(1 for _ in self.blocks), *([1] if chosen else []))
 
 
 def compile_query(
@@ -121,17 +140,19 @@ def plan_relation(
         nodes += tuple(found for node in nodes for found in _plan_bias_checks(node, clauses))
     drafts, recipes = _draft_nodes(nodes, clauses)
     unit = _find_unit(nodes, clauses)
-    canonical = _digest_query(relation, asked, clauses, weights)
     if not any(draft.parts for draft in drafts):
+        canonical = hashlib.sha256(repr(relation).encode()).hexdigest()
         empty = tuple(_build_node(node, drafts, recipes, []) for node in nodes)
         return QueryPlan(text, relation, empty, unit, asked, NoOpEvent(), PureDP(Fraction(0)), "free", canonical)
     if asked is None:
         raise QueryRefused("no budget was stated", expected="epsilon (and delta), or rho, or WITHIN an error")
     _refuse_extreme_budget(asked)
-    steps, spending = _choose_strategy(drafts, asked, weights, extra, clauses)
+    variants = list_variants(drafts) if weights in (None, calibration.OPTIMAL) else [drafts]
+    steps, spending, cost = _choose_strategy(variants, asked, weights, extra, clauses)
     event = compose_event(tuple(steps))
     plans = tuple(_build_node(node, drafts, recipes, steps) for node in nodes)
-    plan = QueryPlan(text, relation, plans, unit, asked, event, price(event, asked), spending.strategy, canonical)
+    key = digest_measurements(plans)
+    plan = QueryPlan(text, relation, plans, unit, asked, event, cost, spending.strategy, key)
     check(plan)
     return plan
 
@@ -180,6 +201,26 @@ def _draft_nodes(nodes: tuple[Measured, ...], clauses: Clauses) -> tuple[list[Dr
             drafts.append(_draft_grouping_set(node, places, found, unit, recipes[node.name]))
     _refuse_many_cells(drafts)
     return drafts, recipes
+
+
+def list_variants(drafts: list[Draft]) -> list[list[Draft]]:
+    """The drafts as they are, and with what can be measured together: counts beside sums, and apart from them.
+
+    Where contributions are scaled to a norm, each measurement has a norm of its own and is measured by itself.
+    """
+    if all(len(draft.measurements) < 2 for draft in drafts):
+        return [drafts]
+    made: dict[tuple[object, ...], tuple[tuple[Block, ...], ...]] = {}
+    for draft in drafts:
+        key = (draft.measurements, draft.reused, draft.limits.scaled)
+        if key not in made:
+            made[key] = ((), ()) if draft.limits.scaled else list_blocks(draft.measurements, draft.reused)
+    found = [drafts]
+    keys = [(draft.measurements, draft.reused, draft.limits.scaled) for draft in drafts]
+    for way in range(2 if any(len(set(both)) > 1 for both in made.values()) else 1):
+        blocks = [made[key][way] for key in keys]
+        found += [[replace(d, blocks=b) for d, b in zip(drafts, blocks, strict=True)]] if any(blocks) else []
+    return found
 
 
 def _refuse_many_measurements(count: int) -> None:
@@ -256,26 +297,35 @@ def _split_budget(drafts: list[Draft], weights: Weights, strategy: str, extra: F
 
 
 def _choose_strategy(
-    drafts: list[Draft], asked: Budget, weights: Weights, extra: Fraction, clauses: Clauses
-) -> tuple[list[Step], Spending]:
+    variants: list[list[Draft]], asked: Budget, weights: Weights, extra: Fraction, clauses: Clauses
+) -> tuple[list[Step], Spending, Budget]:
+    """The steps with the least noise of those that cost what was asked; how they spend, and what they cost."""
+    drafts = variants[0]
     thresholds = sum(isinstance(draft.keys, PrivateKeys) for draft in drafts)
     ranks = any(isinstance(m, Ordered) for draft in drafts for m in draft.measurements)
     tried, hindered = [], None
     allowed = calibration.list_spendings(asked, thresholds, ranks)
     pure = [each for each in allowed if each.strategy == "pure"] if clauses.pure else []
-    for spending in pure or allowed:
-        split = _split_budget(drafts, weights, spending.strategy, extra)
+    for spending, variant in product(pure or allowed, variants):
+        split = _split_budget(variant, weights, spending.strategy, extra)
         try:
-            steps = [_build_step(draft, part, spending, clauses) for draft, part in zip(drafts, split, strict=True)]
+            steps = [_build_step(draft, part, spending, clauses) for draft, part in zip(variant, split, strict=True)]
         except ParameterError as mistake:  # noise too large to be drawn, a choice too sharp
             hindered = mistake
             continue
-        tried.append((_score_noise(steps), steps, spending))
+        # Where joining changes nothing, measurements are left as they are.
+        tried.append((_score_noise(steps) + LEAST_GAIN * (variant is not drafts), steps, spending))
     if not tried:
         assert hindered is not None
         raise QueryRefused(hindered.happened, expected=hindered.expected, remedy=hindered.remedy)
-    _, steps, spending = min(tried, key=lambda trial: trial[0])
-    return steps, spending
+    failed: InternalError | None = None
+    for _, steps, spending in sorted(tried, key=lambda trial: trial[0]):
+        try:
+            return steps, spending, price(compose_event(tuple(steps)), asked)
+        except InternalError as mistake:  # it would cost other than what was asked
+            failed = failed or mistake
+    assert failed is not None
+    raise failed
 
 
 def _build_step(draft: Draft, split: list[Fraction], spending: Spending, clauses: Clauses) -> Step:
@@ -283,16 +333,20 @@ def _build_step(draft: Draft, split: list[Fraction], spending: Spending, clauses
     if draft.limits.scaled and spending.strategy == "pure":
         # Laplace noise is made for the L1 norm, so that is the norm which contributions are scaled to.
         draft = replace(draft, limits=replace(draft.limits, norm=1))
-    placed = tuple(_place_measurement(draft, i, split[i], spending) for i in range(len(draft.measurements)))
+    alone = draft.alone
+    mine = {place: _place_measurement(draft, place, split[i], spending) for i, place in enumerate(alone)}
+    joints = tuple(_place_block(draft, block, split[len(alone) + i], spending) for i, block in enumerate(draft.blocks))
+    mine |= {place: each for joint in joints for place, each in _place_jointly(draft, joint).items()}
+    placed = tuple(mine[place] for place in range(len(draft.measurements)))
     if isinstance(draft.keys, PublicKeys):
-        return Step(draft.places, draft.keys, draft.limits, placed)
-    share = split[draft.reused] if draft.reused is not None else split[-1]
+        return Step(draft.places, draft.keys, draft.limits, placed, joints=joints)
+    share = placed[draft.reused].share if draft.reused is not None else split[-1]
     threshold = calibration.calibrate_threshold(draft.groups, draft.factor, spending, share, draft.limits.norm == 2)
     if draft.reused is not None:
         # The threshold's own noise answers this measurement, so its error is that noise's.
         counted = replace(placed[draft.reused], mechanism=threshold.noise)
         placed = (*placed[: draft.reused], counted, *placed[draft.reused + 1 :])
-    return Step(draft.places, draft.keys, draft.limits, placed, threshold, share, draft.reused)
+    return Step(draft.places, draft.keys, draft.limits, placed, threshold, share, draft.reused, joints)
 
 
 def _place_measurement(draft: Draft, place: int, share: Fraction, spending: Spending) -> Placed:
@@ -306,9 +360,30 @@ def _place_measurement(draft: Draft, place: int, share: Fraction, spending: Spen
     return Placed(f"m{place}", measurement, sensitivity, mechanism, share)
 
 
+def _place_block(draft: Draft, block: Block, share: Fraction, spending: Spending) -> Joint:
+    strategy = choose_strategy(block.workload, 1 if spending.strategy == "pure" else 2, block.cells.groups)
+    sensitivity = replace(
+        sensitivity_of(block.parts[0], draft.limits, draft.groups, draft.factor == 2),
+        weight=strategy.weight,
+        weight_squared=strategy.weight_squared,
+    )
+    return Joint(block, strategy, sensitivity, calibration.calibrate_noise(sensitivity, spending, share), share)
+
+
+def _place_jointly(draft: Draft, joint: Joint) -> dict[int, Placed]:
+    """The measurements that follow from a joint release, each with its own error."""
+    found = {}
+    for place, taken in zip(joint.block.places, solve_block(joint.block, joint.strategy), strict=True):
+        some = taken[taken != 0]
+        mixed = Mixture(float(np.sum(some**2)), float(some[0]) if some.size == 1 else None)
+        measurement = draft.measurements[place]
+        found[place] = Placed(f"m{place}", measurement, joint.sensitivity, joint.mechanism, joint.share, mixed)
+    return found
+
+
 def _score_noise(steps: list[Step]) -> float:
     """The mean logarithm of all deviations: a strategy that halves the noise of one and keeps the others wins."""
-    found = [math.log(p.deviation) for step in steps for p in step.placed]
+    found = [math.log(p.deviation) for step in steps for p in step.placed if p.deviation]
     found += [math.log(step.threshold.threshold) for step in steps if step.threshold is not None]
     return sum(found) / max(len(found), 1)
 
@@ -321,12 +396,6 @@ def _build_node(
         Step(drafts[i].places, drafts[i].keys, drafts[i].limits, ()) for i in mine
     )  # fmt: skip
     return NodePlan(node, drafts[mine[0]].measurements, recipes[node.name], made)
-
-
-def _digest_query(relation: Relation, asked: Budget | None, clauses: Clauses, weights: Weights) -> str:
-    """A digest of the bound relation and the budget: spacing and case do not matter, meaning does."""
-    options = sorted((k, v) for k, v in clauses.options.items() if k.startswith(("max_", "bias_")))
-    return hashlib.sha256(repr((relation, asked, options, weights)).encode()).hexdigest()
 
 
 LEAST_EPSILON, LARGEST_EPSILON = Fraction(1, 10**6), Fraction(1000)
@@ -399,8 +468,8 @@ def _limit_error(recipe: Recipe, node: NodePlan, within: Within) -> float:
     measurement = node.measurements[recipe.places[0]]
     match recipe.measure:
         case Measure.SUM:
-            assert isinstance(measurement, Total)
-            return float(share * within.relative_to * max(abs(measurement.lower), abs(measurement.upper)) * recipe.step)
+            most = max(abs(measurement.lower), abs(measurement.upper)) if isinstance(measurement, Total) else 1
+            return float(share * within.relative_to * most * recipe.step)
         case Measure.AVG:
             assert recipe.lower is not None
             assert recipe.upper is not None
@@ -413,8 +482,10 @@ def _expect_error(recipe: Recipe, step: Step, alpha: float, within: Within) -> f
     """The error that the aggregate passes with probability alpha."""
     placed = [step.placed[place] for place in recipe.places]
     match recipe.measure:
-        case Measure.COUNT | Measure.SUM:
+        case Measure.COUNT:
             return placed[0].error(alpha)
+        case Measure.SUM:
+            return float(placed[0].accuracy(alpha) * recipe.step)
         case Measure.AVG if within.relative_to is not None:
             # |mean - noisy mean| <= (error of the sum + half the width * error of the count) / rows
             assert recipe.lower is not None

@@ -22,9 +22,19 @@ from deniable.dp.mechanisms import GaussianMechanism, LaplaceMechanism, Quantile
 from deniable.errors import InternalError
 from deniable.policy.budget import ZCDP, ApproxDP, Budget, PureDP
 from deniable.policy.schema import Neighboring
+from deniable.query.algebra.expression import Call, Literal
 from deniable.query.keys import PrivateKeys
 from deniable.query.measurements import Ordered
-from deniable.query.plan import NodePlan, Placed, QueryPlan, Step, is_bounded_in_each_group, parts_for, reach_of
+from deniable.query.plan import (
+    Joint,
+    NodePlan,
+    Placed,
+    QueryPlan,
+    Step,
+    is_bounded_in_each_group,
+    parts_for,
+    reach_of,
+)
 
 SHORTFALL = Fraction(1, 10**6)
 """A plan may cost this share less than asked, for roundings that always err to more noise; never more."""
@@ -50,7 +60,8 @@ def compose_event(steps: tuple[Step, ...]) -> ComposedEvent:
 
 
 def _list_events(step: Step) -> list[Event]:
-    events = [event_of(p) for i, p in enumerate(step.placed) if i != step.counted_by_threshold]
+    alone = [p for i, p in enumerate(step.placed) if i != step.counted_by_threshold and p.mixed is None]
+    events = [*(event_of(p) for p in alone), *(joint.mechanism.event for joint in step.joints)]
     return [*events, step.threshold.event] if step.threshold is not None else events
 
 
@@ -70,7 +81,57 @@ def _is_covered(node: NodePlan, step: Step, factor: int) -> bool:
         return False
     if isinstance(step.keys, PrivateKeys) is not (step.threshold is not None):
         return False
-    return all(_is_enough(p, step, groups, factor) for p in step.placed)
+    if not all(_is_joint_enough(joint, step, groups, factor) for joint in step.joints):
+        return False
+    joined = [place for joint in step.joints for place in joint.block.places]
+    if sorted(joined) != [place for place, p in enumerate(step.placed) if p.mixed is not None]:
+        return False
+    return all(_is_enough(p, step, groups, factor) for p in step.placed if p.mixed is None)
+
+
+def _is_joint_enough(joint: Joint, step: Step, groups: int, factor: int) -> bool:
+    """Whether a joint release has noise for all that one unit can move in it.
+
+    A row gives at most `reach` to the parts of the one cell that it is in, and none of them is negative; so what a unit
+    moves is at most that of its bounded rows in the column of the strategy with the largest norm.
+    """
+    sensitivity, limits, parts = joint.sensitivity, step.limits, joint.block.parts
+    if limits.scaled or not _are_disjoint(joint) or len({part.reach for part in parts}) != 1:
+        return False
+    cut = 1 if limits.by_row or limits.in_all else parts_for(reach_of(parts[0], limits))
+    columns = list(zip(*joint.strategy.matrix, strict=True))
+    if len(columns) != joint.block.cells.count or any(entry < 0 for column in columns for entry in column):
+        return False
+    times, moved = factor * (1 if limits.in_all else groups), cut * reach_of(parts[0], limits)
+    if sensitivity.parts != cut:
+        return False
+    match joint.mechanism:
+        case LaplaceMechanism() as noise:
+            return bool(noise.sensitivity >= times * moved * max(sum(column) for column in columns))
+        case GaussianMechanism() as noise:
+            widest = max(sum(entry**2 for entry in column) for column in columns)
+            return bool(noise.sensitivity_squared >= times * moved**2 * widest)
+
+
+def _are_disjoint(joint: Joint) -> bool:
+    """Whether the parts of each kind ask one column for different numbers, and count their rows together."""
+    block, count = joint.block, joint.block.cells.count
+    tests = [part.condition for part in block.parts]
+    if any(not isinstance(test, Call) or test.name != "eq" or test.arguments[0] != block.cells.index for test in tests):
+        return False
+    numbers = [test.arguments[1] for test in tests if isinstance(test, Call)]
+    kinds = [numbers[i : i + count] for i in range(0, len(numbers), count)]
+    orders = [block.parts[i].order for i in range(0, len(numbers), count)]
+    degree = block.parts[0].degree
+    counted = {f"n{i}" for i, part in enumerate(block.parts) if part.order in (0, -1)}
+    named = {f"n{each.rsplit('_', 1)[-1]}" for part in block.parts for each in part.among}
+    return (
+        all(len(set(kind)) == count and all(isinstance(each, Literal) for each in kind) for kind in kinds)
+        and sorted(each for each in orders if each >= 0) == list(range(degree + 1))
+        and orders.count(-1) <= 1
+        and len({part.among for part in block.parts}) == 1
+        and counted == named
+    )
 
 
 def count_enforced_groups(step: Step) -> int | None:

@@ -25,9 +25,10 @@ from deniable.errors import QueryRefused
 from deniable.query.algebra.relation import name_rollup_flag
 from deniable.query.answers import Answer, add_interval_columns, finish_answer, pick_columns
 from deniable.query.double_entry import check
+from deniable.query.joint import apply_strategy, name_part, reconstruct, solve_block
 from deniable.query.keys import PrivateKeys, PublicKeys
 from deniable.query.measurements import Distinct, Ordered, Rows, Total
-from deniable.query.plan import NodePlan, Placed, QueryPlan, Step
+from deniable.query.plan import Joint, NodePlan, Placed, QueryPlan, Step
 from deniable.query.sql import private_sql
 from deniable.query.sql.render import render_relation as rendered
 
@@ -139,9 +140,8 @@ def _build_frame(node: NodePlan, parts: tuple[Noisy, ...], presentation: Present
 def _measure_step(node: NodePlan, step: Step, reader: Reader) -> Noisy:
     """The keys that are shown, and each measurement's noisy values for them."""
     salt = _draw_salt(reader.entropy)
-    wanted = private_sql.select_additive(step.placed, threshold=step.threshold is not None)
-    if wanted:
-        statement = private_sql.render_totals(node.node, step.places, wanted, step.limits, step.keys, salt)
+    statement = private_sql.render_step(node.node, step, salt)
+    if statement is not None:
         exactly = reader.run(statement, one_row=not step.places)
     else:
         exactly = _read_public_keys(step, reader)
@@ -152,8 +152,15 @@ def _measure_step(node: NodePlan, step: Step, reader: Reader) -> Noisy:
         keys = keys.take(pa.array(shown))
     values: list[NDArray[Any]] = []
     ranks: list[NDArray[Any]] = []
+    joint = {
+        place: found
+        for number, each in enumerate(step.joints)
+        for place, found in _release_jointly(each, number, exactly, shown, reader).items()
+    }
     for i, placed in enumerate(step.placed):
-        if i == step.counted_by_threshold:
+        if i in joint:
+            values.append(joint[i])
+        elif i == step.counted_by_threshold:
             values.append(counted)
         elif isinstance(placed.measurement, Ordered):
             first, *others = _release_ranks(node, step, placed, keys, reader, salt)
@@ -198,6 +205,17 @@ def _read_column(
     names = private_sql.key_names(step.places)
     counts = dict(zip(_read_tuples(found, names), _read_integers(found, "v").tolist(), strict=True))
     return np.array([counts.get(key, 0) for key in _read_tuples(exactly, names)], dtype=np.int64)
+
+
+def _release_jointly(
+    joint: Joint, number: int, exactly: pa.Table, shown: NDArray[np.int64], reader: Reader
+) -> dict[int, NDArray[np.int64]]:
+    """The measurements that follow from one release, by place: its whole numbers with noise, then least squares."""
+    columns = [_read_integers(exactly, name_part(number, i)) for i in range(len(joint.block.parts))]
+    exact = apply_strategy(np.stack(columns, axis=1), joint.strategy.matrix)
+    noisy = joint.mechanism.release(exact.ravel(), reader.entropy).reshape(exact.shape)[shown]
+    found = reconstruct(noisy, solve_block(joint.block, joint.strategy), joint.sensitivity.parts)
+    return dict(zip(joint.block.places, found, strict=True))
 
 
 def _release_ranks(

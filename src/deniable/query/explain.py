@@ -24,11 +24,12 @@ from deniable.query.algebra.relation import (
     Transform,
     Union,
     inputs_of,
+    is_private,
     tag_of,
 )
 from deniable.query.keys import FromTable, Listed, PrivateKeys
-from deniable.query.measurements import Distinct, Measurement, Ordered, Rows, Total, Units
-from deniable.query.plan import Limits, NodePlan, Placed, QueryPlan, Step
+from deniable.query.measurements import Distinct, Measurement, Ordered, Part, Rows, Total, Units
+from deniable.query.plan import Joint, Limits, NodePlan, Placed, QueryPlan, Step
 from deniable.query.sql import private_sql
 from deniable.release.record import Record
 
@@ -353,6 +354,8 @@ def describe_measurement(measurement: Measurement) -> str:
         case Ordered(quantiles=shares):
             listed = ", ".join(f"{float(share):g}" for share in shares)
             return f"values at ranks {listed} between {_describe_bounds(measurement)}"
+        case Part():
+            return "part of a joint release"
         case Total(squared=squared, center=center):
             what = "sum of squares" if squared else "sum"
             about = f" about {float(center * measurement.step):g}" if center else ""
@@ -378,7 +381,8 @@ def name_mechanism(placed: Placed) -> str:
 
 
 def _noise_scale(placed: Placed) -> float | None:
-    step = float(getattr(placed.measurement, "step", 1)) / placed.sensitivity.parts
+    step = float(placed.unit) / placed.sensitivity.parts
+    step *= 1.0 if placed.mixed is None else math.sqrt(placed.mixed.squares)
     match placed.mechanism:
         case LaplaceMechanism(scale):
             return float(scale) * step
@@ -403,17 +407,32 @@ def _list_statements(node: NodePlan) -> list[str]:
     """The bounded SQL that will run; the salt is drawn when it does."""
     texts = []
     for step in node.steps:
-        wanted = private_sql.select_additive(step.placed, threshold=step.threshold is not None)
-        if wanted:
-            texts.append(private_sql.render_totals(node.node, step.places, wanted, step.limits, step.keys, 0))
+        text = private_sql.render_step(node.node, step, 0)
+        texts += [text] if text is not None else []
         texts += [private_sql.render_value_counts(node.node, step.places, p.measurement, step.limits, step.keys, 0)
                   for p in step.placed if isinstance(p.measurement, Ordered | Distinct)]  # fmt: skip
     return texts
 
 
+def _describe_joint(node: NodePlan, step: Step, joint: Joint) -> str:
+    """What is measured together, how, and what that does to the price."""
+    block, cells = joint.block, joint.block.cells.count
+    used = set(block.places)
+    both = zip(node.node.aggregates, node.recipes, strict=True)
+    named = [asked.text for (_, asked), recipe in both if used & {*recipe.places}]
+    listed = ", ".join(list(dict.fromkeys(named))[:3]) + (f" and {len(named) - 3} more" if len(named) > 3 else "")
+    over = "all rows" if cells == 1 else f"{cells} disjoint cells of their conditions"
+    bound = "" if step.limits.by_row else " A unit's rows count for its bounds in all of them together."
+    return (
+        f"Measured together, at the price of one: {listed}, over {over}. What gets noise is {joint.strategy.words}; "
+        f"the answers follow by least squares.{bound}"
+    )
+
+
 def _list_notes(plan: QueryPlan) -> list[str]:
-    notes = []
     steps = [step for node in plan.nodes for step in node.steps]
+    joints = [(node, step, joint) for node in plan.nodes for step in node.steps for joint in step.joints]
+    notes = list(dict.fromkeys(_describe_joint(*each) for each in joints))
     if any(step.limits.groups is not None and not step.limits.scaled for step in steps):
         notes.append(
             "Units in more groups than the bound are left out of some, chosen afresh at random: totals may be low."
@@ -424,6 +443,8 @@ def _list_notes(plan: QueryPlan) -> list[str]:
         notes.append("Units that pass the bounds over all groups are scaled down to them: totals may be low.")
     if any(not (step.limits.by_row or step.limits.in_all or step.limits.scaled) and step.placed for step in steps):
         notes.append("Units with more rows in a group than the bound count for the bound only: totals may be low.")
+    if any(node.steps[0].limits.by_row and _meets_public_rows(node.node.input) for node in plan.nodes):
+        notes.append("A row that meets several public rows in a join counts with the first of them: totals may be low.")
     if any(isinstance(p.measurement, Total) for step in steps for p in step.placed):
         notes.append("Values outside their bounds are clamped to them before they are summed.")
     if any(isinstance(p.mechanism, QuantileMechanism) and p.mechanism.order.joint for s in steps for p in s.placed):
@@ -432,9 +453,17 @@ def _list_notes(plan: QueryPlan) -> list[str]:
         )
     if any(isinstance(step.keys, PrivateKeys) for step in steps):
         notes.append("Groups with few units may be missing.")
+    elif any(step.places and not step.placed for step in steps):
+        notes.append("No aggregate is asked: these are the values that the policy declares, whoever has them or not.")
     elif any(step.places for step in steps):
         notes.append("Rows whose key is null or not declared are not counted; groups without rows show noise.")
     return notes
+
+
+def _meets_public_rows(relation: Relation) -> bool:
+    """Whether private rows are joined with public ones, of which several may match."""
+    own = isinstance(relation, Join) and not relation.single and not is_private(relation.right)
+    return own or any(_meets_public_rows(below) for below in inputs_of(relation))
 
 
 def compute_error_curve(plans: Iterable[tuple[Amount, QueryPlan]], confidence: float = CONFIDENCE) -> list[ErrorPoint]:

@@ -8,11 +8,12 @@ steps, and shifted by a public center so that one unit moves them as little as p
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
 from deniable.errors import QueryRefused
-from deniable.query.algebra.expression import ColumnRef, Expression, Kind, columns_of
+from deniable.query.algebra.expression import Call, ColumnRef, Expression, Kind, Literal, columns_of
+from deniable.query.algebra.functions import call
 from deniable.query.algebra.relation import Measure, Measured, NoisyAggregate
 from deniable.query.sql.clauses import place_at
 
@@ -77,7 +78,32 @@ class Ordered:
     quantiles: tuple[Fraction, ...]
 
 
-Measurement = Rows | Units | Total | Distinct | Ordered
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What rows give to one part of one cell, where aggregates are measured together: see `joint`.
+
+    A value v between lower and upper gives C(degree, order) (v - lower)^order (upper - v)^(degree - order). The order
+    -1 is that of rows without a value, which give as much as the parts of a value do together.
+    """
+
+    argument: Expression | None
+    condition: Expression | None
+    lower: int
+    upper: int
+    step: Fraction
+    degree: int
+    order: int
+    among: tuple[str, ...] = field(repr=False)
+    """The columns whose rows a unit's bound on rows is for, all of them together."""
+
+    @property
+    def reach(self) -> int:
+        """The most that one row adds to all parts of all cells together."""
+        whole: int = (self.upper - self.lower) ** self.degree
+        return whole
+
+
+Measurement = Rows | Units | Total | Distinct | Ordered | Part
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,8 +137,23 @@ def decompose_aggregates(
             found.append(measurement)
         return found.index(measurement)
 
-    recipes = tuple(_build_recipe(aggregate, place, text, by_row) for _, aggregate in node.aggregates)
+    recipes = tuple(_build_recipe(read_pivot(each), place, text, by_row) for _, each in node.aggregates)
     return _merge_ranks(found, recipes)
+
+
+def read_pivot(aggregate: NoisyAggregate) -> NoisyAggregate:
+    """SUM(CASE WHEN c THEN x ELSE 0 END) as SUM(x) FILTER (WHERE c), which is the same number; others likewise."""
+    found = aggregate.argument
+    if not isinstance(found, Call) or found.name != "case" or len(found.arguments) != 3 or aggregate.per_group:
+        return aggregate
+    test, value, otherwise = found.arguments
+    nothing = isinstance(otherwise, Literal) and (
+        otherwise.value is None or (aggregate.measure is Measure.SUM and otherwise.facts.domain == (0,))
+    )
+    if not nothing or aggregate.measure is Measure.DISTINCT or value.facts.kind is Kind.NULL:
+        return aggregate
+    condition = test if aggregate.condition is None else call("and", aggregate.condition, test)
+    return replace(aggregate, argument=value, condition=condition)
 
 
 def _build_recipe(aggregate: NoisyAggregate, place: Callable[[Measurement], int], text: str, by_row: bool) -> Recipe:
@@ -125,6 +166,8 @@ def _build_recipe(aggregate: NoisyAggregate, place: Callable[[Measurement], int]
         case Measure.DISTINCT:
             assert argument is not None
             return Recipe(Measure.COUNT, (place(Distinct(argument, condition)),), kind=Kind.INTEGER)
+        case Measure.SUM if (times := _count_instead(aggregate)) is not None:
+            return Recipe(Measure.SUM, (place(Rows(None, condition)),), times, kind=_kind_of(aggregate))
         case Measure.SUM:
             total = _build_total(aggregate, text, center=False, by_row=by_row)
             return Recipe(Measure.SUM, (place(total),), total.step, kind=_kind_of(aggregate))
@@ -259,6 +302,14 @@ def _choose_step(width: Fraction) -> Fraction:
     while width / step < FINEST / 10:
         step /= 10
     return step
+
+
+def _count_instead(aggregate: NoisyAggregate) -> Fraction | None:
+    """SUM(2) FILTER (WHERE c) is twice a count; None where it is a sum of other things."""
+    value = aggregate.argument.value if isinstance(aggregate.argument, Literal) else None
+    if isinstance(value, bool) or not isinstance(value, int | Fraction) or aggregate.per_group is not None:
+        return None
+    return Fraction(value) if value > 0 else None
 
 
 def _drop_if_certain(argument: Expression | None) -> Expression | None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,9 +21,11 @@ from deniable.errors import ParameterError, QueryRefused
 from deniable.policy.budget import Budget, exact
 from deniable.policy.schema import Bounding, PrivacyUnit
 from deniable.query.algebra.relation import Measured, Relation, has_one_unit, unit_of
+from deniable.query.joint import Block
 from deniable.query.keys import Keys, PrivateKeys, PublicKeys
-from deniable.query.measurements import Distinct, Measurement, Ordered, Recipe, Rows, Total, Units
+from deniable.query.measurements import Distinct, Measurement, Ordered, Part, Recipe, Rows, Total, Units
 from deniable.query.sql.clauses import Clauses
+from deniable.query.techniques.least_squares import Strategy
 
 NoiseMechanism = LaplaceMechanism | GaussianMechanism | QuantileMechanism
 
@@ -37,14 +40,25 @@ class Placed:
     mechanism: NoiseMechanism
     share: Fraction
     """The part of the question's budget it gets."""
+    mixed: Mixture | None = None
+    """How it follows from the noisy numbers of a joint release; None where it has noise of its own."""
 
     def error(self, alpha: float) -> float:
         """The noise that is passed with probability alpha, in the measurement's own unit (ranks for quantiles)."""
-        step = 1 if isinstance(self.mechanism, QuantileMechanism) else getattr(self.measurement, "step", Fraction(1))
-        return float(self.accuracy(alpha) * step)
+        return float(self.accuracy(alpha) * self.unit)
+
+    @property
+    def unit(self) -> Fraction:
+        """What one whole number of the measurement is worth: a step, its square, or one rank."""
+        if isinstance(self.mechanism, QuantileMechanism):
+            return Fraction(1)
+        step: Fraction = getattr(self.measurement, "step", Fraction(1))
+        return step**2 if isinstance(self.measurement, Total) and self.measurement.squared else step
 
     def accuracy(self, alpha: float, size: int = 1) -> int:
         """The same in whole steps, for `size` numbers together."""
+        if self.mixed is not None:
+            return self.mixed.accuracy(self, alpha / size)
         found, parts = self.mechanism.accuracy(alpha, size), self.sensitivity.parts
         # Rounding parts to the nearest step adds half a step at most, and whole numbers differ by whole numbers.
         return found if parts == 1 else (found + parts // 2) // parts
@@ -52,7 +66,8 @@ class Placed:
     @property
     def deviation(self) -> float:
         """The standard deviation of the noise in steps (for a quantile, its rank error)."""
-        return deviation(self.mechanism) / self.sensitivity.parts
+        spread = 1.0 if self.mixed is None else math.sqrt(self.mixed.squares)
+        return spread * deviation(self.mechanism) / self.sensitivity.parts
 
     def norm(self, gaussian: bool) -> float:
         """The norm of the sensitivity that its noise is made for, in steps."""
@@ -78,6 +93,41 @@ def deviation(mechanism: NoiseMechanism) -> float:
 
 
 @dataclass(frozen=True, slots=True)
+class Mixture:
+    """A number that is computed from several noisy ones: the sum of the squares of what it takes of each."""
+
+    squares: float
+    only: float | None = None
+    """What it takes of the only one that it takes anything of."""
+
+    def accuracy(self, placed: Placed, alpha: float) -> int:
+        """The error in whole steps that is passed with probability alpha, rounding to a step included.
+
+        A sum of Laplace noises has lighter tails than one Laplace noise of the same variance, whose quantile is
+        ln(1 / alpha) / sqrt(2) deviations; near the middle those of a Gaussian are larger.
+        """
+        if self.only is not None:
+            found = abs(self.only) * placed.mechanism.accuracy(alpha) / placed.sensitivity.parts
+        else:
+            factor = -NormalDist().inv_cdf(alpha / 2)
+            if isinstance(placed.mechanism, LaplaceMechanism):
+                factor = max(factor, math.log(1 / alpha) / math.sqrt(2))
+            found = factor * placed.deviation
+        return math.floor(found + 0.5)
+
+
+@dataclass(frozen=True, slots=True)
+class Joint:
+    """Measurements that are released together: their block, what is measured of it, and the one noise for all."""
+
+    block: Block
+    strategy: Strategy
+    sensitivity: Sensitivity
+    mechanism: LaplaceMechanism | GaussianMechanism
+    share: Fraction
+
+
+@dataclass(frozen=True, slots=True)
 class Step:
     """One grouping set: its keys, the contribution bounds in force, and its measurements."""
 
@@ -89,6 +139,8 @@ class Step:
     threshold_share: Fraction = Fraction(0)
     counted_by_threshold: int | None = None
     """The place of a measurement that the threshold's own noisy count of units answers, at no further cost."""
+    joints: tuple[Joint, ...] = ()
+    """Releases that several measurements follow from."""
 
     @property
     def private_keys(self) -> bool:
@@ -119,7 +171,7 @@ class QueryPlan:
     cost: Budget
     strategy: str
     canonical: str
-    """Equal for equal questions: the key under which an answer is stored."""
+    """Equal for questions that measure the same: the key under which measurements are stored."""
 
     @property
     def free(self) -> bool:
@@ -176,16 +228,21 @@ class Sensitivity:
     """Whether one unit can move a measurement up and another can move it down."""
     parts: int = 1
     """Numbers are measured, and `per_group` is counted, in so many parts of a step."""
+    weight: int = 1
+    """What is measured of several cells together: the L1 norm of what one row in one cell moves."""
+    weight_squared: int = 1
+    """The same for the square of the L2 norm."""
 
     @property
     def l1(self) -> int:
         """The L1 norm of the change of the whole vector."""
-        return self.factor * self.groups * self.per_group
+        return self.factor * self.groups * self.per_group * self.weight
 
     @property
     def l2_squared(self) -> int:
         """The squared L2 norm of the change of the whole vector."""
-        return (self.factor**2 if self.signed else self.factor) * self.groups * self.per_group**2
+        each = self.per_group**2 * self.weight_squared
+        return (self.factor**2 if self.signed else self.factor) * self.groups * each
 
 
 def reach_of(measurement: Measurement, limits: Limits) -> int:
@@ -201,7 +258,7 @@ def reach_of(measurement: Measurement, limits: Limits) -> int:
             return r
         case Total(per_group=(int(low), int(high))):
             return max(abs(low), abs(high))
-        case Total():
+        case Total() | Part():
             return r * measurement.reach
 
 
@@ -210,11 +267,20 @@ def sensitivity_of(
 ) -> Sensitivity:
     """The sensitivity of a measurement over all groups of one grouping set; `whole` ones are not cut into parts."""
     reach = reach_of(measurement, limits)
-    # Distinct values are bounded by sampling in every form.
-    parts = parts_for(reach) if limits.scaled and not whole and not isinstance(measurement, Distinct) else 1
+    parts = 1 if whole else parts_of(measurement, limits)
     if limits.in_all and not is_bounded_in_each_group(measurement):
         groups = 1
     return Sensitivity(reach * parts, groups, 2 if replace else 1, is_signed(measurement), parts)
+
+
+def parts_of(measurement: Measurement, limits: Limits) -> int:
+    """Into how many parts a step is cut where a unit's numbers may be shrunk: all to a norm, or those of cells.
+
+    Distinct values are bounded by sampling in every form, and so are cells where rows are bounded over all groups.
+    """
+    shrunk = limits.scaled and not isinstance(measurement, Distinct)
+    cells = isinstance(measurement, Part) and not (limits.by_row or limits.in_all)
+    return parts_for(reach_of(measurement, limits)) if shrunk or cells else 1
 
 
 def is_bounded_in_each_group(measurement: Measurement) -> bool:

@@ -59,7 +59,9 @@ def _describe_question(found: Found, told: dict[str, Any]) -> Section:
     if found["shares"]:
         blocks.append(_draw_shares(found, level))
     if not blocks:
-        blocks.append(Paragraph("No words to look for were listed; add `words` to the survey file."))
+        blocks.append(
+            Paragraph("No word stands clear of the noise: more responses, or a larger epsilon, find rarer ones.")
+        )
     note = f"{found['responses']:,} responses at epsilon {found['epsilon']:.3g}. {_describe_poisoning(found)}"
     return Section(found["ask"], (*blocks, Paragraph(note)))
 

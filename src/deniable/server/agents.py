@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from functools import wraps
 from importlib.util import find_spec
 from types import SimpleNamespace
@@ -19,7 +19,7 @@ from typing import Annotated, Any, TypeVar
 
 from deniable.curator.governance import reports, requests
 from deniable.curator.query import metadata
-from deniable.errors import MissingExtra
+from deniable.errors import DeniableError, InternalError, MissingExtra, ParameterError, nearest
 from deniable.governance.grants import Action, Grant
 from deniable.server.formats import encode_json
 from deniable.server.http.app import AGENTS_PATH
@@ -48,6 +48,7 @@ def build_server(service: Service, token: str = "") -> Any:
         name="deniable", title=f"deniable: {service.dataset}", instructions=INSTRUCTIONS, log_level="ERROR"
     )
     tools = AgentTools(service, token, types)
+    server.call_tool = tools.guard_calls(server.call_tool)
     for tool, free in tools.list_all():
         hints = types.ToolAnnotations(read_only_hint=free, destructive_hint=False, idempotent_hint=free)
         server.tool(annotations=hints, structured_output=False)(tools.guard(tool))
@@ -194,6 +195,22 @@ class AgentTools:
         )
         return filed.as_dict()
 
+    def guard_calls(self, call_tool: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+        """Refuse in the usual shape what the SDK refuses in its own, and arguments that it would ignore."""
+        known = {tool.__name__: tuple(inspect.signature(tool).parameters)[1:] for tool, _ in self.list_all()}
+        types = self._types
+
+        async def call(name: str, arguments: dict[str, Any], *rest: Any) -> Any:
+            try:
+                _require_known("tool", name, known)
+                for each in arguments:
+                    _require_known(f"argument of {name}", each, known[name])
+                return await call_tool(name, arguments, *rest)
+            except (DeniableError, types.ToolError) as failure:
+                return _tell_refusal(types, failure if isinstance(failure, DeniableError) else _name_misfits(failure))
+
+        return call
+
     def guard(self, tool: Tool) -> Tool:
         """A tool as the protocol calls it: with the grant of the call's token, and refusals in their usual shape."""
         types = self._types
@@ -203,8 +220,7 @@ class AgentTools:
             try:
                 told = await tool(await self._admit(ctx), **given)
             except Exception as failure:
-                refusal = describe_refusal(translate_failure(failure))
-                return types.CallToolResult(content=[_to_text(types, refusal)], is_error=True)
+                return _tell_refusal(types, failure)
             return types.CallToolResult(content=[_to_text(types, told)])
 
         own = list(inspect.signature(tool, eval_str=True).parameters.values())[1:]
@@ -245,6 +261,28 @@ def _describe(types: Any, annotation: Any) -> Any:
     return Annotated[annotation.__origin__, types.Field(description=told[0])] if told else annotation
 
 
+def _require_known(kind: str, name: str, known: Collection[str]) -> None:
+    if name not in known:
+        expected = f"There are {', '.join(known)}" if known else "It takes none"
+        raise ParameterError(f"there is no {kind} called '{name[:40]}'", expected=expected, remedy=nearest(name, known))
+
+
+def _name_misfits(failure: Any) -> DeniableError:
+    """The arguments that are missing or of another type, by name; what was given is not repeated."""
+    errors: list[dict[str, Any]] = getattr(failure.__cause__, "errors", list)()
+    if not errors:
+        return InternalError("something unforeseen happened in deniable itself", remedy="Tell the steward", charge="")
+    named = sorted({f"'{each['loc'][0]}'" for each in errors if each["loc"]})
+    missing = all(each["type"] == "missing" for each in errors)
+    told = f"{'missing' if missing else 'not of their type'}: {', '.join(named)}"
+    return ParameterError(f"arguments are {told}", remedy="List the tools to see what each takes")
+
+
+def _tell_refusal(types: Any, failure: Exception) -> Any:
+    refusal = describe_refusal(translate_failure(failure))
+    return types.CallToolResult(content=[_to_text(types, refusal)], is_error=True)
+
+
 def _to_text(types: Any, told: Any) -> Any:
     return types.TextContent(type="text", text=encode_json(told).decode())
 
@@ -274,6 +312,7 @@ def _import_sdk() -> Any:
     try:
         import mcp.types as protocol
         from mcp.server.mcpserver import Context, MCPServer
+        from mcp.server.mcpserver.exceptions import ToolError
         from mcp.server.transport_security import TransportSecuritySettings
         from pydantic import Field
     except ImportError:
@@ -283,7 +322,8 @@ def _import_sdk() -> Any:
 
     words = ("CallToolResult", "TextContent", "ToolAnnotations")
     return SimpleNamespace(
-        Context=Context, MCPServer=MCPServer, TransportSecuritySettings=TransportSecuritySettings, Field=Field,
+        Context=Context, MCPServer=MCPServer, ToolError=ToolError,
+        TransportSecuritySettings=TransportSecuritySettings, Field=Field,
         **{word: getattr(protocol, word) for word in words},
     )  # fmt: skip
 

@@ -114,7 +114,7 @@ class Verifier:
         try:
             claims = self._decode_claims(token)
             return self._build_grant(claims)
-        except (self._jwt.PyJWTError, ValueError, KeyError, TypeError, AttributeError):
+        except (self._jwt.PyJWTError, ArithmeticError, AttributeError, KeyError, TypeError, ValueError):
             raise AccessRefused("the token is not valid", remedy="Sign on again") from None
 
     def _decode_claims(self, token: str) -> dict[str, Any]:

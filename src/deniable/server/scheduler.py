@@ -17,6 +17,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from deniable.errors import Stopped
 from deniable.server.limits import Limits
 from deniable.server.refusals import Busy, TimedOut
 from deniable.server.worker_pool import WORK
@@ -218,7 +219,7 @@ class Scheduler:
             raise TimedOut(charged=charged) from None
         except asyncio.CancelledError:
             if begun.future.cancelled():
-                raise Busy("the question was cancelled before it was begun", remedy="Ask again") from None
+                raise Stopped("the question was cancelled before it was begun", remedy="Ask again") from None
             raise
 
     def leave(self, work: Callable[[], None]) -> None:

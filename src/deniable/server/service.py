@@ -243,7 +243,7 @@ class Service:
         self.authorize(grant, Action.DECIDE)
         decide = lambda: requests.decide(self.curator.context, identity, approved, reason, grant)  # noqa: E731  work
         decided = await self.run_for(grant, decide)
-        if approved and self._fulfillment is not None:
+        if approved and not decided.is_pending and self._fulfillment is not None:
             self.scheduler.leave(self._fulfillment.plan_release(decided.id, self._log))
         return decided
 

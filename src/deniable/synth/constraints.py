@@ -14,6 +14,7 @@ columns than all of them together do, so records are drawn that have the joined 
 
 from __future__ import annotations
 
+import csv
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -523,11 +524,11 @@ def parse_condition(text: str) -> dict[str, str]:
     >>> parse_condition("sex=F, zip=02138")
     {'sex': 'F', 'zip': '02138'}
     """
-    parts = [part.partition("=") for part in text.split(",")]
-    if any(not name.strip() or not sign for name, sign, _ in parts):
-        raise ParameterError(
-            "a condition cannot be read", expected="column=value, separated by commas: sex=F,payer=null"
-        )
+    parts = [part.partition("=") for part in next(csv.reader([text], skipinitialspace=True), [])]
+    names = {name.strip() for name, sign, _ in parts if sign}
+    if not names or len(names) < len(parts) or "" in names:
+        expected = 'Each column once, separated by commas: sex=F,payer=null; "town=A, B" where a value has a comma'
+        raise ParameterError("a condition cannot be read", expected=expected)
     return {name.strip(): value.strip() for name, _, value in parts}
 
 

@@ -55,7 +55,7 @@ from deniable.synth.domain import (
     find_areas,
     surrogate_prefix,
 )
-from deniable.synth.encode import encode_column, find_steps, name_type, to_array
+from deniable.synth.encode import encode_column, find_steps, to_array
 from deniable.synth.estimate import Estimates, margins_within
 from deniable.synth.estimate.residuals import broadcast_axes, fit_margins
 from deniable.synth.marginal import NO_BUDGET, Codes, GaussianBudget, Marginal, convert_budget
@@ -171,9 +171,8 @@ def describe_table(
     kept = select_constraints(truths, [attribute.name for attribute in coded])
     certain = apply_structural_zeros(description.estimates, description.collapsed, coded, kept)
     description = replace(description, estimates=certain)
-    types = tuple(name_type(rows.schema.field(attribute.name).type) for attribute in chosen)
     # The model is what its file says, to the last digit written.
-    return from_plain(to_plain(SynthModel(table.name, learned.attributes, description, kept, types)))
+    return from_plain(to_plain(SynthModel(table.name, learned.attributes, description, kept)))
 
 
 def encode_table(rows: pa.Table, coded: Sequence[Coded]) -> Codes:

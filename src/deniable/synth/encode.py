@@ -1,12 +1,10 @@
-"""Encoding: values of a column become codes, and codes become values of the same type again.
+"""Encoding: values of a column become codes, and codes become values again, in the type that the policy declares.
 
-Values outside the declaration count as null, or at the nearest bound. A column that was a 32-bit integer, a decimal of
-two places or a time in a zone is one again: a type belongs to the schema, not to the rows, and a model names it in
-Arrow's words. Types that a policy's values cannot take, such as lists, are not kept."""
+Values outside the declaration count as null, or at the nearest bound. The type that a column has in its file or frame
+is not kept: libraries infer it from the values (the places of a decimal, a number that is a float since one is
+missing), so it would tell of single people."""
 
 from __future__ import annotations
-
-import re
 
 import numpy as np
 import pyarrow as pa
@@ -148,40 +146,3 @@ def convert_steps(attribute: Bins, place: NDArray[np.int64], missing: NDArray[np
             numerator = place * attribute.step.numerator
             values = float(attribute.lower) + numerator / attribute.step.denominator
             return pa.array(values, pa.float64(), mask=missing)
-
-
-PLAIN = {
-    str(kind): kind
-    for kind in (
-        pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64(),
-        pa.float32(), pa.float64(), pa.bool_(), pa.string(), pa.large_string(), pa.date32(), pa.date64(),
-    )
-}  # fmt: skip
-DECIMAL = re.compile(r"decimal128\((\d+), (\d+)\)")
-TIMESTAMP = re.compile(r"timestamp\[(s|ms|us|ns)(?:, tz=([\w/+:-]+))?\]")
-
-
-def name_type(kind: pa.DataType) -> str:
-    """The name under which a type is kept; nothing for types that are not."""
-    inner = kind.value_type if pa.types.is_dictionary(kind) else kind
-    return str(inner) if _parse_type(str(inner)) is not None else ""
-
-
-def restore_type(values: pa.Array, name: str) -> pa.Array:
-    """Values in the type of that name; as they are, where it cannot hold what the policy declares."""
-    kind = _parse_type(name)
-    if kind is None or values.type == kind:
-        return values
-    try:
-        return values.cast(kind)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-        return values
-
-
-def _parse_type(name: str) -> pa.DataType | None:
-    if decimal := DECIMAL.fullmatch(name):
-        digits, places = int(decimal[1]), int(decimal[2])
-        return pa.decimal128(digits, places) if 1 <= digits <= 38 and places <= digits else None
-    if time := TIMESTAMP.fullmatch(name):
-        return pa.timestamp(time[1], tz=time[2])
-    return PLAIN.get(name)

@@ -1,4 +1,4 @@
-"""Generate: rows from a model, as many as wanted, in their original types.
+"""Generate: rows from a model, as many as wanted, in the types that the policy declares.
 
 Post-processing of public numbers: it costs nothing and may be seeded. Records are drawn clique by clique, which is
 exact where the cliques form a tree, and then moved between cells until every clique fits. Counts are rounded with
@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from deniable.errors import ParameterError
 from deniable.synth.constraints import Condition, ConstraintEngine, build_condition, weigh_members
 from deniable.synth.domain import Clique, Domain, Surrogate
-from deniable.synth.encode import decode_column, generate_surrogates, restore_type
+from deniable.synth.encode import decode_column, generate_surrogates
 from deniable.synth.estimate import Estimates
 from deniable.synth.estimate.graphical_model import find_unmet_cliques, order_cliques
 from deniable.synth.estimate.residuals import fit_axis_margins
@@ -109,8 +109,6 @@ def _add_surrogates(model: SynthModel, rows: pa.RecordBatch, after: int, total: 
         else rows.column(attribute.name)
         for attribute in model.attributes
     ]
-    if model.types:
-        columns = [restore_type(column, kind) for column, kind in zip(columns, model.types, strict=True)]
     return pa.record_batch(columns, names=[attribute.name for attribute in model.attributes])
 
 

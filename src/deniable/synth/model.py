@@ -71,8 +71,6 @@ class SynthModel:
     description: Description
     truths: tuple[Spec, ...] = ()
     """Public rules that drawn rows keep exactly."""
-    types: tuple[str, ...] = ()
-    """The original types of the attributes, in their order; none where they are not known."""
 
 
 def save(model: SynthModel, path: Path) -> None:
@@ -94,7 +92,7 @@ def refuse_other_files(path: Path) -> Iterator[None]:
     """Whatever goes wrong in reading means that the file is no model of ours."""
     try:
         yield
-    except (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError):
+    except (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError, ArithmeticError, RecursionError):
         raise IntegrityError(
             f"'{path.name}' is not a model of ours, or was changed", remedy="Describe the table again"
         ) from None
@@ -108,7 +106,6 @@ def to_plain(model: SynthModel) -> dict[str, Any]:
         "form": FORM,
         "table": model.table,
         "attributes": [attribute_to_plain(attribute) for attribute in model.attributes],
-        "types": list(model.types),
         "truths": constraints_to_plain(model.truths),
         "method": d.method,
         "columns": [_marginal_to_plain(marginal) for marginal in d.one_way],
@@ -175,7 +172,7 @@ def from_plain(held: dict[str, Any]) -> SynthModel:
     event, reason = from_dict(held["event"]), str(held["reason"])
     description = Description(held["method"], domain, collapsed, one_way, cliques, estimates, event, reason)
     truths = constraints_from_plain(held["truths"])
-    return SynthModel(held["table"], attributes, description, truths, tuple(map(str, held.get("types", ()))))
+    return SynthModel(held["table"], attributes, description, truths)
 
 
 def _upgrade_form(held: dict[str, Any]) -> dict[str, Any]:

@@ -43,6 +43,8 @@ class CheckReport(Record):
     """What all columns of the table single out together, named or not."""
     unnamed: Sequence[str] = ()
     """Columns of the table that nobody named: k, l and t say nothing of them."""
+    policy: str | None = None
+    """The policy that was accepted for these rows; what it asks was not measured."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -80,6 +82,7 @@ def check(
     measured in people.
     """
     from deniable.kanonymity.risk import examine
+    from deniable.policy.document import find_accepted
 
     specs = _require_models(models, population, person)
     sensitive = tuple(dict.fromkeys((*sensitive, *(str(s.options["column"]) for s in specs if "column" in s.options))))
@@ -93,7 +96,7 @@ def check(
     found = CheckReport(**asdict(examined), properties=measured)
     present, joint = _measure_jointly(source, encoding)
     left = tuple(name for name in present if name not in table.column_names)
-    return replace(found, joint=joint, unnamed=left)
+    return replace(found, joint=joint, unnamed=left, policy=find_accepted(source))
 
 
 def _require_models(models: tuple[Spec, ...], population: Any, person: str | None = None) -> tuple[Spec, ...]:
@@ -227,11 +230,11 @@ def composition(
 ) -> CompositionReport:
     """Class intersections of two recodings of one table."""
     from deniable.kanonymity.composition import compose
-    from deniable.kanonymity.encoding import factorize
+    from deniable.kanonymity.encoding import factorize, unify_spellings
 
     weights = table[counts].to_numpy() if counts else None
     classes = [_repeat_by_weight(_classes(table, recoding), weights) for recoding in (first, second)]
-    values = {name: _repeat_by_weight(factorize(table[name])[1] + 1, weights) for name in sensitive}
+    values = {name: _repeat_by_weight(factorize(unify_spellings(table[name]))[1] + 1, weights) for name in sensitive}
     least = min(int(spec.options["k"]) for r in (first, second) for spec in r.models if spec.kind == "k_anonymity")  # type: ignore[call-overload]
     return CompositionReport(least, **asdict(compose(classes[0], classes[1], least, values)))
 
@@ -275,11 +278,17 @@ NEARLY = 0.1
 """A column is told of when so large a share of the rows has a value that fewer than k rows have."""
 
 
-def find_warnings(engine: Engine, roles: Roles, request: Request, person: str | None = None) -> list[str]:
+IN_ORDER = "rows keep the table's own order: other releases of it can be joined line by line, past every limit of both"
+
+
+def find_warnings(
+    engine: Engine, roles: Roles, request: Request, person: str | None = None, *, in_order: bool = False
+) -> list[str]:
     """What a steward should know before the rows leave, never a value; `person` is the column of people, if any."""
     return [
         *_warn_rows_not_people(roles, request, person),
         *_warn_left_out(roles, request),
+        *([IN_ORDER] if in_order else []),
         *_warn_linkable(engine, roles, request),
     ]
 

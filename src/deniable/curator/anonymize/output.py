@@ -213,7 +213,7 @@ def build_claim(work: Work, made: Made) -> Claim:
         request.quasi_identifiers,
         request.sensitive if made.starred else about,
         models,
-        {name: count_values(engine, name, request.person) for name in about},
+        {name: count_column(engine, name, request.person) for name in about},
         {name: _list_ancestors(work, name) for name in about if name in work.roles.hierarchies},
         made.population,
         made.people,
@@ -244,20 +244,19 @@ def list_columns_counted(request: Request) -> tuple[str, ...]:
     return tuple(dict.fromkeys(named))
 
 
-def count_values(engine: Engine, name: str, person: str | None = None) -> pa.Table:
+def count_column(engine: Engine, name: str, person: str | None = None) -> pa.Table:
     """The values of a column in their order, how often each occurs, and with people in rows of how many."""
-    from deniable.assess.released_rows import OF
+    from deniable.assess.released_rows import count_values
 
     if person is None:
         words = "SELECT {} AS value, COUNT(*) AS count FROM {} GROUP BY ALL ORDER BY value NULLS LAST"
         return engine.run(statement(words, name, TABLE))
-    each = "SELECT {} AS value, COUNT(*) OVER (PARTITION BY {}) AS {} FROM {}"
-    words = f"SELECT value, {{}}, COUNT(*) AS count FROM ({each}) GROUP BY ALL ORDER BY value NULLS LAST"  # noqa: S608
-    return engine.run(statement(words, OF, name, person, OF, TABLE))
+    rows = engine.run(statement("SELECT {}, {} FROM {}", name, person, TABLE))
+    return count_values(rows.column(0), rows.column(1))
 
 
 def _list_ancestors(work: Work, name: str) -> Ancestors:
-    values = count_values(work.engine, name)["value"]
+    values = count_column(work.engine, name)["value"]
     return list_ancestors(work.roles.hierarchies[name], name, values)
 
 

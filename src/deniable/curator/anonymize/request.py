@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import math
 import secrets
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
@@ -14,9 +15,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from deniable.curator.publish import tell_charge
+from deniable.engines.base import PERSON as PERSON
+from deniable.engines.base import read_rows, tell_apart
 from deniable.errors import AccessRefused, ParameterError, nearest
 from deniable.policy.access import Anonymize
 from deniable.policy.schema import Role, Spec, TableSchema, make_dialect
+from deniable.storage import ACCEPTED, place_state
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -152,10 +156,25 @@ def read_policy(named: Path | Policy) -> Policy:
     return refuse_expired(read(named) if isinstance(named, Path) else named)
 
 
+def refuse_accepted(source: Any) -> None:
+    """Refuse to release rows without a policy where one was accepted for them."""
+    if not place_state(ACCEPTED).exists():
+        return
+    from deniable.policy.document import find_accepted
+
+    if (accepted := find_accepted(source)) is not None:
+        raise AccessRefused(
+            "these rows have a policy that was accepted, and no policy was named",
+            expected="Rows leave as their policy lets them",
+            remedy=f"Say --policy {shlex.quote(accepted)}",
+        )
+
+
 @contextmanager
 def open_order(order: Order, asker: Asker | None = None) -> Iterator[Context | None]:
     """The context of the order's policy and ledger; None without a policy."""
     if order.policy is None:
+        refuse_accepted(order.source)
         yield None
         return
     from deniable.curator.context import find_ledger, open_context
@@ -239,11 +258,22 @@ def _refuse_columns_of_others(context: Context, schema: TableSchema, order: Orde
         return
     if order.count_rows:
         raise AccessRefused("k is asked to be counted in rows", remedy="Only the steward may count rows, not people")
+    refuse_order(context, order.keep_order)
     about = (str(value) for model in order.asked.models for value in model.options.values())
     named = (*order.quasi_identifiers, *order.sensitive, *order.asked.l, *order.asked.t, *order.hierarchies,
              *order.weights, *(name for end in order.tails.values() for name in end),
              *((order.target,) if order.target else ()))  # fmt: skip
     context.scope.columns_to_release(schema.name, (*named, *(name for name in about if name in schema.names)))
+
+
+def refuse_order(context: Context, kept: bool) -> None:
+    """Refuse an analyst's request for rows in the table's own order, by which releases can be joined line by line."""
+    if kept and context.asker is not None:
+        raise AccessRefused(
+            "rows are asked for in the table's own order",
+            expected="Rows in a random order: in their own, releases can be joined line by line",
+            remedy="Ask without it; only the steward may keep the order",
+        )
 
 
 def _withheld(context: Context, schema: TableSchema, order: Order) -> tuple[str, ...]:
@@ -344,7 +374,7 @@ def find_repeated(engine: Engine, person: str | None) -> str | None:
     """The column of people if somebody has several rows; where nobody has, a row is a person, and counted faster."""
     if person is None:
         return None
-    several = statement("SELECT COUNT(DISTINCT {}) < COUNT(*) FROM {}", person, TABLE)
+    several = f"SELECT COUNT(DISTINCT {tell_apart(engine, TABLE, person)}) < COUNT(*) {statement('FROM {}', TABLE)}"
     return person if engine.run(several).column(0)[0].as_py() else None
 
 
@@ -387,14 +417,6 @@ def population_of(engine: Engine, order: Order, request: Request) -> pa.Table | 
     return engine.run(statement("SELECT {} FROM {}", request.quasi_identifiers, "population"))
 
 
-PLACE = "__place"
-"""The column by which rows are put into a random order."""
-
-
-PERSON = "__person"
-"""The column that tells people apart while they are counted."""
-
-
 def find_protected(engine: Engine, order: Order, roles: Roles, person: str | None = None) -> str | None:
     """The column of the people whom the policy protects, also where k counts rows."""
     unit = roles.schema.unit if roles.schema else None
@@ -402,21 +424,18 @@ def find_protected(engine: Engine, order: Order, roles: Roles, person: str | Non
     return name if name in [field.name for field in engine.describe(TABLE)] else None
 
 
-def rows_to_release(roles: Roles, *, shuffled: bool = False, person: str | None = None) -> str:
+def rows_to_release(
+    roles: Roles, engine: Engine | None = None, *, shuffled: bool = False, person: str | None = None
+) -> str:
     """The rows to release; columns that the policy does not declare are not among them.
 
-    Shuffled, they come in an order that a secret key chooses, sorted by the engine, which needs no memory for it. With
-    a person's column they say whose they are, as a number that takes little memory.
+    Shuffled, they come in an order that a secret key chooses. With a person's column they say whose they are.
     """
     names = roles.schema.names if roles.schema is not None else ()
-    whose = "" if person is None else statement(", hash({}) AS {}", person, PERSON)
-    listed = statement("{}", tuple(names)) if names else "*"
-    if not shuffled:
-        return f"SELECT {listed}{whose} {statement('FROM {}', TABLE)}"
-    key = secrets.token_hex(16)
-    placed = statement("SELECT *, md5(concat(row_number() OVER (), '{{}}')) AS {} FROM {}", PLACE, TABLE).format(key)
-    shown = listed if names else statement("* EXCLUDE ({})", PLACE)
-    return f"SELECT {shown}{whose} FROM ({placed}) ORDER BY {PLACE}"  # noqa: S608
+    whose = None if person is None or engine is None else tell_apart(engine, TABLE, person)
+    return read_rows(
+        TABLE, statement("{}", tuple(names)) if names else "*", secrets.token_hex(16) if shuffled else "", whose
+    )
 
 
 def statement(words: str, *names: str | tuple[str, ...]) -> str:

@@ -7,7 +7,7 @@ release and maps of coordinates are released here too."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +19,7 @@ from deniable.curator.anonymize.output import (
     attack_released,
     build_claim,
     claim_models,
-    count_values,
+    count_column,
     keep_recoding,
     list_columns_counted,
     measure_jointly,
@@ -207,7 +207,8 @@ def _release(context: Context | None, order: Order, progress: Progress | None) -
 
 def _make_release(work: Work, progress: Progress | None) -> tuple[Release, dict[str, Any]]:
     """Write the rows, pass the gates, and state what is claimed of them."""
-    warnings = check.find_warnings(work.engine, work.roles, work.request, work.person)
+    kept = work.order.keep_order
+    warnings = check.find_warnings(work.engine, work.roles, work.request, work.person, in_order=kept)
     made = _globally(work, progress) if work.order.method == "optimal" else _locally(work)
     made.details["warnings"] = [*warnings, *made.details.get("warnings", ())]
     joint = measure_jointly(work, made)
@@ -271,7 +272,7 @@ def _globally(work: Work, progress: Progress | None) -> Made:
     recoding = replace(found.recoding, shown=shown, person=work.person, table=origin)
     composed, recoder = _compose(work, recoding), Recoder(_show_people(recoding), found.hierarchies)
     person = find_protected(engine, order, work.roles, work.person)
-    read = rows_to_release(work.roles, shuffled=not order.keep_order, person=person)
+    read = rows_to_release(work.roles, engine, shuffled=not order.keep_order, person=person)
     rows = put_rows(work, recoder.stream(engine.stream(read)))
     details = _details(found, request) | _risk(counted, found, request) | composed | _usefulness(work, rows)
     starred = recoding.suppressed_rows is Suppressed.STAR
@@ -324,7 +325,7 @@ def _locally(work: Work) -> Made:
     """Each class in its own way: the rows are read, split or staged, and written."""
     composed = _compose(work, None)
     person = find_protected(work.engine, work.order, work.roles, work.person)
-    table = work.engine.run(rows_to_release(work.roles, person=person))
+    table = work.engine.run(rows_to_release(work.roles, work.engine, person=person))
     made = _aggregate(work, table) if work.order.method == "microaggregate" else _split(work, table)
     shown, details, people = made
     rows = put_rows(work, shown)
@@ -443,8 +444,6 @@ def _details(found: Anonymized, request: Request) -> dict[str, Any]:
 
 def _points(found: Anonymized, request: Request) -> list[dict[str, Any]]:
     """The lattice as data for a picture."""
-    from dataclasses import fields
-
     from deniable.kanonymity.search.problem import LatticePoint, list_lattice_points
 
     names, told = request.quasi_identifiers, [field.name for field in fields(LatticePoint)]
@@ -545,7 +544,7 @@ def update(release: Path, order: Order, *, asker: Asker | None = None) -> Update
         request = releases.request_for_update(engine, context, order, roles, recoding)
         name = record_release(context, roles, "update") if order.out is not None else ""
         protected = find_protected(engine, order, roles, recoding.person)
-        added = engine.run(rows_to_release(roles, person=protected))
+        added = engine.run(rows_to_release(roles, engine, person=protected))
         judged = update_recoding(recoding, added, request.models)
         told: dict[str, Any] = {}
         if order.out is not None:
@@ -575,7 +574,7 @@ def _write_update(work: Work, added: pa.Table, before: Recoding, judged: Update)
     joint = measure_jointly(work, made)
     details |= {"joint": None if joint is None else joint.to_dict()}
     attack_released(work, made)
-    whole = {name: _add_values(count_values(work.engine, name), held) for name, held in before.classes.values.items()}
+    whole = {name: _add_values(count_column(work.engine, name), held) for name, held in before.classes.values.items()}
     claim = replace(build_claim(work, made), whole=whole)
     parameters = {"method": "update", "quasi_identifiers": list(grown.names), "form": str(grown.form)}
     provenance = state_provenance(work.engine, work.context, parameters)
@@ -585,7 +584,7 @@ def _write_update(work: Work, added: pa.Table, before: Recoding, judged: Update)
     publish_file(work.context, work.order.out, claim, claimed, provenance, details, release=work.release)
     releases.remember_release(work.context, name_table(work.roles.schema), grown)
     told = {"joint": details["joint"], "attacks": details.get("attacks")}
-    return told | {"warnings": [*warnings, *composed.get("warnings", ())]}
+    return told | {"warnings": [*warnings, *composed.get("warnings", ())] if judged.rows else []}
 
 
 def _add_values(added: pa.Table, released: Sequence[Mapping[str, int]]) -> pa.Table:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from fractions import Fraction
@@ -17,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from deniable.curator.context import ledger_of
-from deniable.curator.governance.reports import BudgetStanding, summarize_budget
+from deniable.curator.governance.reports import BudgetStanding, summarize_budget, trust_ledger
 from deniable.errors import DeniableError, ParameterError
 from deniable.policy.budget import ZCDP
 from deniable.policy.document import Policy, read_unaccepted
@@ -262,12 +261,13 @@ def _name_source(policy: Policy, source: str) -> str:
 
 
 def _read_ledger(path: Path, policy: Policy) -> tuple[BudgetStanding | None, dict[str, int], list[str]]:
-    from deniable.ledger import open_ledger
+    """What a ledger tells, if it is to be trusted; a false total would be worse than none."""
+    from deniable.ledger.witness import Witness, name_place
 
-    place = Path(ledger_of(path, None))
-    if not place.exists():
+    at = ledger_of(path, None)
+    if not Path(at).exists() and Witness().is_new(name_place(at, policy.dataset)):
         return None, {}, []
-    with closing(open_ledger(place, policy, writable=False)) as ledger:
+    with trust_ledger(policy, at) as ledger:
         entries = list(ledger.entries(acts=("charge", "release")))
         techniques = Counter(entry.technique for entry in entries)
         released = {table for entry in entries if not entry.private for table in entry.tables}

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import secrets
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +14,7 @@ from deniable.curator.context import Context
 from deniable.curator.governance import requests
 from deniable.curator.governance.reports import RELEASES
 from deniable.curator.governance.steward import open_policy
-from deniable.errors import AccessRefused, BudgetExceeded, DeniableError
+from deniable.errors import CHARGED, AccessRefused, BudgetExceeded, DeniableError
 from deniable.governance.grants import Asker, Role
 from deniable.governance.requests import Status
 from deniable.release import verify
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from deniable.ledger import Entry
 
 Fulfillment = Callable[[Context, Path, "Request", Path, Sequence[str]], None]
+FOLDER = "fulfilled into"
+"""Where it is noted into which folder a request is made, before anything is measured: there is one."""
 MADE = "fulfilled tables"
 """Where it is noted which tables of a request were written: what was measured under one charge is written once."""
 
@@ -35,7 +38,7 @@ def fulfill(
 
     What fails may be tried again: a table that was charged is not charged again, and one that was written is kept.
     """
-    from deniable.storage import storage_errors
+    from deniable.storage import lock_folder, storage_errors
 
     with open_policy(policy, ledger) as context:
         request = requests.find_approved(context, identity)
@@ -45,10 +48,40 @@ def fulfill(
         _refuse_overspending(context, request)
         with storage_errors(out):
             out.mkdir(parents=True, exist_ok=True)
-        FULFILLMENTS[request.technique](context, policy, request, out, keys)
+        with lock_folder(out, f"request '{identity}'"):
+            requests.find_approved(context, identity)  # another process may have made it meanwhile
+            _claim_folder(context, request, out)
+            with _tell_charges(context, request):
+                FULFILLMENTS[request.technique](context, policy, request, out, keys)
     with open_policy(policy, ledger) as context:
         made = [entry.release for entry in _find_releases(context, request).values()]
         return requests.report_request(requests.mark_fulfilled(context, identity, *made))
+
+
+def _claim_folder(context: Context, request: Request, out: Path) -> None:
+    """Refuse a second folder: of what is made under one charge there is one."""
+    mine, name = str(out.resolve()), _name_try(request)
+    first = context.store.keep(FOLDER, name, name, mine.encode()).decode()
+    if first != mine:
+        raise AccessRefused(
+            f"request '{request.id}' was begun in another folder",
+            expected=f"It is made once, in '{first}'",
+            remedy="Name that folder with --out",
+        )
+
+
+@contextmanager
+def _tell_charges(context: Context, request: Request) -> Iterator[None]:
+    """Let a refusal say that tables which were made before it are charged."""
+    before = len(_find_releases(context, request))
+    try:
+        yield
+    except DeniableError as refusal:
+        made = list(_find_releases(context, request).values())[before:]
+        if any(entry.act == "charge" for entry in made):
+            refusal.charged = CHARGED
+            refusal.args = (refusal.message,)
+        raise
 
 
 def _name_try(request: Request, table: str = "") -> str:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
@@ -17,6 +19,7 @@ from deniable.release.record import Record, SparseRecord
 
 if TYPE_CHECKING:
     from deniable.ledger import Balance, Entry, Ledger
+    from deniable.policy.document import Policy
     from deniable.release.release import Statement
 
 Amounts = dict[str, str]
@@ -449,3 +452,21 @@ def requests(context: Context, analyst: str | None = None, *, risk: bool = False
     waiting = {tuple(each.tables) for each in shown if each.decided is None}
     risks = {tables: measure_risk(context, tables) for tables in waiting}
     return [replace(each, risk=risks[tuple(each.tables)]) if each.decided is None else each for each in shown]
+
+
+@contextmanager
+def trust_ledger(known: Policy, at: str) -> Iterator[Ledger]:
+    """A ledger to be read only; refused where it is gone or lost entries, or where the store beside it was changed."""
+    from deniable.governance.withdrawals import COLLECTION
+    from deniable.ledger import open_ledger
+    from deniable.ledger.ledger import refuse_changed_store
+    from deniable.ledger.witness import Witness, name_place
+
+    place, witness = name_place(at, known.dataset), Witness()
+    if not at.startswith("postgres") and not Path(at).exists() and not witness.is_blank:
+        witness.refuse_missing(place)
+    with closing(open_ledger(at, known, writable=False)) as opened:
+        if not witness.is_blank:
+            witness.refuse_older(place, opened)
+        refuse_changed_store(at, opened, COLLECTION)
+        yield opened

@@ -229,6 +229,8 @@ def _count_singled_out(context: Context, name: str) -> TableRisk:
 
 TERM = timedelta(days=90)
 """How long a token is good for unless told otherwise."""
+LONGEST_DAYS = 3660
+"""A token that is good for longer is not looked at again."""
 
 
 def issue(
@@ -247,8 +249,7 @@ def issue(
     which only a keyed digest is written down.
     """
     check_purposes(context.policy, tuple(purposes or ()))
-    term = TERM if days is None else timedelta(days=days)
-    expires = datetime.now(UTC) + term
+    expires = datetime.now(UTC) + _parse_term(days)
     listed = None if purposes is None else tuple(purposes)
     person = None if subject is None else commit_subject(context, *subject)
     grant = Grant(name, role, context.policy.dataset, listed, expires.replace(microsecond=0), subject=person)
@@ -256,6 +257,16 @@ def issue(
     text, facts = tokens.issue_token(grant, issuer)
     _act(context, "token", giver, facts)
     return text, tokens.grant_of(text, context.state.tokens())
+
+
+def _parse_term(days: float | None) -> timedelta:
+    if days is None:
+        return TERM
+    if not 0 < days <= LONGEST_DAYS:
+        raise ParameterError(
+            f"a token cannot be good for {days:g} days", expected=f"More than 0, and at most {LONGEST_DAYS:,}"
+        )
+    return timedelta(days=days)
 
 
 def revoke(context: Context, identity: str, by: str = "steward") -> Token:
@@ -366,6 +377,8 @@ def decide(context: Context, identity: str, approved: bool, reason: str, by: str
     known = context.state.tokens()
     name, person = (by.name, tokens.find_person(by, known)) if isinstance(by, Grant) else (by, by)
     requests.check_decidable(request, reason, person, approved=approved)
+    if approved:
+        _refuse_changed_policy(context, request)
     details = {"id": identity, "reason": reason, "person": person, "policy": context.policy.hash}
     act = "approve" if approved else "decline"
     return _settle(context, identity, _act(context, act, name, details, request.purpose))
@@ -394,13 +407,18 @@ def find_approved(context: Context, identity: str) -> Request:
             expected="An analyst whom the policy lists, as when the request was made",
             remedy="List the analyst again, or decline; without limits of their own the whole table would leave",
         )
+    _refuse_changed_policy(context, request)
+    return request
+
+
+def _refuse_changed_policy(context: Context, request: Request) -> None:
+    """Refuse to go on with what was approved, by one steward at least, under another policy."""
     if request.policy not in ("", context.policy.hash):
         raise AccessRefused(
-            f"the policy was changed after request '{identity}' was approved",
+            f"the policy was changed after request '{request.id}' was approved",
             expected="The policy under which it was approved",
-            remedy="Put that policy back, or let the request be filed and approved anew",
+            remedy="Put that policy back, or decline it and let it be filed and approved anew",
         )
-    return request
 
 
 def mark_fulfilled(context: Context, identity: str, *releases: str, by: str = "steward") -> Request:

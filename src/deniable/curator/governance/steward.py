@@ -60,18 +60,9 @@ def open_policy(policy: Path, ledger: str | None, asker: Asker | None = None) ->
 
 @contextmanager
 def read_ledger(policy: Path, ledger: str | None) -> Iterator[Ledger]:
-    """The ledger of a policy, to be read only; refused where it lost entries since it was last seen."""
-    from deniable.ledger import open_ledger
-    from deniable.ledger.witness import Witness, name_place
-
-    known, at = read(policy), ledger_of(policy, ledger)
-    opened, witness = open_ledger(at, known, writable=False), Witness()
-    try:
-        if not witness.is_blank:
-            witness.refuse_older(name_place(at, known.dataset), opened)
+    """The ledger of a policy, to be read only, if it is to be trusted."""
+    with reports.trust_ledger(read(policy), ledger_of(policy, ledger)) as opened:
         yield opened
-    finally:
-        opened.close()
 
 
 def separate(policy: Path, ledger: str | None, by: str, reason: str, *, lost: bool = False) -> SeparateReport:

@@ -6,13 +6,15 @@ or not at all; a killed run goes on where it was when it is started again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import secrets
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from deniable.curator.anonymize.request import refuse_order
 from deniable.curator.charge import Job, charge
 from deniable.curator.context import Context, find_ledger, open_context
 from deniable.curator.mask.keys import confirm, open_keyring, own_vault
@@ -37,7 +39,7 @@ from deniable.storage import refuse_unwritable, storage_errors
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from deniable.assess.exposure import JointExposure, Whose
+    from deniable.assess.exposure import Whose
     from deniable.assess.released_rows import Claim
     from deniable.engines.base import Engine
     from deniable.governance.grants import Asker
@@ -65,6 +67,8 @@ class Request:
     columns: Sequence[str] | Mapping[str, Sequence[str] | None] | None = None
     """The columns to release, of each table or by table; None is all that may leave."""
     fresh: bool = False
+    keep_order: bool = False
+    """Whether rows leave in the order in which they stand in the table."""
     presidio: bool = False
     ledger: str | Path | None = None
     identity: str = ""
@@ -97,6 +101,7 @@ def mask(request: Request, progress: Progress | None = None, *, asker: Asker | N
 def mask_tables(context: Context, request: Request, progress: Progress | None = None) -> MaskReport:
     """Mask the tables of a request as the asker may see them, into files."""
     check_mode(context.policy, request.mode)
+    refuse_order(context, request.keep_order)
     _check_outputs(request)
     with context.scope.open_rows({name: name for name in request.outputs}) as engine:
         plans, opened, checklist = _plan_tables(engine, context, request)
@@ -139,22 +144,25 @@ def mask_rows(
     mode: str = "pseudonymize",
     keys: Sequence[str] = (),
     columns: Sequence[str] | None = None,
+    keep_order: bool = False,
 ) -> Release:
-    """Mask one table in memory: for frames, and for tables that fit."""
+    """Mask one table in memory: for frames, and for tables that fit. Rows leave in a random order, or in their own."""
     import pyarrow as pa
 
     from deniable.masking import streaming
     from deniable.release import Release
 
     policy = check_mode(context.policy, mode)
-    request = Request(policy.folder, {table: Path()}, mode=mode, keys=keys, columns=columns)
+    refuse_order(context, keep_order)
+    request = Request(policy.folder, {table: Path()}, mode=mode, keys=keys, columns=columns, keep_order=keep_order)
     with context.scope.open_rows({table: table}) as engine:
         plans, opened, checklist = _plan_tables(engine, context, request)
         _record(context, request)
-        batches = streaming.regroup_batches(engine.stream(table, streaming.PART_ROWS), streaming.PART_ROWS)
+        read = _Read(engine, plans[table], "" if keep_order else secrets.token_hex(16))
+        batches = streaming.regroup_batches(read.stream(), streaming.PART_ROWS)
         rows = pa.Table.from_batches([streaming.mask_batch(plans[table], batch) for batch in batches])
-        claim, origin, details = _state(engine, context, plans[table], rows, rows.num_rows, mode, opened)
-        found = certify_rows(rows, _claim_columns(engine, policy.table(table), plans[table]), charge=RECORDED)
+        claim, origin, details = _state(context, read, rows, rows.num_rows, mode, opened)
+        found = certify_rows(rows, _claim_columns(policy.table(table), read), charge=RECORDED)
         details[MEASURED] = found.to_dict()
     return Release(rows, claim, origin, details | {"safe_harbor": checklist})
 
@@ -274,6 +282,50 @@ def sample(
     return engine.run(f"SELECT {listed} FROM {whole or quote(name)}{part}")  # noqa: S608  our own words, quoted names
 
 
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """How a table is read to be masked: in the order of a secret key, or in its own; and whose its rows are.
+
+    In the table's own order, releases of one column each could be pasted together past every limit of all of them.
+    """
+
+    engine: Engine
+    plan: TablePlan
+    key: str = field(repr=False)
+    whose: list[pa.Array] = field(default_factory=list, repr=False)
+
+    def stream(self) -> Iterator[pa.RecordBatch]:
+        """The rows in the order in which they leave; whose they are is kept behind, as a number."""
+        from deniable.engines.base import PERSON, read_rows, tell_apart
+        from deniable.masking.streaming import PART_ROWS
+
+        table, unit = self.plan.table, self.plan.unit
+        told = None if unit is None else tell_apart(self.engine, table, unit)
+        for batch in self.engine.stream(read_rows(table, "*", self.key, told), PART_ROWS):
+            if told is not None:
+                self.whose.append(batch.column(PERSON))
+            yield batch if told is None else batch.drop_columns([PERSON])
+
+    def stream_originals(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Some columns as they were, in the order in which the rows left."""
+        from deniable.engines.base import quote, read_rows
+
+        return self.engine.stream(read_rows(self.plan.table, ", ".join(map(quote, names)), self.key))
+
+    def attach_people(self) -> Whose | None:
+        """Whose the masked rows are, by the table's own column: a mask may remove it, or make several people one."""
+        import pyarrow as pa
+
+        from deniable.assess.exposure import Whose
+        from deniable.engines.base import PERSON
+
+        if self.plan.unit is None:
+            return None
+        name = f"people of {self.plan.table}"
+        self.engine.attach(name, pa.table({PERSON: pa.chunked_array(self.whose, pa.uint64())}))
+        return Whose(name, PERSON)
+
+
 def _mask_table(
     engine: Engine,
     context: Context,
@@ -290,37 +342,40 @@ def _mask_table(
     job = _job(engine, context.policy, made, request, opened)
     with streaming.open_checkpoint(target, job, f".{job.format}", fresh=request.fresh) as work:
         remove_statement(target)
-        rows = streaming.write_masked(engine, made.table, made, target, work, progress)
+        read = _Read(engine, made, "" if request.keep_order else work.open_order())
+        rows = streaming.write_masked(engine, made.table, made, target, work, progress, read.stream())
     with remove_on_failure(target, release=recorded):
-        claim, origin, details = _state(engine, context, made, target.absolute(), rows, request.mode, opened)
-        promised = _claim_columns(engine, context.policy.table(made.table), made)
+        claim, origin, details = _state(context, read, target.absolute(), rows, request.mode, opened)
+        promised = _claim_columns(context.policy.table(made.table), read)
         sealed = publish_file(context, target, promised, claim, origin, details, release=recorded)
     details[MEASURED] = sealed.body["details"][MEASURED]
     return {"output": str(target), "masks": made.described, "guarantee": claim.reason} | details
 
 
 def _state(
-    engine: Engine, context: Context, made: TablePlan, released: Any, rows: int, mode: str, opened: Mapping[str, Key]
+    context: Context, read: _Read, released: Any, rows: int, mode: str, opened: Mapping[str, Key]
 ) -> tuple[Guarantee, Provenance, dict[str, Any]]:
     """What is claimed of a masked table, where it came from, and what was measured on it."""
     from deniable.masking import residual_risk
     from deniable.masking.streaming import PART_ROWS
     from deniable.release import Provenance
 
+    engine, made, whose = read.engine, read.plan, read.attach_people()
     policy, table = context.policy, made.table
-    measured = _measure(engine, policy, made, released)
-    joint = _measure_jointly(engine, context, made, released)
+    measured = _measure(engine, policy, made, released, whose)
+    names = _list_knowable(made)
+    joint = gate_joint_exposure(context, engine, f"released {table}", names, whose, released)
     details = {
         "rows": rows,
         "mode": mode,
-        "remaining_attacks": list(residual_risk.list_remaining_attacks(made)),
+        "remaining_attacks": list(residual_risk.list_remaining_attacks(made, in_order=not read.key)),
         "singling_out": [one.as_dict() for one in measured],
         "singling_out_rows": min(rows, SAMPLE_ROWS),
         "token_collision_probability": dict(residual_risk.estimate_collisions(made, rows)),
         "withheld": list(made.withheld),
         "joint": None if joint is None else joint.to_dict(),
         "placeholder_dates": residual_risk.count_placeholders(made, engine.stream(f"released {table}", PART_ROWS)),
-        **_attack(engine, context, made, released),
+        **_attack(context, read, released, whose),
     }
     checks = {name: key.check for name, key in opened.items()}
     parameters = {"masks": made.described, "keys": checks}
@@ -328,7 +383,7 @@ def _state(
     version = context.scope.seal_version(table, engine.data_version(table))
     origin = Provenance(policy.hash, {table: version}, parameters, epoch=context.epoch)
     unit = str(policy.table(table).unit or "one row")
-    names = _list_knowable(made) if joint is None or joint.columns <= FEW_NAMES else [f"all {joint.columns} of them"]
+    names = names if joint is None or joint.columns <= FEW_NAMES else [f"all {joint.columns} of them"]
     told = [] if joint is None else [residual_risk.SinglingOut(tuple(names), joint.together)]
     return residual_risk.state_guarantee(mode, [*told, *measured], unit), origin, details
 
@@ -336,31 +391,20 @@ def _state(
 FEW_NAMES = 8
 
 
-def _measure_jointly(engine: Engine, context: Context, made: TablePlan, released: Any) -> JointExposure | None:
-    """What the columns single out together that somebody may know; refused beyond the policy's limit."""
-    whose = _find_people(made)
-    return gate_joint_exposure(context, engine, f"released {made.table}", _list_knowable(made), whose, released)
-
-
-def _attack(engine: Engine, context: Context, made: TablePlan, released: Any) -> dict[str, Any]:
+def _attack(context: Context, read: _Read, released: Any, whose: Whose | None) -> dict[str, Any]:
     """What the attacks expose that the policy limits; refused beyond a limit."""
     from deniable.assess.exposure import tell_people
-    from deniable.engines.base import quote
+    from deniable.engines.base import read_rows
 
-    def read() -> Mapping[str, Any]:
-        whole, unit = tell_people(f"released {made.table}", _find_people(made))
-        rows, original = (engine.run(f"SELECT * FROM {each}") for each in (whole, quote(made.table)))  # noqa: S608
-        return {"release": rows, "original": original, "unit": unit}
+    engine, table = read.engine, read.plan.table
 
-    found = gate_attacks(context, made.table, released, read)
+    def read_both() -> Mapping[str, Any]:
+        whole, unit = tell_people(engine, f"released {table}", whose)
+        rows = engine.run(f"SELECT * FROM {whole}")  # noqa: S608  quoted names
+        return {"release": rows, "original": engine.run(read_rows(table, "*", read.key)), "unit": unit}
+
+    found = gate_attacks(context, table, released, read_both)
     return {} if found is None else {"attacks": found.to_dict()}
-
-
-def _find_people(made: TablePlan) -> Whose | None:
-    """Whose the masked rows are, by the table's own column: a mask may remove it, or make several people one."""
-    from deniable.assess.exposure import Whose
-
-    return None if made.unit is None else Whose(made.table, made.unit)
 
 
 def _list_knowable(made: TablePlan) -> list[str]:
@@ -372,12 +416,13 @@ LONG_TOKEN = 12
 MOST_SECRETS = 1_000_000
 
 
-def _claim_columns(engine: Engine, schema: TableSchema, made: TablePlan) -> Claim:
+def _claim_columns(schema: TableSchema, read: _Read) -> Claim:
     """What is claimed of masked rows: every row is there, in these columns, and no token is a value of the table."""
     from deniable.assess.released_rows import Claim
     from deniable.engines.base import quote
     from deniable.policy.schema import Role
 
+    engine, made = read.engine, read.plan
     table = quote(made.table)
     shape = engine.run(f"SELECT * FROM {table} LIMIT 0").schema  # noqa: S608  quoted names
     columns = {each.name: shape.field(each.name).type if each.mask is None else None for each in made.columns}
@@ -391,8 +436,7 @@ def _claim_columns(engine: Engine, schema: TableSchema, made: TablePlan) -> Clai
     secrets, doubtful = {name: read_distinct(name) for name in tokens}, _list_doubtful(schema, made)
     left = {name: read_distinct(name) for name in doubtful}
     moved = tuple(name for name, mask in doubtful.items() if mask.kind in MOVING)
-    listed = f"SELECT {', '.join(map(quote, left))} FROM {table}"  # noqa: S608  quoted names
-    originals = (lambda: engine.stream(listed)) if left else None
+    originals = (lambda: read.stream_originals(list(left))) if left else None
     rows, there = engine.count(made.table), set(shape.names)
     named = [each.name for each in schema.with_role(Role.IDENTIFIER) if each.name in there]
     hidden = {name: secrets[name] if name in secrets else read_distinct(name) for name in named}
@@ -435,10 +479,11 @@ def _job(engine: Engine, policy: Policy, made: TablePlan, request: Request, open
         streaming.format_of(request.outputs[made.table]),
         streaming.PART_ROWS,
         version("deniable"),
+        request.keep_order,
     )
 
 
-def _measure(engine: Engine, policy: Policy, made: TablePlan, source: Any) -> tuple[Any, ...]:
+def _measure(engine: Engine, policy: Policy, made: TablePlan, source: Any, whose: Whose | None) -> tuple[Any, ...]:
     """How many people the released columns single out: the quasi-identifiers together, then the smallest sets."""
     from deniable.assess.exposure import tell_people
     from deniable.masking import residual_risk
@@ -451,7 +496,7 @@ def _measure(engine: Engine, policy: Policy, made: TablePlan, source: Any) -> tu
     names = tuple(each.name for each in made.columns if each.name in quasi and not is_removed(each.spec))
     if not names:
         return ()
-    whole, unit = tell_people(released, _find_people(made))
+    whole, unit = tell_people(engine, released, whose)
     rows = sample(engine, released, [*names, *([unit] if unit else [])], whole=whole)
     together = residual_risk.SinglingOut(names, residual_risk.measure_singling_out(rows, names, unit))
     return (together, *residual_risk.find_smallest_sets(rows, names, unit))

@@ -16,6 +16,7 @@ from deniable.curator.policy.decisions import (
     K_ANONYMITY,
     LEARN,
     MASKED,
+    MOST_EXPOSED,
     QUERIES,
     ROW,
     SYNTHETIC,
@@ -146,9 +147,10 @@ def _write_rest(made: Draft, decided: Decisions, limited: Sequence[str]) -> list
 
 
 def _write_models(made: Draft, decided: Decisions) -> Iterator[str]:
-    several: dict[str, float] = {column.name: decided.l or 1 for column in list_diverse(made, decided)}
+    several: dict[str, float] = {column.name: decided.l or 2 for column in list_diverse(made, decided)}
     near = {column.name: bound_distance(column) for column in list_skewed(made, decided)}
-    asked = {"l": several, "t": near} if (decided.l or 1) > 1 else {}
+    # Where no l can be asked, nobody was asked for one, and nobody said that nothing is to be asked of secrets.
+    asked = {"l": several, "t": near} if decided.l is None or decided.l > 1 else {}
     secrets = ""
     for word, numbers in asked.items():
         named = ", ".join(f"{yaml_word(name)}: {number}" for name, number in numbers.items())
@@ -165,8 +167,6 @@ def _write_limits(decided: Decisions) -> Iterator[str]:
 
 KEY, KEY_FILE = "people", "people.key"
 """The key by which identifiers are replaced: the one that drafts name, in a file of the release's folder."""
-MOST_EXPOSED = 0.05
-"""The share of people that an intruder who knows the quasi-identifiers may find in k-anonymous rows, at most."""
 FEWEST_TO_HOLD_OUT = 400
 """With fewer rows too few people can be held out to tell luck from leak."""
 

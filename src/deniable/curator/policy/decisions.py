@@ -47,13 +47,15 @@ ROLES = {
     "insensitive": "neither: it leaves",
     "identifier": "it names a person: it is removed",
 }
+MOST_EXPOSED = 0.05
+"""The share of people that an intruder who knows the quasi-identifiers may find in k-anonymous rows, at most."""
 LEARN, NOTHING, REST = "learn", "none", "rest"
 _DATES = (ColumnType.DATE, ColumnType.DATETIME)
 ROW = "row"
 FEW_ROWS = 5_000
 """With fewer rows the noise of a synthetic table is larger than most of its counts."""
 MANY_ALIKE = 0.9
-"""Where so many rows have one value of a secret, whole classes have it too, and l distinct values cannot be asked."""
+"""Where so many rows have one value of a secret, or none, whole classes do, and l distinct values cannot be asked."""
 COMMON, UNEVEN = 0.12, 1.5
 """A secret is skewed where its commonest value has so large a share of the rows, and so many times an even share.
 
@@ -388,15 +390,16 @@ def _ask_undecided(made: Draft, decided: Decisions) -> Iterator[Question]:
                        reason, words)  # fmt: skip
 
 
-def _ask_k(_made: Draft, decided: Decisions) -> Iterator[Question]:
+def _ask_k(made: Draft, decided: Decisions) -> Iterator[Question]:
     if decided.technique == K_ANONYMITY and decided.k is None:
         chosen = "10" if decided.recipient == "public" else "5"
         reason = "5 is usual under a contract, 10 or more for the public: one person is hidden among so many."
-        yield Question("k", "How many rows must look alike?", (), {}, chosen, reason, EXPECTED["k"])
+        about = () if list_diverse(made, decided) else tuple(map(_explain_skew, list_skewed(made, decided)))
+        yield Question("k", "How many rows must look alike?", about, {}, chosen, reason, EXPECTED["k"])
 
 
 def _ask_l(made: Draft, decided: Decisions) -> Iterator[Question]:
-    if decided.technique == K_ANONYMITY and decided.l is None and list_role(made, decided, Role.SENSITIVE):
+    if decided.technique == K_ANONYMITY and decided.l is None and list_diverse(made, decided):
         about = tuple(map(_explain_skew, list_skewed(made, decided)))
         reason = "Where all who look alike share a secret, it is known without finding the person. 1 asks nothing."
         title = "How many values of a secret must be among those who look alike?"
@@ -420,7 +423,7 @@ def _explain_skew(column: Drafted) -> str:
 def _ask_suppress(_made: Draft, decided: Decisions) -> Iterator[Question]:
     if decided.technique == K_ANONYMITY and decided.suppress is None:
         reason = "A few rare rows left out let all others keep finer values."
-        yield Question("suppress", "Which share of rows may be left out?", (), {}, "0.05", reason, EXPECTED["suppress"])
+        yield Question("suppress", "Which share of rows may be left out?", (), {}, "5%", reason, EXPECTED["suppress"])
 
 
 def _ask_rows(_made: Draft, decided: Decisions) -> Iterator[Question]:
@@ -465,21 +468,25 @@ def _ask_values(made: Draft, decided: Decisions) -> Iterator[Question]:
 def _ask_risk(_made: Draft, decided: Decisions) -> Iterator[Question]:
     if decided.technique != QUERIES and decided.risk is None:
         synthetic = decided.technique == SYNTHETIC
-        title = "Which share of people may an attack expose?"
+        title = (
+            "Which share of people may an attack expose?"
+            if synthetic
+            else "Which share of people may all released columns together single out?"
+        )
         about = (
             "The rows are attacked before they leave, beside people who were held out; beyond this share they do not."
             if synthetic
-            else "All released columns together may single out so many, whatever was called a quasi-identifier."
+            else f"By quasi-identifiers alone an attack may expose so many, and never more than {MOST_EXPOSED:.0%}."
         )
         chosen, reason = _RISKS[str(decided.technique if decided.technique in _RISKS else decided.recipient)]
         yield Question("risk", title, (about,), {}, chosen, reason, EXPECTED["risk"])
 
 
 _RISKS = {
-    SYNTHETIC: ("0.1", "Chance alone gives an attack a few percent."),
-    MASKED: ("0.05", "Software is written by many hands, and copies of test data go far."),
-    "public": ("0.05", "Somebody in the public knows each fact of somebody; 5% is what drafts of policies say, too."),
-    "researchers": ("0.2", "Under a contract few know a secret already, and all who sign may not look people up."),
+    SYNTHETIC: ("10%", "Chance alone gives an attack a few percent."),
+    MASKED: ("5%", "Software is written by many hands, and copies of test data go far."),
+    "public": ("5%", "Somebody in the public knows each fact of somebody; 5% is what drafts of policies say, too."),
+    "researchers": ("20%", "Under a contract few know a secret already, and all who sign may not look people up."),
 }
 
 
@@ -514,7 +521,8 @@ def list_released(made: Draft, decided: Decisions) -> list[str]:
 def list_diverse(made: Draft, decided: Decisions) -> list[Drafted]:
     """The sensitive columns of which several values can be asked for in each class."""
     named = list_role(made, decided, Role.SENSITIVE)
-    return [column for column in made.columns if column.name in named and 0 < column.commonest <= MANY_ALIKE]
+    alike = {column.name: column.commonest + column.missing for column in made.columns if column.commonest}
+    return [column for column in made.columns if column.name in named and alike.get(column.name, 1) <= MANY_ALIKE]
 
 
 def list_skewed(made: Draft, decided: Decisions) -> list[Drafted]:

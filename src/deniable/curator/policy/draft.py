@@ -41,8 +41,8 @@ class Drafted:
     """One column of a draft: its type, role and reason, a mask and a hierarchy that would suit, and lines of policy.
 
     `lines` are declared; `marked` ones are comments that show values. `shape` tells in words what the column holds,
-    `distinct` how many values of it were seen, `commonest` the share of rows that have the commonest of them, and
-    `code` whether its numbers seem to stand for something else.
+    `distinct` how many values of it were seen, `commonest` the share of rows that have the commonest of them,
+    `missing` that of rows without one, and `code` whether its numbers seem to stand for something else.
     """
 
     name: str
@@ -56,6 +56,7 @@ class Drafted:
     shape: str = ""
     distinct: int = 0
     commonest: float = 0.0
+    missing: float = 0.0
     code: bool = False
 
 
@@ -102,9 +103,9 @@ def draft_table(
     progress: Progress | None = None,
 ) -> Draft:
     """Look at a table: its columns with their roles as far as the evidence goes, and who seems to be a person."""
-    from deniable.engines.duckdb import DuckDBEngine
+    from deniable.engines.postgresql.engine import FetchingEngine
 
-    with DuckDBEngine() as engine:
+    with FetchingEngine() as engine:
         engine.attach("table", source, csv=make_dialect(encoding))
         fields, count = engine.describe("table"), engine.count("table")
         # One statement: a table of thousands of columns takes seconds to bind.
@@ -163,7 +164,8 @@ def draft_columns(rows: pa.Table, fields: Sequence[Field], *, show_values: bool 
         marked = _show_values(profile, field.type) if show_values and role is not Role.IDENTIFIER else ()
         hierarchy = _choose_hierarchy(profile, findings[profile.name], field.type, role)
         shape, commonest = _describe_values(profile), _share_commonest(rows[field.name])
-        seen: dict[str, Any] = {"distinct": profile.distinct, "commonest": commonest, "code": is_code(profile)}
+        seen: dict[str, Any] = {"distinct": profile.distinct, "commonest": commonest, "code": is_code(profile),
+                                "missing": rows[field.name].null_count / max(rows.num_rows, 1)}  # fmt: skip
         suited = _suit(mask, field.type)
         found.append(Drafted(profile.name, field.type, role, reason, suited, hierarchy, marked, shape=shape, **seen))
     return tuple(found)

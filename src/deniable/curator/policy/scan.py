@@ -45,10 +45,10 @@ def scan(
 
     The report holds names, counts and shares; no value of the table is in it.
     """
-    from deniable.engines.duckdb import DuckDBEngine
+    from deniable.engines.postgresql.engine import FetchingEngine
     from deniable.masking import identifiers, safe_harbor
 
-    with DuckDBEngine() as engine:
+    with FetchingEngine() as engine:
         engine.attach("table", source, csv=make_dialect(encoding))
         rows = sample(engine, "table", rows=SCAN_ROWS)
         _report_progress(progress, 0.4)

@@ -9,7 +9,7 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-from deniable.curator.charge import JobResult, after_the_charge, charge, job_of, run_job
+from deniable.curator.charge import JobResult, after_the_charge, charge, guarantee_of, job_of, run_job
 from deniable.curator.context import Context
 from deniable.curator.query import sql as plain
 from deniable.curator.query.sql import QueryAnswer, answer_job, compile_sql
@@ -17,12 +17,15 @@ from deniable.errors import QueryRefused, nearest
 from deniable.policy.budget import Amount, Budget, budget, split
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from deniable.dp.accounting import Event
     from deniable.policy.schema import Column, TableSchema
     from deniable.query.execute import NoisyResults
     from deniable.query.explain import QuestionExplanation
     from deniable.query.plan import QueryPlan
     from deniable.query.sql.auto_clamp import AutoClamp, FoundBounds
+    from deniable.release import Release
 
 CONFIDENCE = 0.99
 NOTE = "Bounds are found first, for a tenth of the budget; errors of sums are shown for bounds 0 and 1."
@@ -47,7 +50,7 @@ def find_bounds(
     if not isinstance(table, str) or not isinstance(column, str):
         raise QueryRefused("the table and the column are given by their names", expected="Such as 'visits', 'charge'")
     schema, known = _find_column(context.admit_tables(), column, table)
-    plan = _plan(schema, known, budget(epsilon, delta))
+    plan = _plan(context, schema, known, budget(epsilon, delta))
     job = job_of(plan)
     result = run_job(context, job)
     with after_the_charge():
@@ -67,13 +70,42 @@ def query(context: Context, sql: str, asked: Budget | None, **rest: Any) -> Quer
     plain.check_confidence(rest.get("confidence", CONFIDENCE))
     stages, left = _plan_stages(context, sql, calls, asked)
     _refuse_unaffordable(context, _insert_placeholders(sql, calls), stages, left)
-    bounds: dict[AutoClamp, tuple[str, str]] = {}
+    bounds: dict[AutoClamp, FoundBounds] = {}
     for plan, mine in stages:
         result = run_job(context, job_of(plan), stop=rest.get("stop"))
         with after_the_charge():
-            found = _read(plan, result, False, CONFIDENCE)
-            bounds |= dict.fromkeys(mine, round_bounds(found, plan).written)
-    return plain.query(context, insert_bounds(sql, bounds), left, **rest)
+            bounds |= dict.fromkeys(mine, round_bounds(_read(plan, result, False, CONFIDENCE), plan))
+    written = {call: found.written for call, found in bounds.items()}
+    answer = plain.query(context, insert_bounds(sql, written), left, **rest)
+    assert asked is not None
+    return replace(answer, release=_state_whole(answer.release, bounds, stages, asked))
+
+
+def _state_whole(release: Release, bounds: Mapping[AutoClamp, FoundBounds], stages: Stages, asked: Budget) -> Release:
+    """The release with what all stages cost together, and with the bounds that were found."""
+    from deniable.query.explain import describe_budget
+    from deniable.release import Technique
+
+    first = {call.meant: (call, found) for call, found in bounds.items()}.values()
+    told = [
+        {"of": call.argument, "lower": float(found.lower), "upper": float(found.upper),
+         "threshold": found.threshold, "found": found.found} for call, found in first
+    ]  # fmt: skip
+    said: Any = release.details["notes"]
+    notes = [*(_tell_bounds(call, found) for call, found in first), *said]
+    details = {**release.details, "cost": describe_budget(asked), "bounds": told, "notes": notes}
+    guarantee = guarantee_of(Technique.DP_QUERY, stages[0][0].unit, asked)
+    return replace(release, guarantee=guarantee, details=details)
+
+
+def _tell_bounds(call: AutoClamp, found: FoundBounds) -> str:
+    low, high = found.written
+    if found.found:
+        return f"AUTO_CLAMP({call.argument}): values were clamped to the bounds {low} and {high}, found with noise."
+    return (
+        f"AUTO_CLAMP({call.argument}): nothing rose above the noise, so values were clamped to {low} and {high}, which "
+        "says nothing of them. Clamp by hand, or ask for more epsilon or more rows."
+    )
 
 
 def explain(context: Context, sql: str, asked: Budget | None) -> QuestionExplanation:
@@ -100,11 +132,11 @@ def _may_call(sql: str) -> bool:
     return isinstance(sql, str) and "AUTO_CLAMP" in sql.upper()
 
 
-def _plan(table: TableSchema, column: Column, asked: Budget) -> QueryPlan:
+def _plan(context: Context, table: TableSchema, column: Column, asked: Budget) -> QueryPlan:
     from deniable.query.compile import compile_query
     from deniable.query.sql.auto_clamp import write_bounds_query
 
-    return compile_query(write_bounds_query(table, column), (table,), asked)
+    return compile_query(write_bounds_query(table, column), (table,), asked, pure=plain.is_pure(context))
 
 
 def _read(plan: QueryPlan, result: JobResult[NoisyResults], whole: bool, confidence: float) -> FoundBounds:

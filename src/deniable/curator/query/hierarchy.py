@@ -15,7 +15,9 @@ from deniable.curator.query.sql import (
     bare_name,
     check_columns,
     check_confidence,
+    is_pure,
     note_missing_ids,
+    refuse_elsewhere,
 )
 from deniable.errors import ParameterError
 
@@ -72,7 +74,9 @@ def plan(
     public = [table.name for table in context.policy.tables if table.public]
     engine = context.scope.attach_public(*public)
     shown = [bare_name(column) for column in columns]
-    return compile_sets(statement, shown, tables, engine, asked, importance, tree=tree)
+    sets = compile_sets(statement, shown, tables, engine, asked, importance, tree=tree, pure=is_pure(context))
+    refuse_elsewhere(context, sets.query)
+    return sets
 
 
 def hierarchy(

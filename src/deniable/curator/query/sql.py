@@ -97,19 +97,52 @@ def state_budget(epsilon: Amount | None, delta: Amount, rho: Amount | None) -> B
 
 def compile_sql(context: Context, sql: str, asked: Budget | None, *, bias_share: Amount | None = None) -> QueryPlan:
     """The plan of a question under the policy, with the tables and columns that the asker may name."""
-    from deniable.ledger.budget_tree import choose_accounting
-    from deniable.policy.access import Accounting
     from deniable.query.compile import compile_query
 
     tables = context.admit_tables()
     if not isinstance(sql, str):
         raise QueryRefused("the question is no text", expected="One SELECT statement as text")
     key = (sql, asked, context.asker.name if context.asker else "", None if bias_share is None else str(bias_share))
-    pure = choose_accounting(context.policy.budgets) == Accounting.PURE
+    pure = is_pure(context)
     plan: QueryPlan = context.plans.get(
         key, lambda: compile_query(sql, tables, asked, bias_share=bias_share, pure=pure)
     )
-    return plan
+    return refuse_elsewhere(context, plan)
+
+
+def refuse_elsewhere(context: Context, plan: QueryPlan) -> QueryPlan:
+    """The plan, or a refusal where its tables are in places that cannot compute it, or not together."""
+    if not any(_find_place(context, table.name) for table in context.policy.tables):
+        return plan
+    from deniable.query.sql.dialects import refuse_unsupported
+
+    return refuse_unsupported(plan, lambda name: _find_place(context, name))
+
+
+def _find_place(context: Context, name: str) -> str:
+    """The database that a table is in; empty for what the embedded engine reads."""
+    from deniable.engines.base import is_in_database
+
+    source = context.scope.sources.get(name, context.policy.table(name).source)
+    return str(source).partition("#")[0] if is_in_database(source) else ""
+
+
+def _note_places(context: Context, private: Sequence[str]) -> list[str]:
+    """Where the rows are that a question reads, if not here."""
+    away = [name for name in private if _find_place(context, name)]
+    return (
+        [f"the rows of {', '.join(away)} stay in their database: bounded sums leave it, and noise is added here"]
+        if away
+        else []
+    )
+
+
+def is_pure(context: Context) -> bool:
+    """Whether budgets are accounted for in pure epsilon, so that only noise with such a price may be chosen."""
+    from deniable.ledger.budget_tree import choose_accounting
+    from deniable.policy.access import Accounting
+
+    return choose_accounting(context.policy.budgets) == Accounting.PURE
 
 
 def explain(context: Context, sql: str, asked: Budget | None) -> QuestionExplanation:
@@ -121,7 +154,8 @@ def explain(context: Context, sql: str, asked: Budget | None) -> QuestionExplana
     more = None if plan.free else context.ledger.fits(plan.event, *context.path)
     remaining = describe_budget(left) if left is not None else None
     told = explain_plan(plan)
-    notes = [*told.notes, *note_missing_ids(context, job_of(plan).private)]
+    private = job_of(plan).private
+    notes = [*told.notes, *note_missing_ids(context, private), *_note_places(context, private)]
     return QuestionExplanation(**(told | {"notes": notes}), remaining=remaining, more_like_this=more)
 
 

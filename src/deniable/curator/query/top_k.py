@@ -10,7 +10,16 @@ from typing import TYPE_CHECKING
 
 from deniable.curator.charge import Job, after_the_charge, job_of, run_job
 from deniable.curator.context import Context
-from deniable.curator.query.sql import QueryAnswer, answer_job, bare_name, check_columns, check_confidence, query
+from deniable.curator.query.sql import (
+    QueryAnswer,
+    answer_job,
+    bare_name,
+    check_columns,
+    check_confidence,
+    is_pure,
+    query,
+    refuse_elsewhere,
+)
 from deniable.errors import ParameterError
 from deniable.policy.budget import Budget
 
@@ -45,7 +54,7 @@ def top(
     text, base = _compile_base(context, source, keys, where, asked)
     if base.nodes[0].steps[0].private_keys:
         return query(context, f"{text} ORDER BY units DESC LIMIT {k}", asked, confidence=confidence)
-    plan = plan_top(base, k, asked)
+    plan = plan_top(base, k, asked, pure=is_pure(context))
     job = _job_of(text, plan)
     result = run_job(context, job)
     with after_the_charge():
@@ -66,7 +75,7 @@ def explain(
     _, base = _compile_base(context, source, keys, where, asked)
     if base.nodes[0].steps[0].private_keys:
         return PrivateTopExplanation(**(explain_plan(base) | {"notes": [PRIVATE_NOTE]}), keyed_by="private")
-    plan = plan_top(base, k, asked)
+    plan = plan_top(base, k, asked, pure=is_pure(context))
     told = describe_top(plan, 0.95)
     return TopExplanation(**told, cost=describe_budget(plan.cost), unit=str(base.unit), keyed_by="public")
 
@@ -82,13 +91,13 @@ def _compile_base(
         raise ParameterError("the largest groups are of at least one column", expected=KEYS)
     listed, condition = ", ".join(keys), f" WHERE {where}" if where else ""
     text = f"SELECT {listed}, COUNT(*) AS units FROM {source}{condition} GROUP BY {listed}"
-    plan = compile_query(text, tables, asked)
+    plan = compile_query(text, tables, asked, pure=is_pure(context))
     if plan.free:
         raise ParameterError("the largest groups of a public table need no privacy", remedy="Ask it as a query")
     if plan.unit is not None and not plan.unit.is_row:
         text = text.replace("COUNT(*)", f'COUNT(DISTINCT "{plan.unit.column}")', 1)
-        plan = compile_query(text, tables, asked)
-    return text, plan
+        plan = compile_query(text, tables, asked, pure=is_pure(context))
+    return text, refuse_elsewhere(context, plan)
 
 
 def _job_of(text: str, plan: TopPlan) -> Job[NoisyResults]:
@@ -97,7 +106,8 @@ def _job_of(text: str, plan: TopPlan) -> Job[NoisyResults]:
     asked = f"top {plan.count} of: {text}"
     return replace(
         job_of(plan.base), text=asked, event=plan.event, cost=plan.cost, canonical=plan.canonical,
-        measure=lambda engine: {"top": (run_top(plan, engine),)}, details={"asked": asked},
+        measure=lambda engine: {"top": (run_top(plan, engine),)}, restore=None, inside=None,
+        details={"asked": asked},
     )  # fmt: skip
 
 

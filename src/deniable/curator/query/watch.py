@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from deniable.curator.charge import Job, after_the_charge, attach_tables, charge, job_of
 from deniable.curator.context import Context
-from deniable.curator.query.sql import check_confidence, describe_cost
+from deniable.curator.query.sql import check_confidence, describe_cost, refuse_elsewhere
 from deniable.errors import ParameterError
 from deniable.policy.budget import Amount, budget
 
@@ -87,5 +87,5 @@ def _plan(context: Context, sql: str, threshold: int, epsilon: Amount) -> tuple[
     from deniable.query.techniques.watch import plan_watch
 
     asked = budget(epsilon)
-    base = compile_query(sql, context.admit_tables(), asked)
+    base = refuse_elsewhere(context, compile_query(sql, context.admit_tables(), asked))
     return base, plan_watch(base, threshold, asked)

@@ -177,8 +177,8 @@ def attack_release(
     proof: Proof, progress: Progress | None,
 ) -> GateFindings:  # fmt: skip
     """All attacks, on columns that say something about people; what is made anew would only blunt them."""
-    from deniable.assess.evidence import equalize_sides
-    from deniable.assess.risk import CONTROLLED, Evidence, Settings, run_trials
+    from deniable.assess.evidence import Evidence, Settings, equalize_sides, run_trials
+    from deniable.assess.trials import CONTROLLED
 
     knows = tuple(dict.fromkeys(name for table in tables for name in columns_known(policy, table, release)))
     secrets = tuple(dict.fromkeys(name for table in tables for name in columns_with_role(table, release, "sensitive")))

@@ -98,6 +98,8 @@ class ModelSummary(Record):
     measured: list[str]
     noise_in_a_table: float | None
     """The part of the rows that noise alone moves in a measured table of several columns; None where none was."""
+    noise_in_a_column: float | None
+    """The part of the rows that noise alone moves in a typical column; None where none was measured."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -335,7 +337,16 @@ def describe_model(model: SynthModel) -> ModelSummary:
         reason=description.reason,
         measured=measured,
         noise_in_a_table=round(description.estimates.noise, 4) if measured else None,
+        noise_in_a_column=_measure_column_noise(model),
     )
+
+
+def _measure_column_noise(model: SynthModel) -> float | None:
+    from deniable.synth.estimate import noise_of
+
+    total = max(model.description.estimates.total, 1.0)
+    noises = sorted(noise_of([each], total) for each in model.description.one_way)
+    return round(min(1.0, noises[len(noises) // 2]), 4) if noises else None
 
 
 def describe_workload(model: SynthModel, workload: Workload) -> list[dict[str, str]]:
@@ -524,5 +535,6 @@ def summarize_linked(model: LinkedModel) -> LinkedModelSummary:
         reason=f"people: {people.reason}; rows: {rows.reason}",
         measured=[*people.measured, *rows.measured],
         noise_in_a_table=max(noises) if noises else None,
+        noise_in_a_column=rows.noise_in_a_column,
         estimated_people=people.estimated_rows,
     )

@@ -1,10 +1,17 @@
-"""Entropy: random bits from the operating system, integers from them, and checks of samplers' parameters."""
+"""Entropy: random bits from the operating system, integers from them, and checks of samplers' parameters.
+
+At the end are single draws in Python integers of any size: the algorithms of Canonne, Kamath and Steinke (2020), as
+printed ("The Discrete Gaussian for Differential Privacy", arXiv 2004.00010, Algorithms 1 to 3). They serve small
+requests, where preparing a table would cost more than the draws, and parameters too large for words of 64 bits. They
+share nothing with the vectorized samplers but the reader of entropy, so each is the other's oracle.
+"""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable
 from fractions import Fraction
+from math import isqrt
 from operator import index
 from typing import Any, Protocol
 
@@ -153,3 +160,57 @@ def draw_in_chunks(size: int, draw: Callable[[int], NDArray[np.int64]]) -> NDArr
         answer[done : done + piece.size] = piece
         done += piece.size
     return answer
+
+
+FEW = 256  # draws below which single draws (10 to 20 microseconds each) are cheaper than preparing tables
+
+
+def bernoulli_exp_once(numerator: int, denominator: int, reader: Reader) -> bool:
+    """True with probability exp(-numerator / denominator) (Algorithm 1)."""
+    whole, rest = divmod(numerator, denominator)
+    for _ in range(whole):
+        if not _exp_of_fraction(1, 1, reader):
+            return False
+    return _exp_of_fraction(rest, denominator, reader)
+
+
+def _exp_of_fraction(numerator: int, denominator: int, reader: Reader) -> bool:
+    """For gamma in [0, 1]: count how long Bernoulli(gamma / k) keeps succeeding; the first failure comes at an odd k
+    with probability 1 - gamma + gamma**2/2! - ... = exp(-gamma)."""
+    k = 1
+    while reader.coin(numerator, denominator * k):
+        k += 1
+    return k & 1 == 1
+
+
+def geometric_once(scale: Fraction, reader: Reader) -> int:
+    """A number of failures: g has probability proportional to exp(-g / scale)."""
+    period, step = scale.numerator, scale.denominator
+    offset = reader.below(period)
+    while not bernoulli_exp_once(offset, period, reader):
+        offset = reader.below(period)
+    periods = 0
+    while bernoulli_exp_once(1, 1, reader):
+        periods += 1
+    return (offset + period * periods) // step
+
+
+def discrete_laplace_once(scale: Fraction, reader: Reader) -> int:
+    """x with probability proportional to exp(-|x| / scale) (Algorithm 2); minus zero is thrown back."""
+    while True:
+        magnitude, negative = geometric_once(scale, reader), reader.integer(1)
+        if not negative:
+            return magnitude
+        if magnitude:
+            return -magnitude
+
+
+def discrete_gaussian_once(sigma_squared: Fraction, reader: Reader) -> int:
+    """x with probability proportional to exp(-x**2 / (2 sigma_squared)) (Algorithm 3), from Laplace proposals."""
+    n, d = sigma_squared.numerator, sigma_squared.denominator
+    t = isqrt(n // d) + 1
+    while True:
+        proposal = discrete_laplace_once(Fraction(t), reader)
+        # (|y| - sigma**2 / t)**2 / (2 sigma**2) over one denominator
+        if bernoulli_exp_once((abs(proposal) * d * t - n) ** 2, 2 * n * d * t * t, reader):
+            return proposal

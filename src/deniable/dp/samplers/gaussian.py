@@ -18,17 +18,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deniable.dp.samplers.entropy import (
+    FEW,
     LARGEST_SCALE,
     SYSTEM,
     Entropy,
     Reader,
+    discrete_gaussian_once,
     draw_in_chunks,
     draw_words,
     require_natural,
     require_scale,
 )
 from deniable.dp.samplers.exponential import ONE, SLACK, Enclosure, exp_fixed, exp_minus, multiply, settle_below
-from deniable.dp.samplers.scalar import FEW, discrete_gaussian_once
 from deniable.dp.samplers.table import Table
 
 SMALL = 64  # sigma below which one table holds the law

@@ -16,9 +16,18 @@ from functools import lru_cache, partial
 import numpy as np
 from numpy.typing import NDArray
 
-from deniable.dp.samplers.entropy import SYSTEM, Entropy, Reader, draw_in_chunks, require_natural, require_scale
+from deniable.dp.samplers.entropy import (
+    FEW,
+    SYSTEM,
+    Entropy,
+    Reader,
+    discrete_laplace_once,
+    draw_in_chunks,
+    geometric_once,
+    require_natural,
+    require_scale,
+)
 from deniable.dp.samplers.exponential import Enclosure, exp_minus, multiply, powers
-from deniable.dp.samplers.scalar import FEW, discrete_laplace_once, geometric_once
 from deniable.dp.samplers.table import Table
 
 TOP_BITS = 4  # the highest digit is geometric with a scale below 2**TOP_BITS

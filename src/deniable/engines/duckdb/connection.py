@@ -17,7 +17,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +42,8 @@ class Limits:
     memory: str | None
     threads: int | None
     scratch: Path
+    probes: dict[int, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+    """The connection of each process by which files are looked into; a fork cannot use its parent's."""
 
     def __post_init__(self) -> None:
         sized = self.memory is None or _SIZE.match(self.memory)
@@ -64,18 +66,31 @@ class Limits:
         }
 
 
-def open_probe(limits: Limits) -> Any:
-    """A connection for finding out what declared files hold."""
+def connect(limits: Limits) -> Any:
+    """A connection of its own."""
     with translate_errors():
         connection = duckdb.connect(":memory:", config=limits.config())
         connection.execute("SET enable_progress_bar = false")  # interactive Python would print it among results
         return connection
 
 
+@contextmanager
+def open_probe(limits: Limits) -> Iterator[Any]:
+    """A cursor for finding out what declared files hold; to open and to close a connection costs more than to look."""
+    process = os.getpid()
+    if process not in limits.probes:
+        connection = connect(limits)
+        connection.execute("SET enable_external_file_cache = false")  # a file may change and keep its times
+        limits.probes[process] = connection
+    with limits.probes[process].cursor() as cursor:
+        cursor.execute("SET enable_progress_bar = false")
+        yield cursor
+
+
 def open_sealed(limits: Limits, paths: Iterable[Path], databases: Mapping[str, Path]) -> Any:
     """A connection that reaches the given files and databases (by alias, read-only), and nothing else."""
     with translate_errors():
-        connection = open_probe(limits)
+        connection = connect(limits)
         connection.execute("SET GLOBAL TimeZone = 'UTC'")
         for alias, path in databases.items():
             connection.execute(f"ATTACH {literal(path)} AS {quote(alias)} (READ_ONLY)")

@@ -8,6 +8,7 @@ the new path as well, so that at no time a connection exists that runs statement
 
 from __future__ import annotations
 
+import os
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -19,7 +20,7 @@ from typing import Any, ClassVar, Self
 import pyarrow as pa
 
 from deniable.engines import base, sources
-from deniable.engines.base import BATCH_ROWS, Field, Parameters, Restriction, Source, normalize_names, quote
+from deniable.engines.base import BATCH_ROWS, SPELLING, Field, Parameters, Restriction, Source, normalize_names, quote
 from deniable.engines.duckdb.connection import (
     Limits,
     StatementCache,
@@ -32,15 +33,16 @@ from deniable.engines.duckdb.connection import (
     remove_scratch,
     translate_errors,
 )
-from deniable.engines.duckdb.copies import Copy, take_copies
 from deniable.engines.duckdb.csv import scan_csv
 from deniable.engines.duckdb.scan import (
+    Copy,
     Scan,
     scan_arrow_files,
     scan_database,
     scan_parquet,
     scan_rows,
     spool,
+    take_copies,
     teach_spelling,
 )
 from deniable.engines.sources import (
@@ -90,7 +92,7 @@ class DuckDBEngine:
         self._lock = threading.RLock()
         self._local = threading.local()
         self._running: dict[Any, int] = {}
-        self._connection: Any = None  # opened when the first statement runs, or a source is attached
+        self._connection: Any = None  # opened when a statement runs after a source was attached
 
     def attach(
         self, name: str, source: Source, schema: TableSchema | None = None, *, csv: CsvDialect | None = None
@@ -105,7 +107,7 @@ class DuckDBEngine:
             scans = {key: value for key, value in self._scans.items() if key.casefold() != name.casefold()} | {
                 name: scan
             }
-            self._reseal(scans)
+            self._show(scans)
             self._sources[name] = held
 
     def restrict(self, name: str, *restrictions: Restriction) -> None:
@@ -116,7 +118,7 @@ class DuckDBEngine:
             for column in (each.column for each in restrictions if each.column is not None):
                 if column not in known:
                     raise DataError(f"source '{name}' has no column '{column}'", remedy=nearest(column, known))
-            self._reseal(self._scans | {name: replace(scan, restrictions=restrictions)})
+            self._show(self._scans | {name: replace(scan, restrictions=restrictions)})
 
     def describe(self, name: str) -> tuple[Field, ...]:
         """The columns of a source, in its order."""
@@ -142,6 +144,7 @@ class DuckDBEngine:
     ) -> pa.Table:
         """Run one reading statement of our own making, on this thread's cursor; frames are seen by it alone."""
         cursor = self._cursor()
+        self._teach_spelling(sql)
         with self._track_statement(cursor, seconds), translate_errors(), _register_frames(cursor, frames or {}):
             if one_row and parameters is None:
                 return read_row(cursor, self._local.statements, sql)
@@ -160,6 +163,7 @@ class DuckDBEngine:
         self._refresh()
         sql = f"SELECT * FROM {quote(sql_or_table)}" if known else sql_or_table
         cursor = self._new_cursor()
+        self._teach_spelling(sql)
         with translate_errors():
             reader = read_batches(read_relation(cursor, sql, parameters), batch_rows)
         return self._batches(cursor, reader, batch_rows)
@@ -194,8 +198,9 @@ class DuckDBEngine:
         """Let go of all sources and remove all temporary files; closing twice is fine."""
         self.cancel()
         self._scans, self._copies, self._sources, self._local = {}, None, {}, threading.local()
-        if self._connection is not None:
-            self._connection.close()
+        for connection in (self._connection, self._limits.probes.pop(os.getpid(), None)):
+            if connection is not None:
+                connection.close()
         self._finalizer()
 
     def __enter__(self) -> Self:
@@ -227,13 +232,25 @@ class DuckDBEngine:
             case Format.DUCKDB:
                 return files, scan_database(files, schema, self._limits)
 
-    def _reseal(self, scans: dict[str, Scan]) -> None:
-        """Open a connection that knows these sources; every thread's next cursor is on it."""
+    def _show(self, scans: dict[str, Scan]) -> None:
+        """Let every thread's next cursor know these sources, and no others."""
+        self._connection, self._scans, self._copies = None, scans, None
+
+    def _reseal(self) -> None:
+        """Open a connection that knows the sources of now; every thread's next cursor is on it."""
+        scans = self._scans
         paths = [path for each in scans.values() for path in each.paths]
         databases = dict(each.database for each in scans.values() if each.database)
         connection = open_sealed(self._limits, paths, databases)
-        teach_spelling(connection, scans.values())
-        self._connection, self._scans, self._copies = connection, scans, None
+        if any(listed.loose for scan in scans.values() for _, listed in scan.find_value_lists()):
+            teach_spelling(connection)
+        self._connection, self._copies = connection, None
+
+    def _teach_spelling(self, sql: str) -> None:
+        """Let the connection spell texts where a statement needs it: few do."""
+        with self._lock:
+            if SPELLING in sql and self._connection is not None:
+                teach_spelling(self._connection)
 
     def _require_open(self) -> None:
         if not self._finalizer.alive:
@@ -251,15 +268,16 @@ class DuckDBEngine:
 
     def _cursor(self) -> Any:
         """This thread's cursor; a new one when sources were attached, or a copied file was changed, since."""
-        self._refresh()
-        if getattr(self._local, "connection", None) is not self._connection:
-            self._local.connection, self._local.cursor = self._connection, self._new_cursor()
-            self._local.statements = StatementCache()
-        return self._local.cursor
+        with self._lock:
+            self._refresh()
+            if getattr(self._local, "connection", None) is not self._connection:
+                self._local.connection, self._local.cursor = self._connection, self._new_cursor()
+                self._local.statements = StatementCache()
+            return self._local.cursor
 
     def _new_cursor(self) -> Any:
-        self._require_open()
         with self._lock, translate_errors():
+            self._refresh()
             if self._copies is None:
                 self._copies = take_copies(self._connection, self._scans)
             cursor = self._connection.cursor()
@@ -277,7 +295,7 @@ class DuckDBEngine:
         with self._lock:
             self._require_open()
             if self._connection is None or any(copy.outdated for copy in (self._copies or {}).values()):
-                self._reseal(self._scans)
+                self._reseal()
 
     def _list_scans(self) -> Iterator[tuple[str, Scan]]:
         """Each source as it is read: from its copy where there is one."""

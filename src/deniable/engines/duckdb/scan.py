@@ -4,18 +4,31 @@ from __future__ import annotations
 
 import hashlib
 import tempfile
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pyarrow as pa
 
-from deniable.engines.base import Field, Listed, Restriction, Sampled, normalize_names, quote, require_columns
-from deniable.engines.duckdb.connection import Limits, literal, literals, open_probe, translate_errors
-from deniable.engines.sources import Files
+from deniable.engines.base import (
+    SPELLING,
+    Field,
+    Listed,
+    Restriction,
+    Sampled,
+    normalize_names,
+    quote,
+    require_columns,
+    spell_plainly,
+    spell_texts,
+)
+from deniable.engines.duckdb.connection import Limits, connect, literal, literals, open_probe, translate_errors
+from deniable.engines.sources import Files, Stamp, stamp_file
 from deniable.errors import DataError, nearest
-from deniable.policy.schema import ColumnType, TableSchema, normalize_spelling
+from deniable.policy.schema import ColumnType, TableSchema
 from deniable.storage import storage_errors
 
 # ruff: noqa: S608  (statements here are made of our own words, quoted names and quoted paths; no user text)
@@ -56,30 +69,28 @@ class Scan:
             return f"{clause} hash({key}, {restriction.salt}::UBIGINT) % 1000000 < {below}"
         native = next(f.native for f in self.fields if f.name == restriction.column)
         listed = quote(f"values {place} of {name}")
-        spell = _spell_plainly if restriction.loose and native == "VARCHAR" else str
+        spell = spell_plainly if restriction.loose and native == "VARCHAR" else str
         values = f"SELECT {spell(f'TRY_CAST(value AS {native})')} AS value FROM {listed}"
         found = f"{spell(quote(restriction.column))} IN (SELECT value FROM ({values}) AS v WHERE value IS NOT NULL)"
+        if spell is spell_plainly and not restriction.keep:  # 7, 007 and 7.0: rather too many are left out
+            numbers = f"SELECT TRY_CAST(value AS {NUMBER}) AS value FROM {listed}"
+            own = f"TRY_CAST({quote(restriction.column)} AS {NUMBER})"
+            found = f"{found} OR {own} IN (SELECT value FROM ({numbers}) AS v WHERE value IS NOT NULL)"
         return f"WHERE {'' if restriction.keep else 'NOT '}coalesce({found}, false)"
 
 
-SPELLING = "deniable_spelling"
-"""The engine's name of `normalize_spelling`."""
+NUMBER = "DECIMAL(38, 9)"
+"""As what the numbers in texts are compared."""
 
 
-def _spell_plainly(text: str) -> str:
-    """A text in the form in which spellings of one value are equal; most are plain, and not taken out of the engine."""
-    return f"CASE WHEN {text} SIMILAR TO '[!-~]*' THEN lower({text}) ELSE {SPELLING}({text}) END"
-
-
-def teach_spelling(connection: Any, scans: Iterable[Scan]) -> None:
-    """Let a connection spell texts as `normalize_spelling` does, where a restriction of one of its sources needs it."""
-    if any(listed.loose for scan in scans for _, listed in scan.find_value_lists()):
+def teach_spelling(connection: Any) -> None:
+    """Let a connection spell texts as `normalize_spelling` does, if it does not yet."""
+    if not connection.execute("SELECT 1 FROM duckdb_functions() WHERE function_name = ?", [SPELLING]).fetchall():
         connection.create_function(SPELLING, _spell_column, ["VARCHAR"], "VARCHAR", type="arrow")
 
 
 def _spell_column(texts: Any) -> pa.Array:
-    spelled = [None if text is None else normalize_spelling(text) for text in texts.to_pylist()]
-    return pa.array(spelled, pa.string())
+    return spell_texts(texts.combine_chunks() if isinstance(texts, pa.ChunkedArray) else texts)
 
 
 def slots(count: int) -> str:
@@ -114,7 +125,7 @@ def scan_database(files: Files, schema: TableSchema | None, limits: Limits) -> S
     """A Scan of one table of a DuckDB file, opened read-only."""
     path = files.paths[0]
     alias = "file_" + hashlib.sha256(str(path).encode()).hexdigest()[:12]
-    with open_probe(limits) as connection, translate_errors(files.title):
+    with connect(limits) as connection, translate_errors(files.title):
         connection.execute(f"ATTACH {literal(path)} AS {quote(alias)} (READ_ONLY)")
         listed = (
             f"SELECT schema_name, table_name FROM duckdb_tables() WHERE database_name = {literal(alias)} ORDER BY ALL"
@@ -359,3 +370,69 @@ def _render_as_is(column: str, native: str) -> str:
 def _replace_nan(expression: str) -> str:
     # A missing number is null: NaN would count as present, and as larger than every bound. (In DuckDB NaN = NaN.)
     return f"NULLIF({expression}, CAST('NaN' AS DOUBLE))"
+
+
+# Copies: a small file is held in memory, read and typed once, so that a question need not open and decode it again.
+#
+# Opening a Parquet file of a thousand rows takes DuckDB longer than counting them, and a CSV file is parsed whole each
+# time. A copy is as its file was at one moment, which its stamps tell: the engine looks at them before each statement,
+# and takes new copies when a file has changed. A file that is not small, or that cannot be copied, is read where it is.
+
+MOST_BYTES = 1 << 20
+"""Bytes of the files of a source that is copied."""
+MOST_CELLS, MOST_TEXT = 1_000_000, 16 << 20
+"""Values, and bytes of text among them: a file can hold far more than its size tells."""
+
+Stamps = tuple[Stamp | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """How a copy is read, and what its files were when it was taken."""
+
+    scan: Scan
+    stamps: Stamps
+
+    @property
+    def outdated(self) -> bool:
+        """Whether a file was changed since."""
+        return stamps_of(self.scan) != self.stamps
+
+
+def take_copies(connection: Any, scans: dict[str, Scan]) -> dict[str, Copy]:
+    """Copies of the sources that are small, inside a connection that reaches their files."""
+    found = {name: _copy_source(connection, name, scan) for name, scan in scans.items()}
+    return {name: copy for name, copy in found.items() if copy is not None}
+
+
+def stamps_of(scan: Scan) -> Stamps:
+    """What changes when a file of a source is written to, replaced or removed."""
+    stamps: list[Stamp | None] = []
+    for path in scan.paths:
+        try:
+            stamps.append(stamp_file(path))
+        except OSError:
+            stamps.append(None)
+    return tuple(stamps)
+
+
+def _copy_source(connection: Any, name: str, scan: Scan) -> Copy | None:
+    stamps, table = stamps_of(scan), quote(f"copy of {name}")
+    sizes = [stamp[1] for stamp in stamps if stamp is not None]
+    if not sizes or len(sizes) < len(stamps) or sum(sizes) > MOST_BYTES:
+        return None
+    source = f"{scan.relation} AS source({slots(len(scan.fields))})"
+    shown = ", ".join(f"{expression} AS {slot(place)}" for place, expression in enumerate(scan.expressions))
+    with suppress(duckdb.Error):
+        if _is_small(connection, scan, f"SELECT {shown} FROM {source}"):
+            connection.execute(f"CREATE TABLE {table} AS SELECT {shown} FROM {source}")
+            plain = tuple(slot(place) for place in range(len(scan.fields)))
+            return Copy(replace(scan, relation=table, expressions=plain), stamps)
+    return None
+
+
+def _is_small(connection: Any, scan: Scan, rows: str) -> bool:
+    texts = [f"coalesce(sum(strlen({slot(p)})), 0)" for p, each in enumerate(scan.fields) if each.native == "VARCHAR"]
+    sql = f"SELECT count(*), {' + '.join(texts) or '0'} FROM ({rows}) AS shown"
+    count, text = connection.execute(sql).fetchone()
+    return bool(count * len(scan.fields) <= MOST_CELLS and text <= MOST_TEXT)

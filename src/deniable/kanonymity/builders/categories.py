@@ -52,7 +52,11 @@ def read_tree(path: Path, separator: str | None = None) -> Tree:
         raise DataError(f"The hierarchy file {path.name} is not UTF-8", remedy="Save it as UTF-8") from None
     lines = [line for line in text.splitlines() if line.strip()]
     if not lines:
-        raise DataError(f"The hierarchy file {path.name} is empty", expected="One line for each leaf")
+        raise DataError(
+            f"The hierarchy file {path.name} is empty",
+            expected="One line for each leaf: the value, then what it becomes level by level",
+            remedy="Write the lines, or leave the hierarchy out to have one drafted",
+        )
     return Tree(tuple(tuple(row) for row in csv.reader(lines, delimiter=separator or _guess_separator(lines[0]))))
 
 

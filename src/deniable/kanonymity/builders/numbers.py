@@ -403,6 +403,7 @@ def _parse_moments(column: str, values: pa.Array) -> list[Moment]:
         raise DataError(
             f"Column '{column}' holds values that are not dates, and its hierarchy is one of dates",
             expected="Dates as 2024-05-17, or times as 2024-05-17 08:30",
+            remedy="Write the column so, or declare another hierarchy for it",
         ) from None
 
 

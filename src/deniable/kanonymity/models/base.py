@@ -47,6 +47,8 @@ class Reference:
     """The largest weight of a row; 1 where rows are counted."""
     pairs: tuple[Codes, Codes] | None = None
     """Where entries are pairs of a value and a person, the value and the person of each."""
+    missing: int = -1
+    """The code of a missing value, if there is one."""
 
     @property
     def size(self) -> int:
@@ -54,14 +56,16 @@ class Reference:
         return len(self.distribution)
 
 
-def build_reference(counts: Counts, hierarchy: Hierarchy | None = None, heaviest: int = 1) -> Reference:
+def build_reference(
+    counts: Counts, hierarchy: Hierarchy | None = None, heaviest: int = 1, missing: int = -1
+) -> Reference:
     """The reference of a column from its histogram over all rows, suppressed ones included."""
     total = max(int(counts.sum()), 1)
     own = (np.arange(len(counts), dtype=np.int32),)
     if hierarchy is None:
-        return Reference(counts / total, own, heaviest=heaviest)
+        return Reference(counts / total, own, heaviest=heaviest, missing=missing)
     levels = tuple(level.groups for level in hierarchy.levels)
-    return Reference(counts / total, levels, hierarchical=True, heaviest=heaviest)
+    return Reference(counts / total, levels, hierarchical=True, heaviest=heaviest, missing=missing)
 
 
 def name_weights(column: str, person: str | None) -> str:

@@ -1,6 +1,9 @@
 """Models about how many sensitive values a class holds: distinct, entropy and recursive l-diversity.
 
-Each counts rows, or people where `person` names the column that tells them apart."""
+Each counts rows, or people where `person` names the column that tells them apart.
+
+A missing value may be any value, and makes no class more diverse: it counts as the commonest one of its class. Of all
+that missing values could be, this is the least diverse, in each of these models; so what is monotone stays so."""
 
 from __future__ import annotations
 
@@ -32,9 +35,9 @@ Places = NDArray[np.int64]
 class DistinctDiversity:
     """Every class holds at least l different sensitive values (Machanavajjhala et al. 2006).
 
-    **Holds when** the number of different values in the class is at least l. Counted in people: when l different people
-    of the class have l different values between them, one each. Then no few people carry the diversity by having many
-    values: whoever sets one person's rows aside, that person for instance, still finds l - 1.
+    **Holds when** the number of different known values in the class is at least l. Counted in people: when l different
+    people of the class have l different values between them, one each. Then no few people carry the diversity by having
+    many values: whoever sets one person's rows aside, that person for instance, still finds l - 1.
     **Protects against** certainty about the value of a known row, **and not** against a strong guess: one value may
     still be nearly everybody's.
     **Monotone under** generalization and suppression: more rows never remove a value, nor a person who has it.
@@ -51,8 +54,11 @@ class DistinctDiversity:
 
     def measure(self, classes: Classes) -> Measured:
         """The number of different values; of people with different values, l or more being all the same."""
-        values = np.diff(classes.histograms(self.column).starts).astype(np.float64)
-        return values if self.person is None else _match_people(classes, self.column, self.l)
+        if self.person is not None:
+            return _match_people(classes, self.column, self.l)
+        held, missing = classes.histograms(self.column), classes.references[self.column].missing
+        values = np.diff(held.starts)
+        return (values - (_find_missing(held, missing) & (values > 1))).astype(np.float64)
 
     def meets(self, measured: Measured) -> Verdicts:
         """At least l."""
@@ -70,13 +76,37 @@ class DistinctDiversity:
         return f"distinct {self.l}-diversity of {self.column}{say_unit(self.person)}"
 
 
+def _find_missing(held: Histograms, missing: int) -> NDArray[np.bool_]:
+    """Which classes have missing values."""
+    there = np.zeros(len(held.starts) - 1, np.bool_)
+    there[held.owners()[held.values == missing]] = True
+    return there
+
+
+def _count_missing_with_commonest(held: Histograms, missing: int) -> Histograms:
+    """Histograms in which missing values are the commonest value of their class; where there is no other, they stay."""
+    owner, gone = held.owners(), held.values == missing
+    gone &= np.diff(held.starts)[owner] > 1
+    if not gone.any():
+        return held
+    counts = held.counts.copy()
+    order = np.lexsort((np.where(gone, -1, counts), owner))
+    commonest = order[held.starts[1:] - 1]  # of a class without entries another's, which nobody asks for
+    counts[commonest[owner[gone]]] += counts[gone]
+    starts = np.concatenate([[0], np.cumsum(np.bincount(owner[~gone], minlength=len(held.starts) - 1))])
+    return Histograms(starts, held.values[~gone], counts[~gone], held.size)
+
+
 def _match_people(classes: Classes, column: str, enough: int) -> Measured:
     """How many people of each class have different values, one each; counting may end where they are enough.
 
     Where every person picks the value that the fewest others of the class have, the values picked are a number that is
     reached. Only where it is below both `enough` and what the class could reach, people are matched one by one.
     """
-    held = classes.histograms(name_pairs(column))
+    every = classes.histograms(name_pairs(column))
+    known = _part_pairs(classes, column, every)[0] != classes.references[name_pairs(column)].missing
+    starts = np.concatenate([[0], np.cumsum(np.bincount(every.owners()[known], minlength=len(classes)))])
+    held = Histograms(starts, every.values[known], every.counts[known], every.size)
     owner, (value, person) = held.owners(), _part_pairs(classes, column, held)
     few = np.minimum(_count_pairs(owner, value, len(classes))[0], _count_pairs(owner, person, len(classes))[0])
     of_value = _count_pairs(owner, value, len(classes))[1]
@@ -88,7 +118,7 @@ def _match_people(classes: Classes, column: str, enough: int) -> Measured:
     for c in np.flatnonzero((reached < few) & (reached < enough)):
         part = slice(held.starts[c], held.starts[c + 1])
         reached[c] = _match(value[part].tolist(), person[part].tolist())
-    return reached
+    return np.maximum(reached, np.diff(every.starts) > 0)
 
 
 def _part_pairs(classes: Classes, column: str, held: Histograms) -> tuple[Codes, Codes]:
@@ -161,7 +191,8 @@ class EntropyDiversity:
 
     def measure(self, classes: Classes) -> Measured:
         """The effective number of values."""
-        held, sizes, _ = classes.weigh(self.column, self.person)
+        held, sizes, against = classes.weigh(self.column, self.person)
+        held = _count_missing_with_commonest(held, against.missing)
         weighted = held.counts * np.log(held.counts)
         sums = np.bincount(held.owners(), weights=weighted, minlength=len(classes))
         return np.exp(np.log(sizes) - sums / sizes)
@@ -206,7 +237,8 @@ class RecursiveDiversity:
 
     def measure(self, classes: Classes) -> Measured:
         """r1 / (rl + ... + rm), infinite where there are fewer than l values."""
-        histograms, _, _ = classes.weigh(self.column, self.person)
+        histograms, _, against = classes.weigh(self.column, self.person)
+        histograms = _count_missing_with_commonest(histograms, against.missing)
         owner = histograms.owners()
         falling = histograms.counts[np.lexsort((-histograms.counts, owner))].astype(np.float64)
         starts = histograms.starts[:-1]

@@ -68,7 +68,10 @@ def suppress_cells(prepared: Prepared) -> LocalRelease:
     problem = _require_plain(prepared.problem)
     tops = problem.lattice.top
     if any(h.levels[-1].size > 1 for h in problem.hierarchies):
-        raise ParameterError("Cells can be suppressed only where every hierarchy ends in one group")
+        raise ParameterError(
+            "Cells can be suppressed only where every hierarchy ends in one group",
+            remedy="Let each hierarchy end in one group, or use --method optimal",
+        )
     made = _Assembly(prepared)
     left: Places = np.arange(problem.tuples.size)
     for blanked in _list_column_sets(Checker(problem), tops):

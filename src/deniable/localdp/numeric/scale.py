@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from deniable.dp.samplers import SYSTEM, Entropy
 from deniable.errors import DataError, ParameterError
-from deniable.localdp.protocol import Answers, Layout, Responses, Whole, student_quantile
+from deniable.localdp.protocol import Answers, Layout, Responses, Whole, score_support, student_quantile
 from deniable.policy.budget import Amount, exact
 
 MOST_STEPS = 1 << 30
@@ -128,6 +128,51 @@ class Mean:
             return self.value - reach, self.value + reach
         reach = student_quantile(confidence, self.responses - 1) / math.sqrt(self.responses)
         return self.spread.find_end(self.value, reach, -1), self.spread.find_end(self.value, reach, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class MeanAmong:
+    """The mean of those who have a number, where everybody sends one: who has none sends the middle of the scale.
+
+    With a share s of people who have one, the mean of all is middle + s (mean - middle). Each of the two has its own
+    interval, at half the risk; this interval holds every mean that any two values in them give, within the scale.
+    """
+
+    value: float
+    error: float
+    responses: int
+    influence: float
+    everybody: Mean
+    middle: float
+    ends: tuple[float, float]
+    answered: tuple[int, float]
+    """How many said that they have one, and the probability that this is true of one who says so."""
+
+    def interval(self, confidence: float = 0.95) -> tuple[float, float]:
+        """The confidence interval: as wide as the scale where nobody may have a number."""
+        each = (1 + confidence) / 2
+        low, high = self.everybody.interval(each)
+        told, p = self.answered
+        score = score_support(np.array([told]), self.responses, p, 1 - p)
+        shares = [float(end[0]) / self.responses for end in score.interval(each, population=True)]
+        least, most = max(shares[0], 0.0), min(max(shares[1], 0.0), 1.0)
+        if least == 0:
+            return self.ends
+        found = [self.middle + (mean - self.middle) / share for mean in (low, high) for share in (least, most)]
+        return max(min(found), self.ends[0]), min(max(found), self.ends[1])
+
+
+def mean_among(everybody: Mean, scale: Scale, told: int, p: float) -> MeanAmong:
+    """The mean of those who have a number, of `told` who say so with probability p of saying the truth."""
+    n, gap = everybody.responses, 2 * p - 1
+    share = min(max((told / n - (1 - p)) / gap, 1 / n), 1.0)
+    middle = float(scale.value_of(scale.steps // 2))
+    ends = float(scale.lower), float(scale.upper)
+    value = min(max(middle + (everybody.value - middle) / share, ends[0]), ends[1])
+    spread = math.sqrt(p * (1 - p) / n + share * (1 - share) * gap**2 / n) / gap
+    error = math.hypot(everybody.error, (value - middle) * spread) / share
+    influence = (everybody.influence + max(middle - ends[0], ends[1] - middle) / gap / n) / share
+    return MeanAmong(value, error, n, influence, everybody, middle, ends, (told, p))
 
 
 class NumericProtocol(Protocol):

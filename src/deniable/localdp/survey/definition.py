@@ -13,15 +13,16 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from deniable.errors import DeniableError, PolicyError
+from deniable.errors import DeniableError, ParameterError, PolicyError
 from deniable.localdp import serialization
-from deniable.localdp.client import normalize
+from deniable.localdp.client import NO_ANSWER, normalize
 from deniable.localdp.frequency.hadamard import Hadamard
 from deniable.localdp.frequency.hashing import LocalHashing
 from deniable.localdp.frequency.randomized_response import Direct, three_envelopes, two_coins
 from deniable.localdp.frequency.sketch import HadamardSketch
 from deniable.localdp.frequency.subset import Subset
 from deniable.localdp.frequency.unary import Unary
+from deniable.localdp.heavy_hitters import LETTERS, PrefixTree
 from deniable.localdp.numeric.mechanisms import BoundedLaplace, Window
 from deniable.localdp.numeric.scale import Scale
 from deniable.localdp.protocol_choice import choose, choose_numeric
@@ -29,9 +30,18 @@ from deniable.policy.check.tree_checker import Checker, Section
 from deniable.policy.grammar import Amount, Choice, Field, ListOf, Named, Record, Text, Whole
 from deniable.policy.yaml_tree import MOST_BYTES, Mistakes, parse_tree
 
+ANSWERED = Fraction(1, 4)
+"""The part of a number's epsilon that tells whether there is one, where that is hidden."""
 EXPECTED_RESPONDENTS = 1000  # only for choosing among protocols; their order does not depend on it
 NEEDS = {"choice": "options", "several": "options", "number": "between"}
-BELONGS = {"options": ("choice", "several"), "between": ("number",), "words": ("word",), "step": ("number",)}
+BELONGS = {
+    "options": ("choice", "several"),
+    "between": ("number",),
+    "step": ("number",),
+    "words": ("word",),
+    "letters": ("word",),
+    "longest": ("word",),
+}
 COINS: dict[str, tuple[Callable[[], Any], Fraction]] = {
     "two-coins": (two_coins, Fraction(3)),
     "three-envelopes": (three_envelopes, Fraction(2)),
@@ -60,6 +70,8 @@ class Question:
     wanted: str = "mean"
     words: tuple[str, ...] = ()
     help: str = ""
+    hides_unanswered: bool = False
+    """Whether a question that is left out is responded to as if that were an answer."""
 
     # a dictionary: JSON that clients read, with other fields for each type of question
     def describe(self) -> dict[str, Any]:
@@ -69,6 +81,7 @@ class Question:
         if self.scale:
             ends = {"lower": float(self.scale.lower), "upper": float(self.scale.upper)}
             shown |= ends | {"steps": self.scale.steps, "step": float(self.scale.step), "unit": self.unit}
+        shown |= {"unanswered": "randomized"} if self.hides_unanswered else {}
         return shown | ({"options": list(self.options)} if self.options else {})
 
 
@@ -139,7 +152,8 @@ def parse_survey(text: str, source: str = "survey") -> Survey:
     named = entry.section("questions")
     shares = _split_epsilon(entry, named, mistakes)
     mistakes.check()
-    questions = tuple(_build_question(name, named.section(name), shares[name], mistakes) for name in named)
+    hides = entry.get("unanswered", "seen") == "randomized"
+    questions = tuple(_build_question(name, named.section(name), shares[name], hides, mistakes) for name in named)
     mistakes.check()
     return Survey(
         entry.get("survey", ""),
@@ -172,15 +186,15 @@ def _split_epsilon(entry: Section, named: Section, mistakes: Mistakes) -> dict[s
     return {name: epsilon if epsilon is not None else left / len(open_) for name, epsilon in own.items()}
 
 
-def _build_question(name: str, entry: Section, epsilon: Fraction, mistakes: Mistakes) -> Question | None:
+def _build_question(name: str, entry: Section, epsilon: Fraction, hides: bool, mistakes: Mistakes) -> Question | None:
     kind = entry.get("type", "")
     if not _check_question(name, kind, entry, mistakes):
         return None
     try:
         ends = entry.get("between", ())
         scale = Scale.between(ends[0], ends[1], entry.get("step", 1)) if kind == "number" else None
-        options = ("no", "yes") if kind == "yes-no" else entry.get("options", ())
-        parts = _build_parts(kind, entry, options, scale, epsilon)
+        options = _list_options(kind, entry, hides)
+        parts = _build_parts(kind, entry, options, scale, epsilon, hides)
     except DeniableError as refusal:
         mistakes.add(entry.place, f"question '{name}': {refusal.happened}", refusal.expected, refusal.remedy)
         return None
@@ -196,7 +210,18 @@ def _build_question(name: str, entry: Section, epsilon: Fraction, mistakes: Mist
         entry.get("wanted", "mean"),
         tuple(dict.fromkeys(normalize(word) for word in entry.get("words", ()))),
         entry.get("help", ""),
+        hides,
     )
+
+
+def _list_options(kind: str, entry: Section, hides: bool) -> tuple[str, ...]:
+    """The answers to choose from; where leaving a question out is hidden, that is one of them."""
+    options: tuple[str, ...] = ("no", "yes") if kind == "yes-no" else entry.get("options", ())
+    if not hides or not options:
+        return options
+    if entry.get("method", "best") in COINS or NO_ANSWER in options:
+        raise ParameterError(f"'{NO_ANSWER}' is an option of its own", expected="Another method, or option")
+    return (*options, NO_ANSWER)
 
 
 def _check_question(name: str, kind: str, entry: Section, mistakes: Mistakes) -> bool:
@@ -221,14 +246,25 @@ def _check_question(name: str, kind: str, entry: Section, mistakes: Mistakes) ->
 
 
 def _build_parts(
-    kind: str, entry: Section, options: tuple[str, ...], scale: Scale | None, epsilon: Fraction
+    kind: str, entry: Section, options: tuple[str, ...], scale: Scale | None, epsilon: Fraction, hides: bool
 ) -> tuple[Any, ...]:
-    """The protocols of a question: one for each option where several may be chosen, else one."""
+    """The protocols of a question: one for each option where several may be chosen, else one.
+
+    A number has no place for "no answer": where that is hidden, a second protocol tells whether there is one.
+    """
     method = entry.get("method", "best")
     if kind == "several":
         return tuple(Direct.calibrate(2, epsilon / len(options)) for _ in options)
-    if kind == "word":
+    if kind == "word" and "words" in entry and "longest" not in entry and "letters" not in entry:
         return (HadamardSketch.calibrate(epsilon),)
+    if kind == "word":
+        letters = "".join(dict.fromkeys(entry.get("letters", LETTERS).lower()))  # words are looked up in lower case
+        return (PrefixTree.calibrate(epsilon, letters, entry.get("longest", 12)),)
+    if scale is not None and hides:
+        if entry.get("wanted", "mean") == "distribution":
+            raise ParameterError("its distribution is not told apart from 'no answer'", expected="A mean, or a choice")
+        told = epsilon * ANSWERED
+        return (_build_numeric(scale, method, "mean", epsilon - told), Direct.calibrate(2, told))
     if scale is not None:
         return (_build_numeric(scale, method, entry.get("wanted", "mean"), epsilon),)
     if method in COINS:
@@ -261,6 +297,8 @@ QUESTION = Record(
         Field("unit", Text("a unit"), "what the number counts, such as hours"),
         Field("wanted", Choice(("mean", "distribution")), "what will be estimated of a number", default="mean"),
         Field("words", ListOf(Text("a word"), least=1, most=100_000, distinct=True), "words to look for"),
+        Field("letters", Text("letters"), "letters of words to be found", default="a to z, space and hyphen"),
+        Field("longest", Whole(1, 60), "letters of the longest word to be found", default="12, without `words`"),
         Field("epsilon", EPSILON, "privacy loss of this question", default="an even part of the survey's"),
         Field("method", Choice(METHODS), "how the answer is randomized", default="best"),
     ),
@@ -276,6 +314,9 @@ SURVEY = Record(
         Field("respondents", Choice(("anyone", "invited")), "who may answer", default="anyone"),
         Field("epsilon", EPSILON, "privacy loss of the whole survey, shared by questions without their own"),
         Field("most_answers", Whole(1, 100), "how often a device answers one question, at most", default="3"),
+        Field(
+            "unanswered", Choice(("seen", "randomized")), "whether a question left out is seen to be", default="seen"
+        ),
         Field("period", Text("a period"), "the name of this round, such as 2026-05"),
         Field("questions", Named(QUESTION, declares="question", least=1), "the questions by name", required=True),
     ),

@@ -10,6 +10,7 @@ from math import exp, sqrt
 from typing import Any
 
 from deniable.localdp.frequency.randomized_response import CoinDesign, Direct
+from deniable.localdp.heavy_hitters import PrefixTree
 from deniable.localdp.likelihood_ratio import epsilon_of
 from deniable.localdp.numeric.scale import worst_variance
 from deniable.localdp.protocol import message_bytes
@@ -49,14 +50,17 @@ def forecast(question: Question, respondents: int) -> Forecast:
         of,
         describe_message(question),
         describe_deniability(question),
-        _warn_about(question),
+        _warn_about(question, max(respondents, 1)),
     )
 
 
-def _warn_about(question: Question) -> str:
+def _warn_about(question: Question, respondents: int) -> str:
     """What a steward should think about before asking."""
     if question.epsilon > LOOSE:
         return f"epsilon {float(question.epsilon):.3g} lets a single response say a good deal; {LOOSE} or less is usual"
+    if isinstance(question.parts[0], PrefixTree):
+        least = question.parts[0].least_share(respondents)
+        return f"unlisted words are found from a share of about {min(least, 1):.0%} on" + " (nobody's)" * (least > 1)
     return ""
 
 
@@ -94,7 +98,8 @@ def describe_message(question: Question) -> str:
         unit = f" {question.unit}" if question.unit else ""
         return f"Your device sends a number so noisy that it is typically {spread:,.0f}{unit} off when read alone."
     if question.type == "word":
-        return "Your device scrambles the word into one bit of a fingerprint, and flips that bit at random."
+        told = "a beginning of the word, drawn by chance," if isinstance(part, PrefixTree) else "the word"
+        return f"Your device scrambles {told} into one bit of a fingerprint, and flips that bit at random."
     return "Your device sends a random set of options that holds your answer a little more often than others."
 
 
@@ -103,10 +108,11 @@ def describe_deniability(question: Question) -> str:
     odds = 1.0
     for part in question.parts:
         odds *= odds_of(part)
-    each = f" ({_times(odds_of(question.parts[0]))} for any one option)" if len(question.parts) > 1 else ""
+    each = f" ({_times(odds_of(question.parts[0]))} for any one option)" if question.type == "several" else ""
+    left_out = " Leaving the question out is sent in the same way." if question.hides_unanswered else ""
     return (
         f"Whoever sees what was sent can change their odds about your answer by at most {_times(odds)}{each}, "
-        "whatever else they know. Any answer could have led to it."
+        f"whatever else they know. Any answer could have led to it.{left_out}"
     )
 
 

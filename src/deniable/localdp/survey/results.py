@@ -14,9 +14,11 @@ from numpy.typing import NDArray
 
 from deniable.errors import DataError, ParameterError, nearest
 from deniable.localdp import serialization
+from deniable.localdp.client import NO_ANSWER
+from deniable.localdp.heavy_hitters import PrefixTree
 from deniable.localdp.numeric.distribution import estimate_with_intervals
 from deniable.localdp.numeric.mechanisms import Window
-from deniable.localdp.numeric.scale import Mean, mean_of
+from deniable.localdp.numeric.scale import Mean, MeanAmong, mean_among, mean_of
 from deniable.localdp.postprocessing import Difference, compare_means, compare_shares, norm_sub
 from deniable.localdp.protocol import Frequencies, Responses, estimate_from_support, join_frequencies, student_quantile
 from deniable.localdp.shuffle_model import Amplified, amplify
@@ -47,7 +49,7 @@ class Found:
     epsilon: float
     responses: int
     shares: tuple[Share, ...] = ()
-    mean: Mean | None = None
+    mean: Mean | MeanAmong | None = None
     unit: str = ""
     moved_by_one: float | None = None
     """How far one hostile respondent among these moves a share, or the mean, at most."""
@@ -89,11 +91,33 @@ def estimate_question(question: Question, bodies: list[Body], confidence: float)
         each = [(part, part.tally(_parse_columns(question, told, at))) for at, part in enumerate(question.parts)]
         yes = join_frequencies([estimate_from_support(f[1:], len(told), part.p, part.q) for part, f in each])
         return _describe_shares(start, question.options, yes, confidence, exclusive=False)
-    labels = question.words if question.type == "word" else question.options
-    if not labels:
-        return Found(*start)
+    if question.type == "word":
+        return _estimate_words(question, told, start, confidence)
     counts = _estimate_frequencies(question, told, 0)
-    return _describe_shares(start, labels, counts, confidence, exclusive=question.type != "word")
+    return _describe_shares(start, question.options, counts, confidence, exclusive=True)
+
+
+def _estimate_words(
+    question: Question, told: list[list[Any]], start: tuple[str, str, str, float, int], confidence: float
+) -> Found:
+    """Words that were listed, and those that were found; who left a word out gave the empty one."""
+    protocol, columns = question.parts[0], _parse_columns(question, told, 0)
+    discovered = protocol.discover(columns) if isinstance(protocol, PrefixTree) else ()
+    words = [word for word in dict.fromkeys((*question.words, *discovered)) if word]
+    words += [""] if question.hides_unanswered else []
+    counts = count_words(question, told, words)
+    if not words or counts.responses == 0:
+        return Found(*start)
+    labels = tuple(word or NO_ANSWER for word in words)
+    return _describe_shares(start, labels, counts, confidence, exclusive=False)
+
+
+def count_words(question: Question, told: list[list[Any]], words: Sequence[str]) -> Frequencies:
+    """How many gave each of these words, of those whose turn it was to say."""
+    protocol, columns = question.parts[0], _parse_columns(question, told, 0)
+    if isinstance(protocol, PrefixTree):
+        return protocol.count(columns, words)
+    return protocol.estimate(protocol.tally(columns), len(told), words)  # type: ignore[no-any-return]
 
 
 def _describe_shares(
@@ -121,11 +145,10 @@ def _parse_columns(question: Question, told: list[list[Any]], part: int) -> Resp
 
 
 def _estimate_frequencies(question: Question, told: list[list[Any]], part: int) -> Frequencies:
-    protocol, columns = question.parts[part], _parse_columns(question, told, part)
-    tally = protocol.tally(columns)
     if question.type == "word":
-        return protocol.estimate(tally, len(told), question.words)  # type: ignore[no-any-return]
-    return protocol.estimate(tally, len(told))  # type: ignore[no-any-return]
+        return count_words(question, told, question.words)
+    protocol, columns = question.parts[part], _parse_columns(question, told, part)
+    return protocol.estimate(protocol.tally(columns), len(told))  # type: ignore[no-any-return]
 
 
 def _build_shares(
@@ -142,13 +165,22 @@ def _estimate_number(
     question: Question, told: list[list[Any]], start: tuple[str, str, str, float, int], confidence: float
 ) -> Found:
     protocol, columns = question.parts[0], _parse_columns(question, told, 0)
-    mean, shares = mean_of(protocol, columns), tuple[Share, ...]()
+    mean, shares = _estimate_mean(question, told), tuple[Share, ...]()
     if question.wanted == "distribution" and isinstance(protocol, Window):
         shares = _estimate_bins(protocol, columns, confidence)
     reach = (mean.interval(confidence)[1] - mean.value) / mean.influence
     hostile = _count_hostile(reach, mean.responses)
     rest: dict[str, Any] = {"moved_by_one": mean.influence, "overturned_by": hostile}
     return Found(*start, shares=shares, mean=mean, unit=question.unit, **rest)
+
+
+def _estimate_mean(question: Question, told: list[list[Any]]) -> Mean | MeanAmong:
+    """The mean of those who answered, whether or not it can be seen who did."""
+    everybody = mean_of(question.parts[0], _parse_columns(question, told, 0))
+    if question.scale is None or not question.hides_unanswered:
+        return everybody
+    part = question.parts[1]
+    return mean_among(everybody, question.scale, int(part.tally(_parse_columns(question, told, 1))[1]), float(part.p))
 
 
 def _estimate_bins(protocol: Window, columns: Responses, confidence: float) -> tuple[Share, ...]:
@@ -198,8 +230,10 @@ def _compare_groups(
 ) -> tuple[Contrast, ...]:
     told = [[body[outcome.name] for body in group] for group in (first, second)]
     if outcome.scale is not None:
-        means = [mean_of(outcome.parts[0], _parse_columns(outcome, group, 0)) for group in told]
+        means = [_estimate_mean(outcome, group) for group in told]
         return (Contrast(outcome.name, "mean", between, compare_means(*means)),)
+    if outcome.type == "word" and not outcome.words:
+        raise ParameterError(f"'{outcome.name}' lists no words to compare", remedy="Write them into `words`")
     labels = outcome.words if outcome.type == "word" else outcome.options
     differences = compare_shares(*(_estimate_frequencies(outcome, group, 0) for group in told))
     return tuple(Contrast(outcome.name, a, between, d) for a, d in zip(labels, differences, strict=False))

@@ -104,6 +104,8 @@ class SurveyService:
     def _check_responses(self, responses: Any) -> None:
         if not isinstance(responses, dict) or not responses:
             raise _build_refusal("the message holds no responses")
+        if any(question.hides_unanswered and question.name not in responses for question in self.survey.questions):
+            raise _build_refusal("the message lacks a response, which every client sends here")
         for name, parts in responses.items():
             question = self.survey.question(name)
             if question is None or not isinstance(parts, list) or len(parts) != len(question.parts):

@@ -149,6 +149,13 @@ TABLE = Record(
             "a private table whose unit column holds the same people's values under another name: who withdraws from "
             "one is left out of both",
         ),
+        Field(
+            "rows_out",
+            Whole(0),
+            "of a table in a database: the most rows that are brought to this machine for what works on rows, such as "
+            "k-anonymity and masking; questions with noise bring out none",
+            default="1000000",
+        ),
     ),
     meaning="One table.",
 )

@@ -540,7 +540,7 @@ def count_nodes(relation: Relation, most: int = MOST_NODES) -> int:
 
 def bound_work(relation: Relation) -> tuple[int, int]:
     """The most characters that are looked at for one row, and the terms that are written, over all steps."""
-    found = [_bound_expression(each) for each in _list_expressions(relation)]
+    found = [_bound_expression(each) for each in list_expressions(relation)]
     found += [bound_work(below) for below in inputs_of(relation)]
     return sum(work for work, _ in found), sum(terms for _, terms in found)
 
@@ -571,7 +571,8 @@ def _matches_any_character(call: Call) -> bool:
     return call.name in ("like", "ilike") and not (isinstance(pattern, Literal) and "_" not in str(pattern.value))
 
 
-def _list_expressions(relation: Relation) -> Iterator[Expression]:
+def list_expressions(relation: Relation) -> Iterator[Expression]:
+    """The expressions of one step."""
     match relation:
         case Transform(_, projections, predicate):
             yield from (each for _, each in projections)

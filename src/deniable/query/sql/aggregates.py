@@ -12,7 +12,8 @@ from deniable.query.algebra.functions import OPAQUE, call
 from deniable.query.algebra.intervals import choose_sum_step
 from deniable.query.algebra.relation import ExactAggregate, Measure, NoisyAggregate, Ordering, Summary, Window
 from deniable.query.sql.clauses import Clauses
-from deniable.query.sql.scalar import Scope, bind_expression, offset_of, refuse_unknown, spell_name, spell_text
+from deniable.query.sql.scalar import bind_expression, refuse_unknown
+from deniable.query.sql.scope import Scope, offset_of, spell_name, spell_text
 
 POPULATION = (exp.VariancePop, exp.StddevPop)
 PLAIN: dict[type[exp.Expression], Measure] = {
@@ -70,6 +71,9 @@ def bind_window(node: exp.Window, scope: Scope) -> Window:
         or inner is not node.this
         or any(held for part, held in node.args.items() if part not in read and held)
     ):
+        if name is not None:
+            raise scope.refusal(node, f"{spell_name(inner)} before OVER is not understood with all of these words",
+                                remedy="Leave out IGNORE NULLS, DISTINCT, FILTER and names of windows")  # fmt: skip
         known = ", ".join(sorted(each.upper() for each in {*RANKS.values(), *OVER.values()}))
         raise scope.refusal(node, f"{spell_name(inner)} is not one of the functions that may stand before OVER",
                             expected=known)  # fmt: skip
@@ -168,10 +172,13 @@ def bind_noisy_aggregate(node: exp.Expression, scope: Scope, clauses: Clauses, u
                 Measure.QUANTILE, _bind_ordered(inner, inner.this, scope), condition, share, text=text, place=at
             )
         case exp.WithinGroup() if isinstance(inner.this, exp.PercentileCont | exp.PercentileDisc):
+            ordered = inner.expression.expressions
+            if len(ordered) != 1:
+                raise scope.refusal(inner, f"{spell_name(inner.this)} is ordered by one column")
             share = _bind_share(inner.this.this, scope)
-            ordered = inner.expression.expressions[0].this
+            share = 1 - share if ordered[0].args.get("desc") else share
             return NoisyAggregate(
-                Measure.QUANTILE, _bind_ordered(inner, ordered, scope), condition, share, text=text, place=at
+                Measure.QUANTILE, _bind_ordered(inner, ordered[0].this, scope), condition, share, text=text, place=at
             )
         case _ if type(inner) in PLAIN:
             measure = PLAIN[type(inner)]
@@ -295,6 +302,9 @@ def bind_exact_aggregate(node: exp.Expression, scope: Scope, private: bool) -> t
     elif type(inner) in PLAIN and PLAIN[type(inner)] in EXACT:
         measure = PLAIN[type(inner)]
         argument = _bind_argument(inner, measure, scope)
+    elif type(inner) in PLAIN or isinstance(inner, exp.Median | exp.Quantile | exp.WithinGroup):
+        raise scope.refusal(inner, f"{spell_name(inner)} is not worked out for single people, or for public rows",
+                            expected="COUNT, SUM, AVG, MIN and MAX are")  # fmt: skip
     else:
         raise refuse_unknown(inner, scope)
     step = None
@@ -350,7 +360,11 @@ def _bind_count(node: exp.Count, scope: Scope, units: frozenset[str]) -> tuple[M
             raise scope.refusal(node, "COUNT takes one column")
         return Measure.COUNT, bind_expression(inner, scope)
     if len(inner.expressions) != 1:
-        raise scope.refusal(node, "COUNT(DISTINCT ...) takes one column", remedy="Concatenate the columns first")
+        raise scope.refusal(
+            node,
+            "COUNT(DISTINCT ...) takes one column",
+            remedy="Make them one: CAST(a AS TEXT) || '/' || b",
+        )
     argument = bind_expression(inner.expressions[0], scope)
     if isinstance(argument, ColumnRef) and argument.name in units:
         return Measure.UNITS, None

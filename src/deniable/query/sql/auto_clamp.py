@@ -1,7 +1,8 @@
 """AUTO_CLAMP(x): where it stands in a statement, the rows that its bounds are found over, and the statement with them.
 
-The rows are those that the aggregate around it sees: FROM, JOIN and WHERE of the SELECT it stands in. They are written
-anew as the source of a question of its own, which goes through the same compiler as any other.
+The rows are those that the aggregate around it sees: FROM, JOIN and WHERE of the SELECT it stands in, and the FILTER of
+the aggregate. They are written anew as the source of a question of its own, which goes through the same compiler as any
+other.
 
 **The bounds.** A noisy histogram over powers of two, of both signs, finds where a column's values are.
 
@@ -36,7 +37,7 @@ from deniable.query.execute import NoisyResults
 from deniable.query.plan import QueryPlan
 from deniable.query.sql.aggregates import has_aggregate
 from deniable.query.sql.clauses import cut_clauses, place_at
-from deniable.query.sql.scalar import offset_of
+from deniable.query.sql.scope import offset_of
 
 NAME = "AUTO_CLAMP"
 MOST_CALLS = 20
@@ -52,7 +53,7 @@ class AutoClamp:
     rows: str
     """FROM and JOIN."""
     condition: str
-    """WHERE, or nothing."""
+    """WHERE and FILTER, or nothing."""
     start: int
     end: int
 
@@ -126,7 +127,10 @@ def _read_parts(text: str, span: tuple[int, int], node: exp.Anonymous) -> AutoCl
     if select is None or not parts or parts[0] is None:
         raise _refuse_call(text, span[0], "there are no rows to find bounds of")
     rows, where = " ".join(part.sql(dialect="duckdb") for part in parts), select.args.get("where")
-    condition = where.this.sql(dialect="duckdb") if where is not None else ""
+    filtered = node.find_ancestor(exp.Filter, exp.Select)
+    tests = [where.this] if where is not None else []
+    tests += [filtered.expression.this] if isinstance(filtered, exp.Filter) else []
+    condition = " AND ".join(f"({test.sql(dialect='duckdb')})" for test in tests)
     above = node.root().args.get("with_") or node.root().args.get("with")
     named = above.sql(dialect="duckdb") if above is not None and select is node.root() else ""
     if NAME in (rows + condition + named).upper():

@@ -48,7 +48,7 @@ from deniable.query.algebra.relation import (
 )
 from deniable.query.sql import select as sql_select
 from deniable.query.sql.aggregates import has_aggregate
-from deniable.query.sql.clauses import Clauses, cut_clauses
+from deniable.query.sql.clauses import Clauses, cut_clauses, tokens_of
 from deniable.query.sql.from_clause import (
     ONE_TYPE,
     Context,
@@ -58,7 +58,8 @@ from deniable.query.sql.from_clause import (
     list_links,
     rename_columns,
 )
-from deniable.query.sql.scalar import Scope, bind_expression
+from deniable.query.sql.scalar import bind_expression
+from deniable.query.sql.scope import Scope, refuse_unread_part, refuse_unread_words
 from deniable.query.sql.select import bind_group_by, bind_items
 from deniable.query.sql.subqueries import Attached
 
@@ -158,14 +159,18 @@ def _refuse_costly(node: exp.Expression, relation: Relation, context: Context) -
 
 
 def _refuse_unfit(statement: exp.Expression, context: Context) -> None:
-    """Refuse placeholders that stand for nothing, and statements of too many parts."""
-    parts = 0
+    """Refuse words that nobody reads, placeholders that stand for nothing, and statements of too many parts."""
+    parts, scope = 0, context.scope(())
     for node in statement.walk():
         parts += not isinstance(node, exp.Literal)
+        refuse_unread_part(node, scope)
         if isinstance(node, exp.Placeholder | exp.Parameter):
             raise context.scope(()).refusal(node, "a placeholder has no value", remedy="Write the value itself")
         if parts > MOST_PARTS:
             raise QueryRefused(f"the statement has more than {MOST_PARTS:,} parts", remedy="Ask for less at once")
+    columns = {column.name.lower() for table in context.tables for column in table.columns}
+    tokens = context.clauses.tokens or tokens_of(context.clauses.text)
+    refuse_unread_words(statement, context.clauses.text, tokens, columns)
 
 
 def _parse_statement(clauses: Clauses) -> list[exp.Expression | None]:
@@ -210,7 +215,10 @@ def number_nodes(relation: Relation) -> Relation:
 def bind_query(node: exp.Expression, context: Context) -> Relation:
     """One query: SELECT, UNION ALL, or one in brackets, with its WITH clause."""
     match node:
-        case exp.Subquery() | exp.Paren():
+        case exp.Subquery():
+            context = _bind_with(node, context)
+            return bind_query(_lift(node, node.this) if _has_tail(node) else node.this, context)
+        case exp.Paren():
             return bind_query(node.this, context)
         case exp.Select():
             return _refuse_large(node, bind_select(node, _bind_with(node, context)), context)
@@ -250,12 +258,8 @@ def _bind_with(node: exp.Expression, context: Context) -> Context:
 
 def _bind_union(node: exp.Union, context: Context) -> Relation:
     scope = context.scope(())
-    if node.args.get("distinct"):
-        raise scope.refusal(node, "UNION would compare rows of different people", remedy="Write UNION ALL")
-    if node.args.get("order") or node.args.get("limit"):
-        raise scope.refusal(
-            node, "ORDER BY and LIMIT of private rows are not allowed", remedy="Use them on the noisy numbers"
-        )
+    if _has_tail(node):
+        return bind_query(_lift(node, _without_tail(node)), context)
     sides = tuple(bind_query(side, context) for side in _list_sides(node, scope))
     if len({is_private(side) for side in sides}) > 1:
         raise scope.refusal(node, "UNION ALL takes private rows with private rows, or public with public",
@@ -266,9 +270,39 @@ def _bind_union(node: exp.Union, context: Context) -> Relation:
         # Counting different values of both together would tell how many are the same.
         raise scope.refusal(node, f"UNION ALL with another column {OPAQUE}")
     union = build_union(sides)
+    if node.args.get("distinct"):
+        if is_private(union):
+            raise scope.refusal(node, "UNION would compare rows of different people", remedy="Write UNION ALL")
+        every = tuple((each.name, ColumnRef(each.name, each.facts)) for each in union.fields)
+        return PublicSelect(union, every, None, union.fields, distinct=True)
     if is_private(union) and (unlike := compare_ids(*sides)):
         raise scope.refusal(node, f"the sides of UNION ALL {unlike}", remedy=ONE_TYPE)
     return union
+
+
+TAIL = ("order", "limit", "offset")
+
+
+def _has_tail(node: exp.Expression) -> bool:
+    """Whether a query in brackets, or a union, is ordered or cut."""
+    return any(node.args.get(part) for part in TAIL)
+
+
+def _without_tail(node: exp.Expression) -> exp.Expression:
+    kept = node.copy()
+    for part in (*TAIL, "with_"):
+        kept.set(part, None)
+    return kept
+
+
+def _lift(node: exp.Expression, query: exp.Expression) -> exp.Select:
+    """`(SELECT ...) ORDER BY x LIMIT 2` as the SELECT around it that it means."""
+    inner = exp.Subquery(this=query.copy(), alias=exp.TableAlias(this=exp.to_identifier("rows")))
+    lifted = exp.Select(expressions=[exp.Star()], from_=exp.From(this=inner))
+    for part in TAIL:
+        if node.args.get(part):
+            lifted.set(part, node.args[part].copy())
+    return lifted
 
 
 def _list_sides(node: exp.Expression, scope: Scope) -> list[exp.Expression]:
@@ -284,7 +318,7 @@ def _list_sides(node: exp.Expression, scope: Scope) -> list[exp.Expression]:
 
 
 def _is_plain(node: exp.Union) -> bool:
-    return not any(node.args.get(part) for part in ("distinct", "order", "limit", "with", "with_"))
+    return not any(node.args.get(part) for part in ("distinct", *TAIL, "with", "with_"))
 
 
 def bind_select(node: exp.Select, context: Context) -> Relation:

@@ -32,7 +32,8 @@ from deniable.query.algebra.relation import (
     scan_table,
 )
 from deniable.query.sql.clauses import Clauses
-from deniable.query.sql.scalar import Scope, bind_expression
+from deniable.query.sql.scalar import bind_expression
+from deniable.query.sql.scope import Scope
 
 ALLOWED_JOINS = ("", "INNER", "LEFT", "RIGHT", "FULL", "OUTER", "CROSS")
 ONE_TYPE = "Declare the unit's column in all tables as integer or text"
@@ -180,7 +181,7 @@ def bind_source(node: exp.Expression, context: Context) -> Relation:
     if isinstance(node, exp.Subquery):
         if not node.alias:
             raise scope.refusal(node, "a sub-query in FROM needs a name", remedy="Write (SELECT ...) AS name")
-        return rename_fields(rename_columns(context.bind(node.this, context), renamed, scope, node), node.alias)
+        return rename_fields(rename_columns(context.bind(node, context), renamed, scope, node), node.alias)
     if not isinstance(node, exp.Table) or not isinstance(node.this, exp.Identifier):
         raise scope.refusal(node, "FROM takes tables of the policy and sub-queries, nothing else",
                             remedy="Functions that read files or make rows are off")  # fmt: skip
@@ -201,6 +202,8 @@ def _scan(node: exp.Table, alias: str, context: Context) -> Relation:
     table = next((t for t in context.tables if t.name.lower() == name.lower()), None)
     if table is None or node.db not in SCHEMAS or node.catalog:
         known = [t.name for t in context.tables] + list(context.named)
+        if table is not None:
+            raise scope.refusal(node, f"there is no schema '{node.db}'", remedy=f"Write {table.name} alone")
         raise scope.refusal(node, f"there is no table '{name}'", expected="The tables are " + ", ".join(sorted(known)),
                             remedy=nearest(name, known))  # fmt: skip
     steps = table.unit.via if table.unit is not None else ()
@@ -379,8 +382,9 @@ def _bind_outer_conditions(
         except QueryRefused:
             predicate = None
         if predicate is None or side == "FULL":
-            raise scopes[0].refusal(condition, f"{side} JOIN takes equalities, and conditions on its other side alone",
-                                    remedy="Put other conditions in WHERE")  # fmt: skip
+            taken = "equalities" if side == "FULL" else "equalities, and conditions on its other side alone"
+            raise scopes[0].refusal(condition, f"{side} JOIN takes {taken}",
+                                    remedy="Choose the rows in a sub-query, and join that")  # fmt: skip
         right = filter_rows(right, predicate, condition, context)
     return tuple(pairs), right
 

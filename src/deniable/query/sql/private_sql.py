@@ -25,6 +25,7 @@ out the key's place in the list, which is cheaper to hash, sort and compare than
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import date
@@ -35,13 +36,14 @@ from typing import TYPE_CHECKING
 from deniable.engines.base import quote
 from deniable.query.algebra.expression import ColumnRef, Expression, Kind, Value, to_number
 from deniable.query.algebra.relation import Join, Measured, Relation, Scan, Transform
+from deniable.query.joint import add_indexes, name_part
 from deniable.query.keys import FromTable, Keys, Listed, PrivateKeys, PublicKeys
-from deniable.query.measurements import Distinct, Measurement, Ordered, Rows, Total, Units
-from deniable.query.plan import Limits, is_bounded_in_each_group, is_signed, parts_for, reach_of
+from deniable.query.measurements import Distinct, Measurement, Ordered, Part, Rows, Total, Units
+from deniable.query.plan import Limits, is_bounded_in_each_group, is_signed, parts_for, parts_of, reach_of
 from deniable.query.sql.render import UNIT, render_expression, render_key, render_relation, render_value
 
 if TYPE_CHECKING:
-    from deniable.query.plan import Placed
+    from deniable.query.plan import Joint, Placed, Step
 
 
 # ruff: noqa: S608  (statements here are made of our own words, quoted names and quoted literals; no user text)
@@ -52,13 +54,14 @@ def key_names(places: tuple[int, ...]) -> list[str]:
     return [f"k{place}" for place in places]
 
 
-def render_whole_steps(measurement: Total | Ordered, source: Relation) -> str:
+def render_whole_steps(measurement: Total | Ordered | Part, source: Relation) -> str:
     """A row's value in whole steps, inside its bounds; null stays null, NaN is null. Nothing in it can fail.
 
     Public facts are promises about exact arithmetic, and the engine's runs in DOUBLE: so what is measured is clamped
     here once more, unless it is a column just as it was clamped where it is read.
     """
     argument = measurement.argument
+    assert argument is not None
     text, facts = render_expression(argument), argument.facts
     if facts.kind is Kind.DATE:
         text = f"date_diff('day', DATE '1970-01-01', {text})"
@@ -106,6 +109,21 @@ def render_row_value(measurement: Measurement, source: Relation) -> str:
             return _render_when(render_expression(argument), condition, argument)
         case Ordered(condition=condition):
             return _render_when(render_whole_steps(measurement, source), condition, None)
+        case Part(condition=condition):
+            return _render_when(_render_part(measurement, source), condition, None)
+
+
+def _render_part(part: Part, source: Relation) -> str:
+    """What a row of the cell gives to one of its parts."""
+    if part.argument is None:
+        return "1"
+    value = render_whole_steps(part, source)
+    if part.order < 0:
+        return f"CASE WHEN {value} IS NULL THEN {part.reach} END"
+    below, above = f"({value} - ({part.lower}))", f"({part.upper} - {value})"
+    factors = [below] * part.order + [above] * (part.degree - part.order)
+    times = math.comb(part.degree, part.order)
+    return f"({' * '.join([*factors, str(times)] if times > 1 else factors)})"
 
 
 def _render_when(text: str, condition: Expression | None, argument: Expression | None) -> str:
@@ -132,11 +150,25 @@ def render_totals(
     return _render_every_group(inner, names, list(wanted), keys, codes)
 
 
-def select_additive(placed: Iterable[Placed], threshold: bool) -> dict[str, Measurement]:
-    """The measurements of a step that are counts and sums, by column; with a threshold the units are counted too."""
+def render_step(node: Measured, step: Step, salt: int) -> str | None:
+    """The statement for all counts and sums of a grouping set; None where it has none."""
+    wanted = select_additive(step.placed, step.threshold is not None, step.joints)
+    if not wanted:
+        return None
+    source = add_indexes(node, (joint.block for joint in step.joints)) if step.joints else node
+    return render_totals(source, step.places, wanted, step.limits, step.keys, salt)
+
+
+def select_additive(placed: Iterable[Placed], threshold: bool, joints: Iterable[Joint] = ()) -> dict[str, Measurement]:
+    """The measurements of a step that are counts and sums, by column; with a threshold the units are counted too.
+
+    Of those that are released together, the parts of their cells.
+    """
     wanted: dict[str, Measurement] = {
-        p.column: p.measurement for p in placed if not isinstance(p.measurement, Ordered | Distinct)
+        p.column: p.measurement for p in placed if p.mixed is None and not isinstance(p.measurement, Ordered | Distinct)
     }
+    for number, joint in enumerate(joints):
+        wanted |= {name_part(number, place): part for place, part in enumerate(joint.block.parts)}
     return {**wanted, THRESHOLD: Units(None)} if threshold else wanted
 
 
@@ -319,13 +351,24 @@ def _render_sampled(chosen: str, names: list[str], wanted: Mapping[str, Measurem
 def _render_by_unit(chosen: str, names: list[str], wanted: Mapping[str, Measurement]) -> str:
     """One row for each unit and group."""
     columns = [UNIT, *names, *(_render_unit_column(name, m) for name, m in wanted.items())]
+    columns += [
+        f"count(COALESCE({', '.join(among)}, NULL)) AS {_name_rows(among)}"
+        for among in dict.fromkeys(m.among for m in wanted.values() if isinstance(m, Part))
+    ]
     return f"SELECT {', '.join(columns)} FROM ({chosen}) AS c GROUP BY {', '.join([UNIT, *names])}"
+
+
+def _name_rows(among: tuple[str, ...]) -> str:
+    """The column of a unit's rows in all cells of a block together: each row is in one of them."""
+    return f"n_{among[0].split('_')[0]}"
 
 
 def _render_unit_column(name: str, measurement: Measurement) -> str:
     match measurement:
         case Rows() | Units():
             return f"count({name}) AS {name}"
+        case Part():
+            return f"COALESCE(sum({name}), 0) AS {name}"
         case _:
             return f"count({name}) AS n_{name}, COALESCE(sum({name}), 0) AS {name}"
 
@@ -336,6 +379,11 @@ def _render_over_units(name: str, measurement: Measurement, limits: Limits) -> s
             return clamp_to_int64(f"sum(least({name}, {limits.rows}))")
         case Units() | Total(per_group=(int(), int())):
             return clamp_to_int64(f"sum({_render_entry(name, measurement)})")
+        case Part(among=among):
+            # Parts are never negative and rounded down, so that together they stay within the bound.
+            every, parts = _name_rows(among), parts_of(measurement, limits)
+            shrunk = f"({name} * {parts * (limits.rows or 1)}) // {every}"
+            return clamp_to_int64(f"sum(CASE WHEN {every} > {limits.rows} THEN {shrunk} ELSE {name} * {parts} END)")
         case _:
             rows = limits.rows
             return clamp_to_int64(

@@ -8,25 +8,22 @@ from __future__ import annotations
 import difflib
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import date, datetime
 from fractions import Fraction
 
 from sqlglot import expressions as exp
-from sqlglot.errors import ErrorLevel
 
-from deniable.errors import QueryRefused, nearest
+from deniable.errors import QueryRefused
 from deniable.query.algebra.dates import DAY, add_months, add_seconds, read_date, read_seconds, translate_pattern
-from deniable.query.algebra.expression import ColumnRef, Expression, Kind, Literal, literal
+from deniable.query.algebra.expression import Expression, Kind, Literal, literal
 from deniable.query.algebra.functions import FUNCTION_FORMS, call
 from deniable.query.algebra.intervals import PARTS, TRUNCATIONS, Mismatch
-from deniable.query.algebra.relation import Field
-from deniable.query.sql.clauses import place_at
+from deniable.query.sql.scope import Scope, spell_name
 
 BINARY: dict[type[exp.Expression], str] = {
     exp.Add: "add", exp.Sub: "subtract", exp.Mul: "multiply", exp.Div: "divide", exp.Mod: "modulo",
     exp.EQ: "eq", exp.NEQ: "ne", exp.LT: "lt", exp.LTE: "le", exp.GT: "gt", exp.GTE: "ge",
-    exp.And: "and", exp.Or: "or", exp.Like: "like", exp.ILike: "ilike", exp.DPipe: "concat",
+    exp.And: "and", exp.Or: "or", exp.Like: "like", exp.ILike: "ilike",
     exp.Nullif: "nullif", exp.StartsWith: "starts_with", exp.EndsWith: "ends_with", exp.Contains: "contains",
     exp.Left: "left", exp.Right: "right", exp.Pow: "power",
 }  # fmt: skip
@@ -44,7 +41,7 @@ VARIADIC: dict[type[exp.Expression], str] = {
 }  # fmt: skip
 NAMED = {"CLAMP": "clamp", "ENDS_WITH": "ends_with", "STARTS_WITH": "starts_with", "CONTAINS": "contains"}
 CASTS = {
-    Kind.INTEGER: ("INT", "BIGINT", "SMALLINT", "TINYINT", "UINT", "UBIGINT", "INT128"),
+    Kind.INTEGER: ("INT", "BIGINT", "SMALLINT", "TINYINT", "UINT", "UBIGINT", "USMALLINT", "UTINYINT", "INT128"),
     Kind.DECIMAL: ("DOUBLE", "FLOAT", "DECIMAL", "BIGDECIMAL", "UDOUBLE"),
     Kind.TEXT: ("TEXT", "VARCHAR", "CHAR", "NVARCHAR", "NCHAR"),
     Kind.BOOLEAN: ("BOOLEAN",),
@@ -78,11 +75,6 @@ NEAREST = {
     "ESCAPE": "Use CONTAINS, STARTS_WITH or ENDS_WITH, which take signs as they are",
 }
 """For functions that are often asked for and are not on the list: what does the same."""
-SIGNS: dict[type[exp.Expression], str] = {
-    exp.Add: "'+'", exp.Sub: "'-'", exp.Mul: "'*'", exp.Div: "'/'", exp.Mod: "'%'", exp.EQ: "'='", exp.NEQ: "'<>'",
-    exp.LT: "'<'", exp.LTE: "'<='", exp.GT: "'>'", exp.GTE: "'>='", exp.DPipe: "'||'", exp.Neg: "'-'",
-    exp.Rand: "RANDOM", exp.GroupConcat: "STRING_AGG",
-}  # fmt: skip
 CHANGING = ("NOW", "RANDOM", "RAND", "UUID", "GEN_RANDOM_UUID", "TODAY", "NEXTVAL", "TRANSACTION_TIMESTAMP")
 """Functions that give another value each time, by the names that the parser has no class for."""
 COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge", "in")
@@ -90,53 +82,6 @@ LITERALLY = "Write the value itself"
 DEEPEST = 200
 MOST_DIGITS = 60
 """Characters of a number before its exponent."""
-
-
-@dataclass(frozen=True, slots=True)
-class Scope:
-    """What names mean at one place of a statement.
-
-    `special` is asked first about every node: it is how aggregates and group keys become fields of a noisy relation.
-    """
-
-    text: str
-    fields: tuple[Field, ...]
-    special: Callable[[exp.Expression], Expression | None] | None = None
-    subquery: Callable[[exp.Expression, Scope], Expression] | None = None
-    """What a sub-query in an expression becomes: a field of a relation that is joined; None where it cannot stand."""
-
-    def refusal(self, node: exp.Expression, happened: str, **rest: str) -> QueryRefused:
-        """A refusal that points to a node."""
-        return QueryRefused(happened, place=place_at(self.text, offset_of(node)), **rest)
-
-    def column(self, node: exp.Column) -> ColumnRef:
-        """The field a column name means, without regard to case."""
-        name, table = node.name.lower(), node.table.lower()
-        wanted = f"{table}.{name}" if table else name
-        found = [
-            field
-            for field in self.fields
-            if field.name.lower() == wanted or (not table and field.name.lower().split(".", 1)[-1] == name)
-        ]
-        if len(found) == 1:
-            return ColumnRef(found[0].name, found[0].facts)
-        known = [field.name.split(".", 1)[-1] for field in self.fields]
-        if not found:
-            raise self.refusal(node, f"there is no column '{wanted}' here", expected=describe_columns(known),
-                               remedy=nearest(name, known))  # fmt: skip
-        raise self.refusal(node, f"the column '{name}' is in more than one table", remedy="Write table.column")
-
-
-def describe_columns(names: list[str]) -> str:
-    """A sentence that lists what exists, shortened."""
-    shown = ", ".join(sorted(set(names))[:20])
-    return f"The columns here are {shown}" if shown else ""
-
-
-def offset_of(node: exp.Expression) -> int:
-    """Where a node starts in the statement, as far as the parser kept it."""
-    starts = [part.meta["start"] for part in node.walk() if "start" in part.meta]
-    return min(starts) if starts else 0
 
 
 def bind_expression(node: exp.Expression, scope: Scope, depth: int = 0) -> Expression:
@@ -157,20 +102,6 @@ def bind_expression(node: exp.Expression, scope: Scope, depth: int = 0) -> Expre
         raise scope.refusal(node, f"{spell_name(node)} {mismatch}") from None
 
 
-def spell_text(node: exp.Expression) -> str:
-    """An expression as it is shown to people; what another dialect cannot say is left out without a word."""
-    return str(node.sql(dialect="duckdb", unsupported_level=ErrorLevel.IGNORE))
-
-
-def spell_name(node: exp.Expression) -> str:
-    """The construct's name as the analyst knows it."""
-    if isinstance(node, exp.Anonymous):
-        return str(node.name).upper()
-    if type(node) in SIGNS:
-        return SIGNS[type(node)]
-    return str(node.sql_name() if isinstance(node, exp.Func) else node.key.upper())
-
-
 def _bind_node(node: exp.Expression, scope: Scope, inner: Callable[[exp.Expression], Expression]) -> Expression:
     kind = type(node)
     _refuse_unread(node, scope)
@@ -184,6 +115,8 @@ def _bind_node(node: exp.Expression, scope: Scope, inner: Callable[[exp.Expressi
     match node:
         case exp.Paren():
             return inner(node.this)
+        case exp.DPipe():
+            return _bind_joined(node, inner)
         case exp.Column():
             return scope.column(node)
         case exp.Literal() | exp.Boolean() | exp.Null():
@@ -223,6 +156,8 @@ def _refuse_unread(node: exp.Expression, scope: Scope) -> None:
 
 def _bind_binary(node: exp.Expression, scope: Scope, inner: Callable[[exp.Expression], Expression]) -> Expression:
     name, sides = BINARY[type(node)], [node.this, node.args.get("expression")]
+    if isinstance(sides[1], exp.Any) and type(node) in (exp.EQ, exp.Like, exp.ILike) and not node.args.get("negate"):
+        return _bind_any(node, scope, inner)
     if name in ("add", "subtract") and any(isinstance(_unwrap(side), exp.Interval) for side in sides):
         return _bind_moved(node, scope, inner)
     wide = name in COMPARISONS
@@ -247,8 +182,37 @@ def _fold(name: str, left: Expression, right: Expression) -> Literal | None:
     return literal(int(number) if number.denominator == 1 else number)
 
 
+def _bind_joined(node: exp.DPipe, inner: Callable[[exp.Expression], Expression]) -> Expression:
+    """a || b || c: null where one of them is, other than CONCAT, which leaves nulls out."""
+    parts: list[exp.Expression] = []
+    rest: exp.Expression = node
+    while isinstance(rest, exp.DPipe):
+        parts.append(rest.expression)
+        rest = rest.this
+    bound = [inner(part) for part in (rest, *reversed(parts))]
+    joined = call("concat", *bound)
+    tests = [call("is_null", each) for each in bound if each.facts.nullable]
+    if not tests:
+        return joined
+    return call("case", tests[0] if len(tests) == 1 else call("or", *tests), literal(None), joined)
+
+
+def _bind_any(node: exp.Expression, scope: Scope, inner: Callable[[exp.Expression], Expression]) -> Expression:
+    """x = ANY (...): x IN (...); t LIKE ANY ('a%', 'b%'): one of them."""
+    held = _unwrap(node.args["expression"].this)
+    if isinstance(held, exp.Subquery | exp.Select) and isinstance(node, exp.EQ):
+        return inner(exp.In(this=node.this, query=held))
+    if not isinstance(held, exp.Array | exp.Tuple) or not held.expressions:
+        raise scope.refusal(node, "ANY takes a list of values", remedy="Write IN (...), or LIKE ... OR LIKE ...")
+    parts = [inner(type(node)(this=node.this, expression=each)) for each in held.expressions]
+    return parts[0] if len(parts) == 1 else call("or", *parts)
+
+
 def _bind_wide(node: exp.Expression, inner: Callable[[exp.Expression], Expression]) -> Expression:
     """An operand of a comparison: whole numbers of 64 bits are compared as they are, and nowhere else exact."""
+    if isinstance(node, exp.Neg) and isinstance(node.this, exp.Literal):
+        below = _bind_wide(node.this, inner)
+        return literal(-below.value) if isinstance(below, Literal) and type(below.value) is int else inner(node)
     if isinstance(node, exp.Literal) and not node.is_string and str(node.this).isdecimal() and len(node.this) < 20:
         number = int(node.this)
         return literal(number) if number < 2**63 else inner(node)
@@ -256,7 +220,8 @@ def _bind_wide(node: exp.Expression, inner: Callable[[exp.Expression], Expressio
 
 
 def _bind_between(node: exp.Between, inner: Callable[[exp.Expression], Expression]) -> Expression:
-    x, low, high = _align_dates("in", [inner(node.this), inner(node.args["low"]), inner(node.args["high"])])
+    ends = [_bind_wide(node.args[end], inner) for end in ("low", "high")]
+    x, low, high = _align_dates("in", [inner(node.this), *ends])
     inside = call("and", call("ge", x, low), call("le", x, high))
     if not node.args.get("symmetric"):
         return inside
@@ -311,8 +276,8 @@ def _bind_temporal(node: exp.Expression, scope: Scope, inner: Callable[[exp.Expr
             return _bind_part(node.expressions[0].name.lower(), node, scope, inner(node.expressions[1]))
         case exp.TimestampTrunc() | exp.DateTrunc():
             return _bind_truncation(node, scope, inner(node.this))
-        case exp.DateDiff() if node.args.get("unit") is None or node.args["unit"].name.upper() in ("DAY", "D"):
-            return call("date_diff", inner(node.args["expression"]), inner(node.this))
+        case exp.DateDiff():
+            return _bind_difference(node, scope, inner(node.args["expression"]), inner(node.this))
         case exp.DateAdd() | exp.DateSub() if isinstance(node.expression, exp.Interval):
             return _bind_moved(node, scope, inner)
         case exp.ToChar() | exp.TimeToStr() if node.args.get("format") is not None:
@@ -332,6 +297,23 @@ def _bind_temporal(node: exp.Expression, scope: Scope, inner: Callable[[exp.Expr
             return call("cast_date", inner(node.this))
         case _:
             raise refuse_unknown(node, scope)
+
+
+def _bind_difference(node: exp.DateDiff, scope: Scope, since: Expression, until: Expression) -> Expression:
+    """The days between two dates, or the ends of months, quarters or years that lie between them."""
+    unit = node.args["unit"].name.lower() if node.args.get("unit") is not None else "day"
+    unit = {"d": "day"}.get(unit, unit.removesuffix("s"))
+    if unit == "day":
+        return call("date_diff", since, until)
+    years = call("subtract", call("year", until), call("year", since))
+    if unit == "year":
+        return years
+    if unit not in ("month", "quarter"):
+        raise scope.refusal(node, f"dates are not subtracted in units of '{unit}'",
+                            expected="Units: day, month, quarter, year")  # fmt: skip
+    part = f"part_{unit}"
+    fraction = call("subtract", call(part, until), call(part, since))
+    return call("add", call("multiply", years, literal(12 if unit == "month" else 4)), fraction)
 
 
 def _bind_moment(
@@ -549,7 +531,31 @@ def _bind_cast(node: exp.Cast, scope: Scope, inner: Callable[[exp.Expression], E
     argument = inner(node.this)
     if isinstance(argument, Literal) and isinstance(argument.value, str) and kind in (Kind.DATE, Kind.DATETIME):
         return _parse_date(argument, kind)
-    return call(f"cast_{kind.value}", argument)
+    if argument.facts.kind is Kind.BOOLEAN and kind.numeric:
+        return call("case", argument, literal(1), call("not", argument), literal(0), literal(None))
+    return _bind_size(node.to, wanted, scope, call(f"cast_{kind.value}", argument))
+
+
+SIZES = {"TINYINT": (-(2**7), 2**7 - 1), "SMALLINT": (-(2**15), 2**15 - 1), "UTINYINT": (0, 2**8 - 1),
+         "USMALLINT": (0, 2**16 - 1), "UINT": (0, 2**32 - 1), "UBIGINT": (0, 2**64 - 1)}  # fmt: skip
+"""The least and the greatest number of types that are narrower than our own."""
+
+
+def _bind_size(target: exp.DataType, wanted: str, scope: Scope, number: Expression) -> Expression:
+    """A number as its type holds it: null beyond its range, rounded to its places."""
+    if wanted in SIZES:
+        low, high = SIZES[wanted]
+        known = number.facts
+        if known.lower is not None and known.upper is not None and low <= known.lower <= known.upper <= high:
+            return number
+        fits = call("ge", number, literal(low))
+        if high < 2**53:
+            fits = call("and", fits, call("le", number, literal(high)))
+        return call("case", fits, number, literal(None))
+    places = target.expressions[1].this if wanted == "DECIMAL" and len(target.expressions) == 2 else None
+    if places is None:
+        return number
+    return call("round", number, bind_expression(places, Scope(scope.text, ())))
 
 
 def _bind_part(part: str, node: exp.Expression, scope: Scope, argument: Expression) -> Expression:

@@ -45,7 +45,8 @@ from deniable.query.sql.aggregates import (
     window_facts,
 )
 from deniable.query.sql.clauses import Clauses
-from deniable.query.sql.scalar import Scope, bind_expression
+from deniable.query.sql.scalar import bind_expression
+from deniable.query.sql.scope import Scope
 
 
 def bind_per_unit(node: exp.Select, block: Grouped, clauses: Clauses) -> Relation:
@@ -233,8 +234,9 @@ def bind_group_by(node: exp.Select, source: Relation, clauses: Clauses) -> Group
     group = node.args.get("group")
     if group is None:
         return Grouped(source, (), ((),))
-    if group.args.get("all") or group.args.get("totals"):
-        raise scope.refusal(node, "GROUP BY ALL is not allowed", remedy="Name the columns")
+    for part, words, remedy in (("totals", " WITH TOTALS", "Write ROLLUP (...)"), ("all", " ALL", "Name the columns")):
+        if group.args.get(part):
+            raise scope.refusal(node, f"GROUP BY{words} is not allowed", remedy=remedy)
     keys: list[Expression] = []
 
     def key(part: exp.Expression) -> int:
@@ -257,6 +259,8 @@ def bind_group_by(node: exp.Select, source: Relation, clauses: Clauses) -> Group
 
 def _list_elements(group: exp.Expression) -> list[exp.Expression]:
     extra = [part for name in ("grouping_sets", "rollup", "cube") for part in group.args.get(name) or []]
+    if len(extra) == 1 and isinstance(extra[0], exp.Rollup | exp.Cube) and not extra[0].expressions:
+        return [type(extra[0])(expressions=group.expressions)]  # GROUP BY a, b WITH ROLLUP
     return [*group.expressions, *extra]
 
 
@@ -300,6 +304,8 @@ def _resolve_item(part: exp.Expression, node: exp.Select, scope: Scope) -> exp.E
         place = int(part.this) - 1 if _is_ordinal(part) else -1
         if not 0 <= place < len(node.expressions):
             raise scope.refusal(part, "GROUP BY names a SELECT item that is not there")
+        if has_aggregate(node.expressions[place]):
+            raise scope.refusal(part, f"GROUP BY {place + 1} names an aggregate", remedy="Name columns, not aggregates")
         return node.expressions[place].unalias()
     if isinstance(part, exp.Column) and not part.table:
         fields = {field.name.lower().split(".", 1)[-1] for field in scope.fields}
@@ -369,8 +375,7 @@ def name_item(item: exp.Expression) -> str:
 
 def make_unique(items: list[tuple[str, Expression]]) -> Projections:
     """The same items, with a number after a name that is already taken."""
-    taken: set[str] = set()
-    result = []
+    taken, result = set[str](), []
     for name, expression in items:
         candidate, n = name, 2
         while candidate in taken:
@@ -495,6 +500,8 @@ def bind_order_by(node: exp.Select, scope: Scope, items: Projections) -> Order:
             return items[int(inner.this) - 1][1]
         if isinstance(inner, exp.Column) and not inner.table and inner.name.lower() in dict(items):
             return dict(items)[inner.name.lower()]
+        if isinstance(inner, exp.Var) and inner.name.upper() == "ALL":
+            raise scope.refusal(inner, "ORDER BY ALL is not allowed", remedy="Name the columns")
         return bind_expression(inner, scope)
 
     order = node.args.get("order")
@@ -509,10 +516,9 @@ def bind_limit(node: exp.Select, scope: Scope) -> tuple[int | None, int]:
         if clause is None:
             return None
         if isinstance(clause, exp.Fetch):
-            options = clause.args.get("limit_options")
-            if options is not None and (options.args.get("percent") or options.args.get("with_ties")):
-                raise scope.refusal(clause, "FETCH takes a whole number of rows")
             clause = exp.Limit(expression=clause.args.get("count") or exp.Literal.number(1))
+        if isinstance(clause.expression, exp.Var) and clause.expression.name.upper() == "ALL":
+            return None
         bound = bind_expression(clause.expression, Scope(scope.text, ()))
         if not isinstance(bound, Literal) or not isinstance(bound.value, int) or bound.value < 0:
             raise scope.refusal(clause, f"{name.upper()} takes a whole number")
@@ -538,9 +544,7 @@ def expand_histogram(node: exp.Select, block: Grouped, scope: Scope) -> tuple[Gr
         raise scope.refusal(inner, "one HISTOGRAM at a time, without grouping sets")
     name = item.alias or "histogram"
     argument, bins = _bind_bins(inner, scope)
-    low, high = argument.facts.lower, argument.facts.upper
-    assert low is not None
-    assert high is not None
+    low, high = argument.facts.lower or Fraction(0), argument.facts.upper or Fraction(0)  # both are there
     width = (high - low) / bins or Fraction(1)
     raw = call("floor", call("divide", call("subtract", argument, literal(low)), literal(width)))
     key = call("clamp", raw, literal(0), literal(bins - 1))

@@ -29,7 +29,8 @@ from deniable.query.algebra.relation import (
 )
 from deniable.query.sql.aggregates import has_aggregate
 from deniable.query.sql.from_clause import ONE_TYPE, Context, Pair, bind_source, build_join, split_conjunction
-from deniable.query.sql.scalar import Scope, bind_expression
+from deniable.query.sql.scalar import bind_expression
+from deniable.query.sql.scope import Scope
 
 COMPARED: dict[type[exp.Expression], tuple[str, str]] = {
     exp.EQ: ("eq", "eq"), exp.NEQ: ("ne", "ne"), exp.LT: ("lt", "gt"), exp.LTE: ("le", "ge"), exp.GT: ("gt", "lt"),
@@ -129,17 +130,27 @@ class Attached:
             found = self._mark(relation, ((x, ColumnRef(held.name, held.facts)),), None, node, scope)
         if x.facts.opaque:
             return found
-        unknown = call("is_null", x) if x.facts.nullable else literal(False)
+        unknown: Expression = literal(False)
         right, pairs, _ = self.joins[-1]
-        if not is_private(right) and len(pairs) == 1 and right.fields[0].facts.nullable:
-            unknown = call("or", unknown, call("and", call("not", found), self._bind_null_in(right)))
+        listed = not is_private(right) and len(pairs) == 1
+        if x.facts.nullable:
+            unknown = call("is_null", x)
+            if listed:
+                unknown = call("and", unknown, self._is_listed(right, None))
+            elif isinstance(query, exp.Select) and _is_plain(query) and len(pairs) > 1:
+                unknown = call("and", unknown, self._bind_exists(query, [], scope))
+        if listed and right.fields[0].facts.nullable:
+            key = right.fields[0]
+            has_null = self._is_listed(right, call("is_null", ColumnRef(key.name, key.facts)))
+            unknown = call("or", unknown, call("and", call("not", found), has_null))
         return call("case", unknown, literal(None), found)
 
-    def _bind_null_in(self, listed: Relation) -> Expression:
-        """Whether a list of public values holds a null: what is not found among the others may then be there or not."""
-        key = listed.fields[0]
-        test = call("is_null", ColumnRef(key.name, key.facts))
-        name = f"{self._name}.nulls"
+    def _is_listed(self, listed: Relation, test: Expression | None) -> Expression:
+        """Whether a list of public values holds one at all, or one for which a test holds.
+
+        A null is not in an empty list; beside a null in the list, what is not found may be there or not.
+        """
+        name = f"{self._name}.listed"
         counted = PublicSelect(listed, ((name, ColumnRef("a0", Facts(Kind.INTEGER, public=True))),), None,
                                (Field(name, Facts(Kind.INTEGER, public=True)),), (),
                                (("a0", ExactAggregate(Summary.COUNT, None, test)),), grouped=True)  # fmt: skip
@@ -150,7 +161,10 @@ class Attached:
         """EXISTS: whether a row is there that is tied to the row outside."""
         inside, ties = _split_ties(query, self.context, scope)
         ties, others = [*more, *(t for t in ties if t.comparison == "eq")], [t for t in ties if t.comparison != "eq"]
-        if not _is_plain(query) or len(others) > 1:
+        if len(others) > 1:
+            raise scope.refusal(query, "EXISTS is tied to the row outside by several comparisons that are no equality",
+                                expected=TIED)  # fmt: skip
+        if not _is_plain(query):
             raise scope.refusal(query, "EXISTS takes plain rows here", expected=TIED,
                                 remedy="Leave out GROUP BY and LIMIT, or join the sub-query")  # fmt: skip
         names = [exp.alias_(tie.inside.copy(), f"k{i}") for i, tie in enumerate([*ties, *others])]
@@ -217,7 +231,7 @@ def _check_kinds(pairs: tuple[Pair, ...]) -> None:
 
 
 def _unwrap(node: exp.Expression) -> exp.Expression:
-    while isinstance(node, exp.Subquery | exp.Paren):
+    while isinstance(node, exp.Paren) or (isinstance(node, exp.Subquery) and {*node.args} <= {"this", "alias"}):
         node = node.this
     return node
 

@@ -29,12 +29,16 @@ from deniable.query.keys import Listed, PublicKeys
 from deniable.query.measurements import Rows, Total
 from deniable.query.plan import NodePlan, QueryPlan, Step
 from deniable.query.sql.private_sql import key_names, render_keys_alone
-from deniable.query.techniques.least_squares import Fit, Tree, fit_margins, fit_tree, round_top_down
-from deniable.query.techniques.workload import (
+from deniable.query.techniques.least_squares import (
+    Fit,
     Margin,
+    Tree,
     find_best_shares,
+    fit_margins,
+    fit_tree,
     predict_margin_variances,
     predict_tree_variances,
+    round_top_down,
 )
 
 Keys = list[tuple[object, ...]]
@@ -95,9 +99,10 @@ def compile_sets(
     importance: Mapping[str, float] | None,
     *,
     tree: bool,
+    pure: bool = False,
 ) -> SetsPlan:
     """The plan with the best shares. The engine reads public keys only."""
-    even = compile_query(text, tables, asked)
+    even = compile_query(text, tables, asked, pure=pure)
     _refuse_unfit(even)
     plan = _describe_sets(even, columns, engine, tree)
     _refuse_cells(plan)
@@ -105,7 +110,8 @@ def compile_sets(
     norms = [step.placed[0].norm(gaussian) for step in steps]
     wanted = _weigh_sets(importance, name_sets(plan))
     shares = find_best_shares(plan.fit_variances, norms, wanted, gaussian=gaussian)
-    return _describe_sets(compile_query(text, tables, asked, weights=BySet(shares)), columns, engine, tree)
+    best = compile_query(text, tables, asked, weights=BySet(shares), pure=pure)
+    return _describe_sets(best, columns, engine, tree)
 
 
 def name_sets(plan: SetsPlan) -> list[str]:

@@ -64,7 +64,7 @@ def check_count(count: object) -> None:
         raise ParameterError("k is not a whole number from 1 to 1000", expected="k such as 10")
 
 
-def plan_top(base: QueryPlan, count: int, asked: Budget) -> TopPlan:
+def plan_top(base: QueryPlan, count: int, asked: Budget, *, pure: bool = False) -> TopPlan:
     """The plan for the k largest groups of a question `SELECT keys, COUNT(...) ... GROUP BY keys` with public keys."""
     check_count(count)
     step, unit = base.nodes[0].steps[0], base.unit
@@ -75,7 +75,7 @@ def plan_top(base: QueryPlan, count: int, asked: Budget) -> TopPlan:
     reach = Fraction(step.limits.rows or 1) if step.limits.by_row else Fraction(1)
     monotonic = unit.neighboring is Neighboring.ADD_REMOVE
     choice, counting = min(
-        (_calibrate_mechanisms(money, count, reach, monotonic) for money in _list_budgets(asked)),
+        (_calibrate_mechanisms(money, count, reach, monotonic) for money in _list_budgets(asked, pure)),
         key=lambda pair: 1 / pair[0].unit,
     )
     event = ComposedEvent((SelfComposedEvent(choice.event, count), counting.event))
@@ -84,10 +84,10 @@ def plan_top(base: QueryPlan, count: int, asked: Budget) -> TopPlan:
     return plan
 
 
-def _list_budgets(asked: Budget) -> list[Budget]:
-    """The budget as it is, and as rho where there is a delta to convert with."""
+def _list_budgets(asked: Budget, pure: bool) -> list[Budget]:
+    """The budget as it is, and as rho where there is a delta to convert with and prices need not be pure."""
     if isinstance(asked, ApproxDP):
-        rho = rho_within(asked.epsilon, asked.delta)
+        rho = None if pure else rho_within(asked.epsilon, asked.delta)
         return [PureDP(asked.epsilon), *([ZCDP(rho)] if rho else [])]
     return [asked]
 

@@ -231,6 +231,10 @@ SQLSTATES = {
     "internal": "XX000",
     "extra": "0A000",
     "busy": "53300",
+    "rate": "53400",
+    "token": "28000",
+    "missing": "42704",
+    "size": "54000",
 }
 UNFORESEEN = InternalError("something unforeseen happened in deniable itself", remedy="Tell the steward")
 

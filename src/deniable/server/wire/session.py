@@ -12,8 +12,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from deniable.errors import UNKNOWN, Stopped
 from deniable.server.limits import wait_for_quantum
-from deniable.server.refusals import TimedOut, translate_failure
+from deniable.server.refusals import translate_failure
 from deniable.server.wire import codec, values
 from deniable.server.wire.codec import (
     MessageReader,
@@ -28,6 +29,8 @@ from deniable.server.wire.prepared_statements import Portal, Prepared, infer_typ
 from deniable.server.wire.statements import StatementRunner
 
 IDLE_SECONDS = 3600.0
+END_SECONDS = 2.0
+"""How long a question that was cancelled may take to end."""
 CHARGES_STAY = {
     "S": "NOTICE",
     "V": "NOTICE",
@@ -65,10 +68,10 @@ class Session:
             await self._dispatch_message(letter, content)
 
     def cancel(self) -> None:
-        """Stop waiting for what runs; what was not begun is not charged."""
+        """Stop what runs. A question that was begun ends soon, and its refusal knows whether it was charged."""
         self._runner.cancel()
         if self._running is not None:
-            self._running.cancel()
+            asyncio.get_running_loop().call_later(END_SECONDS if self._runner.asking else 0, self._running.cancel)
 
     async def _dispatch_message(self, letter: str, content: MessageReader) -> None:
         if letter == "S":
@@ -206,7 +209,7 @@ class Session:
             outcome = await self._running
         except asyncio.CancelledError:
             if self._running.cancelled():
-                raise TimedOut(charged=True) from None
+                raise Stopped("the statement was cancelled", charge=UNKNOWN if self._runner.asking else None) from None
             raise
         finally:
             self._running = None

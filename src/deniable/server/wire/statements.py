@@ -53,6 +53,8 @@ class StatementRunner:
         self._grant = grant
         self._process = process
         self._questions = 0
+        self.asking = False
+        """Whether the statement that runs is a question to the tables, which may be charged."""
         self.settings = settings
         self.statements = PreparedStatements()
 
@@ -89,6 +91,7 @@ class StatementRunner:
 
     async def run(self, statement: Statement, values: Sequence[Any]) -> StatementResult:
         """Carry a statement out, if the session's token still counts."""
+        self.asking = False
         await self._service.confirm(self._grant)
         word = statement.words[0]
         if word in _TAGS:
@@ -191,7 +194,7 @@ class StatementRunner:
         )
 
     async def _answer_question(self, statement: Statement, values: Sequence[Any]) -> StatementResult:
-        self._questions += 1
+        self._questions, self.asking = self._questions + 1, True
         answer = await self._service.answer(self._grant, self._build_question(statement, values), self._work_name())
         self.settings.reset("deniable.request")
         rows, charged = list_rows(answer.rows), answer.receipt is not None

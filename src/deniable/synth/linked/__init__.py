@@ -55,7 +55,7 @@ from deniable.synth.domain import (
     attributes_of,
     equal_cuts,
 )
-from deniable.synth.encode import find_steps, name_type, to_array
+from deniable.synth.encode import find_steps, to_array
 from deniable.synth.marginal import GaussianBudget, convert_budget
 from deniable.synth.methods import Method, run_method
 from deniable.synth.model import (
@@ -308,9 +308,6 @@ class LinkedModel:
     people: SynthModel
     rows: SynthModel
     truths: tuple[Spec, ...] = ()
-    people_types: tuple[str, ...] = ()
-    row_types: tuple[str, ...] = ()
-    """The original types of the link's columns, in their order."""
 
 
 def describe_linked(
@@ -341,10 +338,7 @@ def describe_linked(
         owned, learned.attributes, given, way, learned.spend, entropy, learned=learned.events, workload=workload
     )
     check_double_entry(ComposedEvent((of_people.description.event, of_rows.description.event)), budget)
-    source = people if people is not None else rows
-    return LinkedModel(
-        link, of_people, of_rows, tuple(truths), _type_names(source, link.people), _type_names(rows, link.rows)
-    )
+    return LinkedModel(link, of_people, of_rows, tuple(truths))
 
 
 def find_workload_clique(names: Sequence[str], domain: Domain) -> Clique | None:
@@ -384,10 +378,6 @@ def _describe_part(
     return from_plain(to_plain(SynthModel("", every, description)))
 
 
-def _type_names(table: pa.Table, columns: tuple[Attribute, ...]) -> tuple[str, ...]:
-    return tuple(name_type(table.schema.field(a.name).type) for a in columns)
-
-
 def is_linked_file(path: Path) -> bool:
     """Whether a file says that it is a linked model."""
     try:
@@ -424,7 +414,6 @@ def dump_linked(model: LinkedModel) -> dict[str, Any]:
             "people": [attribute_to_plain(a) for a in link.people],
             "rows": [attribute_to_plain(a) for a in link.rows],
         },
-        "types": {"people": list(model.people_types), "rows": list(model.row_types)},
         "truths": constraints_to_plain(model.truths),
         "people": to_plain(model.people),
         "rows": to_plain(model.rows),
@@ -442,7 +431,6 @@ def parse_linked(held: dict[str, Any]) -> LinkedModel:
     sequence = None if held["sequence"] is None else str(held["sequence"])
     after = tuple(map(str, held["after"]))
     link = Link(str(held["child"]), parent, str(held["key"]), int(held["most"]), people, rows, sequence, after)
-    types = (tuple(map(str, held["types"][part])) for part in ("people", "rows"))
     return LinkedModel(
-        link, from_plain(held["people"]), from_plain(held["rows"]), constraints_from_plain(held["truths"]), *types
+        link, from_plain(held["people"]), from_plain(held["rows"]), constraints_from_plain(held["truths"])
     )

@@ -21,7 +21,7 @@ from deniable.errors import Infeasible, ParameterError
 from deniable.policy.truths import columns_of
 from deniable.synth.constraints import Condition, ConstraintEngine, parse_values
 from deniable.synth.domain import Attribute, Bins, Labels, Surrogate
-from deniable.synth.encode import convert_steps, decode_column, draw_steps, generate_surrogates, restore_type
+from deniable.synth.encode import convert_steps, decode_column, draw_steps, generate_surrogates
 from deniable.synth.generate import Where, draw_given_columns, draw_records, restore_codes
 from deniable.synth.linked import (
     AFTER,
@@ -297,7 +297,7 @@ def _build_person_table(
         else values[attribute.name]
         for attribute in model.people.attributes[: len(model.link.people)]
     ]
-    return _build_record_batch(columns, [a.name for a in model.link.people], model.people_types)
+    return pa.record_batch(columns, names=[a.name for a in model.link.people])
 
 
 def _build_row_table(
@@ -323,7 +323,7 @@ def _build_row_table(
             )
     owners = persons.take(pa.array(who))
     people = {name: owners.column(name) for name in owners.schema.names if link.parent is None or name == link.key}
-    own_rows = _build_record_batch(list(columns.values()), list(columns), model.row_types)
+    own_rows = pa.record_batch(list(columns.values()), names=list(columns))
     together = pa.record_batch([*people.values(), *own_rows.columns], names=[*people, *own_rows.schema.names])
     return engines.rows.enforce(together, generator)
 
@@ -353,12 +353,6 @@ def _convert_offsets(
     later, missing = draw_steps(_find_bins(model.rows, AFTER + declared.name), codes, generator)
     start = int((declared.lower - clock.lower) / clock.step)
     return convert_steps(declared, np.clip(times + later - start, 0, declared.steps - 1), missing)
-
-
-def _build_record_batch(columns: list[pa.Array], names: list[str], types: tuple[str, ...]) -> pa.RecordBatch:
-    if types:
-        columns = [restore_type(column, kind) for column, kind in zip(columns, types, strict=True)]
-    return pa.record_batch(columns, names=names)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,8 @@
 // The survey page: answers stay in this page; responses are drawn here, shown, and only they are sent.
 
 import {
-  ALLOWANCE, FORMAT, Memory, Refused, blindTicket, checkStated, checkSurvey, finishTicket, openTicket, pin, respond,
+  ALLOWANCE, FORMAT, Memory, Refused, blindTicket, checkStated, checkSurvey, finishTicket, openTicket, pin,
+  randomizesUnanswered, respond,
 } from "/sdk/client.mjs";
 import { answered, said } from "/static/wording.mjs";
 
@@ -57,6 +58,12 @@ function given() {
   return survey.questions.map((question) => [question, answerTo(question)]).filter(([, answer]) => answer !== undefined);
 }
 
+/** What is responded to: every answer, and where that is hidden the lack of one. */
+function responded() {
+  return survey.questions.map((question) => [question, answerTo(question)])
+    .filter(([question, answer]) => answer !== undefined || randomizesUnanswered(question));
+}
+
 function ready() {
   const count = given().length;
   document.querySelector("#questions button").disabled = count === 0;
@@ -106,7 +113,7 @@ element("questions").addEventListener("submit", (event) => {
   const lines = [];
   let epsilon = 0;
   try {
-    for (const [question, answer] of given()) {
+    for (const [question, answer] of responded()) {
       responses[question.name] = respond(question, answer, draft, undefined, survey.most_answers);
       lines.push(line(question, answer, responses[question.name]));
       epsilon += checkStated(question);

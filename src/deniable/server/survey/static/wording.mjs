@@ -8,13 +8,17 @@ export function said(question, responses) {
   }
   const [recipe] = question.parts;
   const [response] = responses;
-  if (question.type === "number") return number(question, recipe, response);
-  if (question.type === "word") return `one bit of a fingerprint (${response[2]})`;
+  if (question.type === "number") {
+    const hidden = responses.length === 2 && responses[1][0] === 0;
+    return `${number(question, recipe, response)}${hidden ? ", and that you gave none" : ""}`;
+  }
+  if (question.type === "word") return `one bit of a fingerprint (${response.at(-1)})`;
   return choice(question, recipe, response);
 }
 
 /** An answer as the respondent gave it. */
 export function answered(question, answer) {
+  if (answer === undefined) return "no answer";
   if (question.type === "number") return `${answer} ${question.unit ?? ""}`.trim();
   if (question.type === "several") return answer.length ? answer.join(", ") : "none of them";
   return question.type === "yes-no" ? capital(answer) : String(answer);

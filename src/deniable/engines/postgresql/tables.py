@@ -1,0 +1,363 @@
+"""Tables of a database: how a source names one, how its columns are shown, which rows may be seen, and its version."""
+
+# ruff: noqa: S608  (statements here are made of our own words, quoted names and quoted literals; no user text)
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+from deniable.engines import base
+from deniable.engines.base import Field, Listed, Restriction, Sampled, normalize_names, quote
+from deniable.engines.postgresql.connection import connect, translate_errors
+from deniable.errors import DataError, nearest
+from deniable.policy.schema import ColumnType, TableSchema, normalize_spelling
+
+SCHEME = "postgresql:"
+
+
+@dataclass(frozen=True, slots=True)
+class Located:
+    """A table of a database: the address without it, its schema, its name."""
+
+    address: str
+    schema: str
+    table: str
+
+    @property
+    def title(self) -> str:
+        """How messages call it."""
+        return f"'{self.schema}.{self.table}'"
+
+    @property
+    def relation(self) -> str:
+        """The table, to stand after FROM."""
+        return f"{quote(self.schema)}.{quote(self.table)}"
+
+
+_NAME = re.compile(r'"((?:[^"]|"")+)"|([^".]+)')
+
+
+def locate_table(source: str) -> Located:
+    """The table that a source names.
+
+    >>> locate_table("postgresql://ana@db/clinic#care.visits")
+    Located(address='postgresql://ana@db/clinic', schema='care', table='visits')
+    """
+    address, _, table = source.partition("#")
+    names = [(quoted or plain).replace('""', '"') for quoted, plain in _NAME.findall(table)]
+    if not 1 <= len(names) <= 2:
+        raise DataError(
+            "a source in a database names no single table",
+            expected="postgresql://user@host/database#schema.table",
+            remedy="Name the table after a #",
+        )
+    return Located(address, names[0] if len(names) == 2 else "public", names[-1])
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A table of a database as it is shown: the columns of the policy, and the rows that may be seen."""
+
+    located: Located
+    fields: tuple[Field, ...]
+    expressions: tuple[str, ...]
+    restrictions: tuple[Restriction, ...] = ()
+    server: tuple[int, str] = (0, "")
+    """The server's version, and its collation that knows the letters of Unicode."""
+
+
+# What each of the database's types is shown as: the policy's type, DuckDB's word, and the expression that reads it.
+_FIRST, _LAST = "0001-01-01", "9999-12-31"
+
+
+_NUMERIC = (
+    "(CASE WHEN {0} = 0 THEN 0 WHEN abs({0}) < 1.7e308 AND abs({0}) > 2.3e-308 THEN CAST({0} AS double precision) END)"
+)
+
+
+_FLOAT = "NULLIF(CAST({0} AS double precision), CAST('NaN' AS double precision))"
+
+
+_DATE = f"(CASE WHEN {{0}} BETWEEN DATE '{_FIRST}' AND DATE '{_LAST}' THEN {{0}} END)"
+
+
+_TIME = f"(CASE WHEN {{0}} BETWEEN TIMESTAMP '{_FIRST}' AND TIMESTAMP '{_LAST} 23:59:59.999999' THEN {{0}} END)"
+
+
+_ZONED = _TIME.replace("{0}", "({0} AT TIME ZONE 'UTC')")
+
+
+_WHOLE = "CAST({0} AS bigint)"
+
+
+READ: dict[str, tuple[ColumnType, str, str]] = {
+    "int2": (ColumnType.INTEGER, "BIGINT", _WHOLE),
+    "int4": (ColumnType.INTEGER, "BIGINT", _WHOLE),
+    "int8": (ColumnType.INTEGER, "BIGINT", "{0}"),
+    "float4": (ColumnType.DECIMAL, "DOUBLE", _FLOAT),
+    "float8": (ColumnType.DECIMAL, "DOUBLE", _FLOAT),
+    "numeric": (ColumnType.DECIMAL, "DOUBLE", _NUMERIC),
+    "bool": (ColumnType.BOOLEAN, "BOOLEAN", "{0}"),
+    "date": (ColumnType.DATE, "DATE", _DATE),
+    "timestamp": (ColumnType.DATETIME, "TIMESTAMP", _TIME),
+    "timestamptz": (ColumnType.DATETIME, "TIMESTAMP", _ZONED),
+}
+
+
+TEXT = (ColumnType.TEXT, "VARCHAR", '(CAST({0} AS text) COLLATE "C")')
+
+
+NATIVE = {
+    ColumnType.INTEGER: "BIGINT",
+    ColumnType.DECIMAL: "DOUBLE",
+    ColumnType.TEXT: "VARCHAR",
+    ColumnType.BOOLEAN: "BOOLEAN",
+    ColumnType.DATE: "DATE",
+    ColumnType.DATETIME: "TIMESTAMP",
+}
+
+
+# From the type that a column is shown as to the one that the policy declares; what is not here does not fit.
+CONVERTED = {
+    (ColumnType.INTEGER, ColumnType.DECIMAL): "CAST({0} AS double precision)",
+    (ColumnType.DECIMAL, ColumnType.INTEGER): (
+        "(CASE WHEN {0} = trunc({0}) AND abs({0}) < 9223372036854775807 THEN CAST({0} AS bigint) END)"
+    ),
+    (ColumnType.DATE, ColumnType.DATETIME): "CAST({0} AS timestamp)",
+    (ColumnType.DATETIME, ColumnType.DATE): "CAST({0} AS date)",
+}
+
+
+def inspect_table(connection: Any, located: Located, schema: TableSchema | None) -> View:
+    """How a table, a view or a partitioned table is shown; declared columns must be there and fit."""
+    with translate_errors(located.title):
+        found = connection.execute(
+            "SELECT a.attname, t.typname, bt.typname FROM pg_attribute a"
+            " JOIN pg_class c ON c.oid = a.attrelid JOIN pg_namespace n ON n.oid = c.relnamespace"
+            " JOIN pg_type t ON t.oid = a.atttypid LEFT JOIN pg_type bt ON bt.oid = t.typbasetype"
+            " WHERE n.nspname = %s AND c.relname = %s AND c.relkind IN ('r', 'v', 'm', 'p', 'f')"
+            " AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum",
+            (located.schema, located.table),
+        ).fetchall()
+    if not found:
+        raise DataError(
+            f"the database has no table {located.title} that this role may see",
+            expected="A table, a view or a partitioned table, as schema.table",
+            remedy=_suggest_table(connection, located),
+        )
+    names = normalize_names(name for name, _, _ in found)
+    declared = {} if schema is None else {column.name: column.type for column in schema.columns}
+    base.require_columns(names, declared, located.title)
+    fields, expressions = [], []
+    doubtful: dict[str, tuple[str, str]] = {}
+    for name, (column, own, domain) in zip(names, found, strict=True):
+        kind, native, template = READ.get(domain or own, TEXT)
+        read, wanted = template.format(quote(column)), declared.get(name, kind)
+        if wanted is not kind:
+            native, plain, read = NATIVE[wanted], read, _convert(name, located, kind, wanted, read)
+            doubtful |= {name: (plain, read)} if (kind, wanted) == (ColumnType.DECIMAL, ColumnType.INTEGER) else {}
+        fields.append(Field(name, wanted, native))
+        expressions.append(read)
+    _refuse_misfits(connection, located, doubtful)
+    return View(located, tuple(fields), tuple(expressions))
+
+
+def _suggest_table(connection: Any, located: Located) -> str:
+    with translate_errors(located.title):
+        found = connection.execute(
+            "SELECT schemaname || '.' || tablename FROM pg_tables WHERE schemaname NOT IN ('pg_catalog',"
+            " 'information_schema') UNION SELECT schemaname || '.' || viewname FROM pg_views"
+            " WHERE schemaname NOT IN ('pg_catalog', 'information_schema') ORDER BY 1 LIMIT 1000"
+        ).fetchall()
+    return nearest(f"{located.schema}.{located.table}", [name for (name,) in found]) or "Correct the source"
+
+
+def _convert(name: str, located: Located, kind: ColumnType, wanted: ColumnType, read: str) -> str:
+    if wanted is ColumnType.TEXT:
+        return f'(CAST({read} AS text) COLLATE "C")'
+    if (kind, wanted) not in CONVERTED:
+        raise DataError(
+            f"column '{name}' of {located.title} holds values of type '{kind}', and is declared as '{wanted}'",
+            expected=f"The type '{kind}' in the policy",
+            remedy="Correct the policy, or make a view of the table that casts the column",
+            column=name,
+        )
+    return CONVERTED[kind, wanted].format(read)
+
+
+def _refuse_misfits(connection: Any, located: Located, doubtful: Mapping[str, tuple[str, str]]) -> None:
+    """Refuse when a declared column holds values that are not of its type; says how many, never which."""
+    if not doubtful:
+        return
+    counts = ", ".join(f"count(*) FILTER (WHERE {p} IS NOT NULL AND {r} IS NULL)" for p, r in doubtful.values())
+    with translate_errors(located.title):
+        found = connection.execute(f"SELECT {counts} FROM {located.relation}").fetchone()
+    for name, count in zip(doubtful, found, strict=True):
+        if count:
+            raise DataError(
+                f"{count} values of column '{name}' of {located.title} are not of the declared type 'integer'",
+                remedy="Correct the table, or the type in the policy",
+                column=name,
+                count=count,
+            )
+
+
+def find_version(connection: Any, located: Located) -> str:
+    """What changes when rows do, by what the database counts, for the table and all that a view or partitions read.
+
+    No row is read. The database counts what a session has changed at most a minute after it, and at once when the
+    session ends.
+    """
+    with translate_errors(located.title):
+        found = connection.execute(
+            "WITH RECURSIVE parts(oid) AS ("
+            " SELECT c.oid FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace"
+            " WHERE n.nspname = %s AND c.relname = %s"
+            " UNION SELECT x.oid FROM parts p CROSS JOIN LATERAL ("
+            " SELECT i.inhrelid AS oid FROM pg_inherits i WHERE i.inhparent = p.oid"
+            " UNION SELECT d.refobjid FROM pg_rewrite r JOIN pg_depend d ON d.objid = r.oid"
+            " AND d.classid = 'pg_rewrite'::regclass AND d.refclassid = 'pg_class'::regclass"
+            " WHERE r.ev_class = p.oid AND d.refobjid <> p.oid) AS x)"
+            " SELECT c.oid::bigint, c.relfilenode::bigint, c.relkind::text, pg_get_viewdef(c.oid),"
+            " pg_stat_get_tuples_inserted(c.oid), pg_stat_get_tuples_updated(c.oid), pg_stat_get_tuples_deleted(c.oid),"
+            " CASE WHEN c.relkind IN ('r', 'm', 't') THEN pg_relation_size(c.oid) END"
+            " FROM pg_class c JOIN parts p ON p.oid = c.oid ORDER BY 1",
+            (located.schema, located.table),
+        ).fetchall()
+    return hashlib.sha256(json.dumps(found).encode()).hexdigest()
+
+
+def version_source(source: str) -> str:
+    """The fingerprint of a table of a database, by a connection of its own."""
+    located = locate_table(source)
+    connection = connect(located.address)
+    try:
+        return find_version(connection, located)
+    finally:
+        connection.close()
+
+
+def stamp_table(source: str) -> tuple[str, str]:
+    """Where a table is, by one name whoever connects and however, and what changes when its rows do."""
+    located = locate_table(source)
+    connection = connect(located.address)
+    try:
+        with translate_errors(located.title):
+            (system, database) = connection.execute(
+                "SELECT coalesce(inet_server_addr()::text, '') || ':' || current_setting('port') || ':'"
+                " || (SELECT oid FROM pg_database WHERE datname = current_database()), current_database()"
+            ).fetchone()
+        stamp = find_version(connection, located)
+    finally:
+        connection.close()
+    return f"{SCHEME}//{system}/{database}#{located.schema}.{located.table}", stamp
+
+
+def list_tables(address: str) -> tuple[str, ...]:
+    """The tables, views and partitioned tables of a database that the role may read, as schema.table."""
+    connection = connect(address)
+    try:
+        with translate_errors():
+            found = connection.execute(
+                "SELECT n.nspname || '.' || c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace"
+                " WHERE c.relkind IN ('r', 'v', 'm', 'p') AND NOT c.relispartition AND n.nspname !~ '^pg_'"
+                " AND n.nspname <> 'information_schema' AND has_table_privilege(c.oid, 'SELECT') ORDER BY 1"
+            ).fetchall()
+    finally:
+        connection.close()
+    return tuple(name for (name,) in found)
+
+
+def show_view(view: View, values: list[Any]) -> str:
+    """The statement that shows a table, as far as it may be shown."""
+    shown = ", ".join(f"{e} AS {cut_name(f.name)}" for e, f in zip(view.expressions, view.fields, strict=True))
+    rows = f"SELECT {shown or '1'} FROM {view.located.relation}"
+    for restriction in view.restrictions:
+        if isinstance(restriction, Sampled) and restriction.column is None:
+            rows = _number_rows(view, rows)
+        rows = f"SELECT {_list_columns(view)} FROM ({rows}) AS rows WHERE {_restrict(view, restriction, values)}"
+    return rows
+
+
+def _list_columns(view: View) -> str:
+    return ", ".join(cut_name(field.name) for field in view.fields) or "1"
+
+
+def _number_rows(view: View, rows: str) -> str:
+    """Each row with a text of its own: what it holds, and its number among those that hold the same."""
+    row = 'CAST(rows AS text) COLLATE "C"'
+    numbered = f'{row} || row_number() OVER (PARTITION BY {row})::text AS "#row"'
+    return f"SELECT {_list_columns(view)}, {numbered} FROM ({rows}) AS rows"
+
+
+def _restrict(view: View, restriction: Restriction, values: list[Any]) -> str:
+    if not isinstance(restriction, Listed):
+        # One in a million is fine enough for a share; the salted hash spreads units evenly.
+        key = '"#row"' if restriction.column is None else cut_name(restriction.column)
+        values.append(restriction.salt)
+        below = int(restriction.share * 1_000_000)
+        hashed = f'hashtextextended(CAST({key} AS text) COLLATE "C", ${len(values)})'
+        return f"abs({hashed} % 1000000) < {below}"
+    place = next(i for i, f in enumerate(view.fields) if f.name == restriction.column)
+    text = restriction.loose and view.fields[place].type is ColumnType.TEXT
+    listed = Spellings(view, place, restriction.values) if text else list(_write_alike(view.fields[place], restriction))
+    values.append(listed)
+    found = f"coalesce(CAST({cut_name(restriction.column)} AS text) = ANY(CAST(${len(values)} AS text[])), false)"
+    return found if restriction.keep else f"NOT {found}"
+
+
+def _write_alike(field: Field, restriction: Listed) -> Iterator[str]:
+    """The listed values as the database writes values of the column; those that are none of its type are left out."""
+    for value in restriction.values:
+        if field.type is ColumnType.INTEGER:
+            with suppress(ValueError, OverflowError, ArithmeticError):
+                number = Decimal(value.strip())
+                if number == int(number):
+                    yield str(int(number))
+        elif field.type is ColumnType.DECIMAL:
+            with suppress(ValueError):
+                yield _write_double(float(value))
+        elif field.type is ColumnType.BOOLEAN:
+            yield value.strip().lower()
+        else:
+            yield value
+
+
+def _write_double(number: float) -> str:
+    """A number as PostgreSQL writes it: the shortest digits, without a point where it is whole."""
+    text = repr(number)
+    return text.removesuffix(".0") if "e" not in text and abs(number) < 1e15 else text.replace("e+0", "e+")
+
+
+@dataclass(frozen=True, slots=True)
+class Spellings:
+    """Values that are listed in any spelling: which texts of the column are meant is looked up in the snapshot."""
+
+    view: View
+    place: int
+    values: tuple[str, ...]
+
+    def find(self, connection: Any) -> list[str]:
+        """The texts of the column that are a listed value in some spelling."""
+        wanted = {normalize_spelling(value) for value in self.values}
+        column = self.view.expressions[self.place]
+        found = connection.execute(
+            f"SELECT DISTINCT {column} AS value FROM {self.view.located.relation}"
+            f" WHERE {column} !~ '^[!-~]*$' OR lower({column}) = ANY(%s)",
+            (sorted(wanted),),
+        ).fetchall()
+        return [text for (text,) in found if normalize_spelling(text) in wanted]
+
+
+def cut_name(name: str) -> str:
+    """A name as statements have it: PostgreSQL would cut a long one, and two of them could become one."""
+    if len(name.encode()) <= 63:
+        return quote(name)
+    return quote("#" + hashlib.sha256(name.encode()).hexdigest()[:40])

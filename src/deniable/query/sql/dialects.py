@@ -1,0 +1,183 @@
+"""Our SQL in the languages of other engines.
+
+SQL is written once, in DuckDB's language, by `render` and `private_sql`. Here it is parsed, its columns get their
+types, and it is written again for another engine. What two engines compute differently stands in one table for each
+dialect, such as `POSTGRESQL`: arithmetic that would fail in the other engine where DuckDB gives infinity or zero,
+casts that would fail where TRY_CAST gives null, rounding, texts and dates. What cannot be made equal is refused before
+anything is charged (`refuse_unsupported`), by the text of the question and the place of its tables alone.
+
+**Exact.** Each entry gives the same value as DuckDB for every argument, but for results below 2.4e-308, near the
+smallest normal DOUBLE, which are zero here. Texts are compared byte by byte. Which of a unit's groups are kept follows
+from a hash of the unit's own values and the salt, as there; the hash is the engine's own, so other groups may be kept.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+import sqlglot
+from sqlglot import exp
+from sqlglot.errors import OptimizeError, ParseError
+from sqlglot.optimizer.annotate_types import annotate_types
+from sqlglot.optimizer.qualify_columns import qualify_columns, quote_identifiers
+from sqlglot.optimizer.qualify_tables import qualify_tables
+
+from deniable.errors import InternalError, QueryRefused
+from deniable.query.algebra.expression import Call, Expression, Kind
+from deniable.query.algebra.relation import Relation, inputs_of, list_expressions, tables_of
+from deniable.query.plan import QueryPlan
+from deniable.query.sql.postgresql import PostgreSQL, name_type
+
+Types = Mapping[str, Mapping[str, str]]
+"""By the name of a table, the DuckDB type of each of its columns."""
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """A statement in the language of an engine, and the names of its columns, which engines may cut short."""
+
+    sql: str
+    names: tuple[str, ...]
+    types: tuple[str, ...]
+    """DuckDB's type of each column; empty where it is not known."""
+    tables: tuple[str, ...]
+    """The tables that it reads, under the names that the statement was given."""
+
+
+_SALT = re.compile(r"CAST\(([0-9]{1,19}) AS UBIGINT\)")
+_STANDING_IN = "7077070707077070707"
+"""A number for the salt, so that a question asked again under another salt is not parsed again."""
+
+
+def render_for_postgresql(sql: str, tables: Types, version: int = 150000, collation: str = "C.utf8") -> Statement:
+    """A reading statement of ours as PostgreSQL takes it; `collation` is one that knows the letters of Unicode."""
+    salts = set(_SALT.findall(sql))
+    known = tuple((name, tuple(columns.items())) for name, columns in sorted(tables.items()))
+    if len(salts) != 1 or _STANDING_IN in sql:
+        return _render_cached(sql, known, version, collation)
+    (salt,) = salts
+    found = _render_cached(_SALT.sub(f"CAST({_STANDING_IN} AS UBIGINT)", sql), known, version, collation)
+    return replace(found, sql=found.sql.replace(_STANDING_IN, salt))
+
+
+@lru_cache(maxsize=256)
+def _render_cached(
+    sql: str, known: tuple[tuple[str, tuple[tuple[str, str], ...]], ...], version: int, collation: str
+) -> Statement:
+    tables = {name: dict(columns) for name, columns in known}
+    tree = _read_statement(sql, tables)
+    names, types = _describe_result(tree)
+    read = tuple(sorted({table.name for table in tree.find_all(exp.Table)} & set(tables)))
+    _shorten_names(tree)
+    dialect = PostgreSQL(**{"deniable_version": version, "deniable_collation": collation})
+    return Statement(tree.sql(dialect=dialect, comments=False), names, types, read)
+
+
+def _read_statement(sql: str, tables: Types) -> exp.Expr:
+    """The parsed statement, all its columns qualified and typed."""
+    try:
+        found = sqlglot.parse(sql, read="duckdb")
+        if len(found) != 1 or not isinstance(found[0], exp.Query):
+            raise InternalError("an engine was given something else than one reading statement; it was not run")
+        schema = {name: dict(columns) or {"": "TEXT"} for name, columns in tables.items()}
+        tree = qualify_tables(_drop_empty_lists(found[0]), dialect="duckdb")
+        named = {quote_plain(name): {quote_plain(c): t for c, t in columns.items()} for name, columns in schema.items()}
+        tree = qualify_columns(tree, named, expand_alias_refs=False, dialect="duckdb")
+        typed = annotate_types(tree, schema=named, dialect="duckdb")
+    except (ParseError, OptimizeError) as failure:
+        raise InternalError("SQL of our own making was not accepted by the engine") from failure
+    return quote_identifiers(typed, dialect="postgres", identify=True)
+
+
+def _drop_empty_lists(tree: exp.Expr) -> exp.Expr:
+    """A list without values gives no row, and has no type that another engine could know."""
+    for each in list(tree.find_all(exp.Explode)):
+        if isinstance(each.this, exp.Array) and not each.this.expressions:
+            select = each.find_ancestor(exp.Select)
+            assert select is not None
+            select.where(exp.false(), copy=False)
+            each.replace(exp.Null())
+    return tree
+
+
+def quote_plain(name: str) -> str:
+    """A name as the schema of the parser takes it: as it is, whatever it is made of."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _describe_result(tree: exp.Expr) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    assert isinstance(tree, exp.Query)
+    types = tuple(name_type(each) for each in tree.selects)
+    return tuple(tree.named_selects), types
+
+
+LONGEST_NAME = 63
+"""Bytes of a name in PostgreSQL; of a longer one the rest is cut off, and two of them could become one."""
+
+
+def _shorten_names(tree: exp.Expr) -> None:
+    for name in tree.find_all(exp.Identifier):
+        text = name.this
+        if len(text.encode()) > LONGEST_NAME:
+            name.set("this", "#" + hashlib.sha256(text.encode()).hexdigest()[:40])
+
+
+UNSUPPORTED: dict[str, Callable[[Call], bool]] = {
+    "regexp_replace": lambda _: True,
+    "log2": lambda _: True,
+    "modulo": lambda call: any(each.facts.kind is Kind.DECIMAL for each in call.arguments),
+    "power": lambda call: (n := call.arguments[1].facts).lower is None or n.lower != n.upper or n.lower < 0,
+    "cast_text": lambda call: call.arguments[0].facts.kind is Kind.DECIMAL,
+}
+"""Functions, and when, whose results PostgreSQL does not give as DuckDB does."""
+READ_FROM_TEXT = ("cast_integer", "cast_decimal", "cast_boolean", "cast_date", "cast_datetime")
+
+
+def refuse_unsupported(plan: QueryPlan, place_of: Callable[[str], str]) -> QueryPlan:
+    """The plan; refused where one of its parts cannot be computed where its tables are.
+
+    `place_of` gives the place of a table by its name: empty for what the embedded engine reads, else a database.
+    """
+    for node in plan.nodes:
+        places = {place_of(table.name) for table in tables_of(node.node)}
+        if len(places) > 1:
+            raise QueryRefused(
+                "the tables of this question are in different places, and rows are not carried between them",
+                expected="All tables of one question in one database, or all in files",
+                remedy="Ask of each place by itself, or ask the steward to bring the tables together",
+            )
+        if places - {""}:
+            _refuse_calls(_list_calls(node.node))
+    return plan
+
+
+def _refuse_calls(calls: Iterable[Call]) -> None:
+    for call in calls:
+        text = call.name in READ_FROM_TEXT and call.arguments[0].facts.kind is Kind.TEXT
+        if text or (call.name in UNSUPPORTED and UNSUPPORTED[call.name](call)):
+            raise QueryRefused(
+                f"'{call.name}' of these arguments cannot be computed in PostgreSQL, where the rows are, "
+                "with the same result as elsewhere",
+                expected="Functions that give the same result in every engine",
+                remedy="Ask without it, or ask the steward for a view that holds the value as a column",
+            )
+
+
+def _list_calls(relation: Relation) -> Iterator[Call]:
+    waiting: list[Relation] = [relation]
+    while waiting:
+        found = waiting.pop()
+        for expression in list_expressions(found):
+            yield from _walk_calls(expression)
+        waiting += inputs_of(found)
+
+
+def _walk_calls(expression: Expression) -> Iterator[Call]:
+    if isinstance(expression, Call):
+        yield expression
+        for argument in expression.arguments:
+            yield from _walk_calls(argument)

@@ -1,0 +1,183 @@
+"""How a statement is read: what names mean at one place, how a refusal points to it, and that nothing is passed over.
+
+A word that is not read would be answered as another question. So there are two looks before anything is bound. Of each
+node of the parsed statement only parts may be set that the binder reads. And whatever the parser itself leaves out of
+the tree (a third argument, the end of an interval) is missed there: every number, text and column that was written
+must stand in the tree as often as in the statement."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import dataclass
+
+from sqlglot import expressions as exp
+from sqlglot.errors import ErrorLevel
+from sqlglot.tokens import Token, TokenType
+
+from deniable.errors import QueryRefused, nearest
+from deniable.query.algebra.expression import ColumnRef, Expression
+from deniable.query.algebra.relation import Field
+from deniable.query.sql.clauses import place_at, refuse
+
+SIGNS: dict[type[exp.Expression], str] = {
+    exp.Add: "'+'", exp.Sub: "'-'", exp.Mul: "'*'", exp.Div: "'/'", exp.Mod: "'%'", exp.EQ: "'='", exp.NEQ: "'<>'",
+    exp.LT: "'<'", exp.LTE: "'<='", exp.GT: "'>'", exp.GTE: "'>='", exp.DPipe: "'||'", exp.Neg: "'-'",
+    exp.Rand: "RANDOM", exp.GroupConcat: "STRING_AGG",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """What names mean at one place of a statement.
+
+    `special` is asked first about every node: it is how aggregates and group keys become fields of a noisy relation.
+    """
+
+    text: str
+    fields: tuple[Field, ...]
+    special: Callable[[exp.Expression], Expression | None] | None = None
+    subquery: Callable[[exp.Expression, Scope], Expression] | None = None
+    """What a sub-query in an expression becomes: a field of a relation that is joined; None where it cannot stand."""
+
+    def refusal(self, node: exp.Expression, happened: str, **rest: str) -> QueryRefused:
+        """A refusal that points to a node."""
+        return QueryRefused(happened, place=place_at(self.text, offset_of(node)), **rest)
+
+    def column(self, node: exp.Column) -> ColumnRef:
+        """The field a column name means, without regard to case."""
+        name, table = node.name.lower(), node.table.lower()
+        wanted = f"{table}.{name}" if table else name
+        found = [
+            field
+            for field in self.fields
+            if field.name.lower() == wanted or (not table and field.name.lower().split(".", 1)[-1] == name)
+        ]
+        if len(found) == 1:
+            return ColumnRef(found[0].name, found[0].facts)
+        known = [field.name.split(".", 1)[-1] for field in self.fields]
+        if not found:
+            raise self.refusal(node, f"there is no column '{wanted}' here", expected=describe_columns(known),
+                               remedy=nearest(name, known))  # fmt: skip
+        raise self.refusal(node, f"the column '{name}' is in more than one table", remedy="Write table.column")
+
+
+def describe_columns(names: list[str]) -> str:
+    """A sentence that lists what exists, shortened."""
+    shown = ", ".join(sorted(set(names))[:20])
+    return f"The columns here are {shown}" if shown else ""
+
+
+def offset_of(node: exp.Expression) -> int:
+    """Where a node starts in the statement, as far as the parser kept it."""
+    starts = [part.meta["start"] for part in node.walk() if "start" in part.meta]
+    return min(starts) if starts else 0
+
+
+def spell_text(node: exp.Expression) -> str:
+    """An expression as it is shown to people; what another dialect cannot say is left out without a word."""
+    return str(node.sql(dialect="duckdb", unsupported_level=ErrorLevel.IGNORE))
+
+
+def spell_name(node: exp.Expression) -> str:
+    """The construct's name as the analyst knows it."""
+    if isinstance(node, exp.Anonymous):
+        return str(node.name).upper()
+    if type(node) in SIGNS:
+        return SIGNS[type(node)]
+    return str(node.sql_name() if isinstance(node, exp.Func) else node.key.upper())
+
+
+_ROWS = "this expression"
+_PARTS: dict[str, str] = {
+    "Select": "expressions from_ joins where group having qualify order limit offset distinct with_ kind hint "
+              "operation_modifiers laterals windows distribute sort cluster pivots match into sample locks settings "
+              "format connect prewhere options exclude",
+    "Subquery": "this alias order limit offset with_", "Union": "this expression distinct order limit offset with_",
+    "With": "expressions recursive", "CTE": "this alias materialized", "TableAlias": "this columns", "From": "this",
+    "Join": "this side kind method on using", "Table": "this alias db catalog", "Where": "this", "Having": "this",
+    "Qualify": "this", "Group": "expressions rollup cube grouping_sets all totals", "Rollup": "expressions",
+    "Cube": "expressions", "GroupingSets": "expressions", "Tuple": "expressions", "Order": "expressions",
+    "Ordered": "this desc nulls_first with_fill", "Limit": "expression", "Offset": "expression",
+    "Fetch": "direction count limit_options", "LimitOptions": "rows", "Distinct": "expressions on",
+    "Alias": "this alias", "Filter": _ROWS, "WithinGroup": _ROWS,
+    "Window": "this partition_by order spec over", "WindowSpec": "kind start start_side end end_side exclude",
+    "Count": "this expressions big_int", "Quantile": "this quantile", "ApproxQuantile": "this quantile",
+    "PercentileCont": _ROWS, "PercentileDisc": _ROWS, "Grouping": "expressions", "Ntile": "this",
+    "RowNumber": "", "Rank": "", "DenseRank": "", "PercentRank": "", "CumeDist": "",
+    "Lag": "this offset default", "Lead": "this offset default", "FirstValue": "this", "LastValue": "this",
+    "Exists": "this", "Any": "this", "Array": "expressions",
+}  # fmt: skip
+_ONE = ("CountIf", "Sum", "Avg", "Min", "Max", "Median", "Variance", "VariancePop", "Stddev", "StddevSamp",
+        "StddevPop")  # fmt: skip
+_TWO = ("Corr", "CovarPop", "CovarSamp", "RegrSlope", "RegrIntercept", "RegrR2", "RegrCount", "RegrAvgx", "RegrAvgy",
+        "RegrSxx", "RegrSyy", "RegrSxy")  # fmt: skip
+READ_PARTS: dict[type[exp.Expression], frozenset[str]] = {
+    getattr(exp, name): frozenset(parts.split())
+    for name, parts in {**_PARTS, **dict.fromkeys(_ONE, "this"), **dict.fromkeys(_TWO, _ROWS)}.items()
+}
+"""Of each clause and aggregate, the parts that are read or refused in words of their own; functions of a row have
+theirs in `scalar`."""
+WORDS = {"limit_options": "PERCENT or WITH TIES", "percent": "PERCENT", "with_ties": "WITH TIES", "sample": "SAMPLE",
+         "pivots": "PIVOT", "by_name": "BY NAME", "count": "a second argument", "expressions": "arguments or BY",
+         "null_on_zero_variance": "a third argument"}  # fmt: skip
+_INTERVAL = re.compile(r"\s*([+-]?\d+)\s*([A-Za-z]+)?\s*")
+
+
+def refuse_unread_part(node: exp.Expression, scope: Scope) -> None:
+    """Refuse a node of which something is set that nobody reads."""
+    read = READ_PARTS.get(type(node))
+    if read is None:
+        return
+    unread = next((name for name, held in node.args.items() if held and name not in read), None)
+    if unread is not None:
+        told = WORDS.get(unread, f"'{unread.strip('_').upper()}'")
+        raise scope.refusal(node, f"{_name(node)} is not understood with {told}", remedy="Leave it out, or write it "
+                            "in another way: what is not understood is not passed over")  # fmt: skip
+
+
+def _name(node: exp.Expression) -> str:
+    plain = {exp.LimitOptions: "LIMIT", exp.Ordered: "ORDER BY", exp.Subquery: "a query in brackets"}
+    return plain.get(type(node)) or spell_name(node)
+
+
+def refuse_unread_words(
+    statement: exp.Expression, text: str, tokens: Iterable[Token], columns: Collection[str]
+) -> None:
+    """Refuse a statement of which the parser left out a number, a text or a column."""
+    held = Counter(_list_texts(statement))
+    tokens = list(tokens)
+    for place, token in enumerate(tokens):
+        for word in _list_words(tokens, place, columns, text):
+            held[word] -= 1
+            if held[word] < 0:
+                raise refuse(text, token.start, f"'{token.text[:40]}' is not understood here",
+                             remedy="Leave it out, or write it in another way")  # fmt: skip
+
+
+def _list_words(tokens: list[Token], place: int, columns: Collection[str], text: str) -> Iterator[str]:
+    """What of a token must stand in the tree: nothing for keywords, signs and names of functions."""
+    token = tokens[place]
+    if token.token_type is TokenType.STRING and place and tokens[place - 1].token_type is TokenType.INTERVAL:
+        found = _INTERVAL.fullmatch(token.text)
+        if found is None:
+            raise _refuse_interval(token, text)
+        yield found[1]
+    elif token.token_type in (TokenType.STRING, TokenType.NUMBER):
+        yield token.text.lower()
+    elif token.token_type in (TokenType.VAR, TokenType.IDENTIFIER) and token.text.lower() in columns:
+        called = place + 1 < len(tokens) and tokens[place + 1].token_type is TokenType.L_PAREN
+        if not called:
+            yield token.text.lower()
+
+
+def _refuse_interval(token: Token, text: str) -> QueryRefused:
+    return refuse(text, token.start, "this interval cannot be read",
+                  expected="A whole number and one unit, as in INTERVAL '3 months'")  # fmt: skip
+
+
+def _list_texts(statement: exp.Expression) -> Iterator[str]:
+    for node in statement.walk():
+        if isinstance(node, exp.Literal | exp.Identifier | exp.Var | exp.Anonymous):
+            yield str(node.this).lower()

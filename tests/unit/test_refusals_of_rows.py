@@ -1,0 +1,40 @@
+"""Refusals of what handles rows: each says what was expected or how to go on, and none quotes a value."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import deniable
+
+SOURCES = Path(deniable.__file__).parent
+PACKAGES = ("kanonymity", "masking", "assess")
+VALUES = {"value", "values", "leaf", "label", "text", "cell", "own", "written", "token"}
+"""Names by which these packages hold a value of the data."""
+
+
+def list_refusals(package: str) -> Iterator[tuple[str, ast.Call]]:
+    for path in sorted((SOURCES / package).rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call) and isinstance(node.exc.func, ast.Name):
+                yield f"{path.relative_to(SOURCES)}:{node.lineno}", node.exc
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_every_refusal_says_what_was_expected_or_how_to_go_on(package: str) -> None:
+    kinds = ("ParameterError", "DataError", "Infeasible", "StorageError", "AccessRefused", "IntegrityError")
+    made = [(place, call) for place, call in list_refusals(package) if ast.unparse(call.func) in kinds]
+    assert made
+    assert not [place for place, call in made if not {"expected", "remedy"} & {word.arg for word in call.keywords}]
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_no_refusal_quotes_a_value_of_the_data(package: str) -> None:
+    """A parameter of the steward's own may be shown, by its own name: k is 0."""
+    allowed = {"kanonymity/models/base.py", "kanonymity/request.py"}
+    for place, call in list_refusals(package):
+        shown = [ast.unparse(part.value) for part in ast.walk(call) if isinstance(part, ast.FormattedValue)]
+        assert place.split(":")[0] in allowed or not VALUES & set(shown), place

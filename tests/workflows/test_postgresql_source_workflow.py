@@ -1,0 +1,264 @@
+"""Rows that stay in a PostgreSQL database: questions, releases of rows, refusals and failures, from the policy on."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+from typer.testing import CliRunner
+
+import clinic
+from deniable.cli.main import app
+from deniable.curator import Curator
+from deniable.engines.postgresql.engine import PostgreSQLEngine
+from deniable.engines.postgresql.rows import write_table
+from deniable.engines.postgresql.tables import list_tables
+from deniable.errors import DataError, ExecutionFailed, PolicyError, QueryRefused, StorageError
+from deniable.governance.grants import Asker, Role
+from deniable.ledger.ledger import verify
+from deniable.policy.document import parse
+
+NUMBERS = itertools.count()
+POLICY = """
+version: 1
+dataset: clinic
+tables:
+  visits:
+    source: "{address}#care.{table}"
+    rows_out: {rows_out}
+    unit: {{column: pid, max_groups: 2, max_rows_per_group: 3}}
+    columns:
+      pid: {{type: integer, role: identifier, mask: redact}}
+      sex: {{categories: [F, M], role: quasi-identifier}}
+      age: {{type: integer, between: [0, 100], role: quasi-identifier, hierarchy: {{intervals: {{widths: [10, 50]}}}}}}
+      city: {{role: insensitive}}
+      charge: {{type: decimal, between: [0, 250], step: 0.5, role: sensitive}}
+  regions:
+    source: regions.csv
+    public: true
+release: {{anonymize: {{k: 3, suppress: 1}}}}
+budgets: {{dataset: {{epsilon: 100, delta: 1e-5, accounting: zcdp}}}}
+"""
+
+
+QUESTIONS = (
+    "SELECT sex, COUNT(*) AS n, COUNT(DISTINCT pid) AS people FROM visits GROUP BY sex",
+    "SELECT SUM(charge) AS s FROM visits WHERE city = 'Ada'",
+    "SELECT COUNT(*) AS n FROM (SELECT pid, COUNT(*) AS v, AVG(charge) AS c FROM visits GROUP BY pid) p WHERE v > 3",
+)
+
+
+@pytest.fixture(scope="module")
+def database(postgres_address: str) -> str:
+    """A database with a schema of its own, and a role that may read it and nothing else."""
+    with psycopg.connect(postgres_address, autocommit=True) as connection:
+        connection.execute("CREATE SCHEMA IF NOT EXISTS care")
+        connection.execute("DROP ROLE IF EXISTS curator_reader")
+        connection.execute("CREATE ROLE curator_reader LOGIN")
+        connection.execute("GRANT USAGE ON SCHEMA care TO curator_reader")
+        connection.execute("ALTER DEFAULT PRIVILEGES IN SCHEMA care GRANT SELECT ON TABLES TO curator_reader")
+    return postgres_address
+
+
+@pytest.fixture
+def table(database: str) -> Iterator[str]:
+    """A table of visits; its name."""
+    name = f"visits_{os.getpid()}_{next(NUMBERS)}"
+    write_table(clinic.people(count=150, rows=600).drop_columns(["seen", "note"]), f"{database}#care.{name}")
+    yield name
+    with psycopg.connect(database, autocommit=True) as connection:
+        connection.execute(f'DROP TABLE IF EXISTS care."{name}" CASCADE')
+
+
+def as_reader(address: str) -> str:
+    """The same database, as the role that may read."""
+    return address.replace("deniable@", "curator_reader@")
+
+
+def write_policy(folder: Path, address: str, table: str, rows_out: int = 1_000) -> Path:
+    """A policy over the table, as the least-privileged role."""
+    (folder / "regions.csv").write_text("city,region\nAda,north\nBrin,south\n")
+    path = folder / "clinic.yaml"
+    path.write_text(POLICY.format(address=as_reader(address), table=table, rows_out=rows_out))
+    return path
+
+
+def test_questions_are_answered_where_the_rows_are(
+    database: str, table: str, tmp_path: Path, silence: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fetched: list[int] = []
+    run = PostgreSQLEngine.run
+    monkeypatch.setattr(
+        PostgreSQLEngine, "run", lambda self, *a, **k: (fetched.append((r := run(self, *a, **k)).num_rows), r)[1]
+    )
+    rows = clinic.people(count=150, rows=600)
+    path = write_policy(tmp_path, database, table)
+    with Curator.open(path) as there, Curator(there.policy, sources={"visits": rows}) as here:
+        for asked in QUESTIONS:
+            assert there.query(asked, epsilon=1).to_pylist() == here.query(asked, epsilon=1).to_pylist()
+        stay = "the rows of visits stay in their database"
+        assert any(note.startswith(stay) for note in there.explain(asked, epsilon=1).notes)
+        assert not any(note.startswith(stay) for note in here.explain(asked, epsilon=1).notes)
+    assert 0 < max(fetched) <= 2  # no more than the groups that are asked for
+
+
+def test_the_command_line_asks_a_database(database: str, table: str, tmp_path: Path) -> None:
+    path = write_policy(tmp_path, database, table)
+    asked = ["query", "-p", str(path), "SELECT sex, COUNT(*) AS n FROM visits GROUP BY sex", "--epsilon", "5", "--json"]
+    found = CliRunner().invoke(app, asked)
+    assert found.exit_code == 0, found.output
+    rows = json.loads(found.stdout)["rows"]
+    assert {row["sex"] for row in rows} == {"F", "M"}
+
+
+def test_a_draft_is_made_from_a_table_and_a_view_of_a_database(database: str, table: str, tmp_path: Path) -> None:
+    with psycopg.connect(database, autocommit=True) as connection:
+        connection.execute(f'CREATE VIEW care."{table}_view" AS SELECT pid, age FROM care."{table}"')
+    assert {f"care.{table}", f"care.{table}_view"} <= set(list_tables(as_reader(database)))
+    found = CliRunner().invoke(app, ["policy", "init", f"{as_reader(database)}#care.{table}_view"])
+    assert found.exit_code == 0, found.output
+    assert "age:" in found.output
+    assert "postgresql:" in found.output
+
+
+def test_tables_of_different_places_are_not_joined_and_nothing_is_charged(
+    database: str, table: str, tmp_path: Path
+) -> None:
+    with Curator.open(write_policy(tmp_path, database, table)) as curator:
+        before = curator.remaining()
+        with pytest.raises(QueryRefused, match="different places"):
+            curator.query("SELECT region, COUNT(*) AS n FROM visits JOIN regions ON visits.city = regions.city "
+                          "GROUP BY region", epsilon=1)  # fmt: skip
+        with pytest.raises(QueryRefused, match="cannot be computed in PostgreSQL"):
+            curator.query("SELECT COUNT(*) AS n FROM visits WHERE REGEXP_REPLACE(city, 'a', 'b') = 'x'", epsilon=1)
+        assert curator.remaining() == before
+        assert curator.query("SELECT region, COUNT(*) AS n FROM regions GROUP BY region").rows.num_rows == 2
+
+
+def test_a_password_does_not_stand_in_a_policy() -> None:
+    text = POLICY.format(address="postgresql://ana:secret@db/clinic", table="t", rows_out=1)
+    with pytest.raises(PolicyError, match="holds a password"):
+        parse(text)
+
+
+def test_rows_are_brought_out_for_k_anonymity_up_to_the_limit(database: str, table: str, tmp_path: Path) -> None:
+    path = write_policy(tmp_path, database, table)
+    with Curator.open(path) as curator:
+        made = curator.anonymize("visits", tmp_path / "out.csv")
+        assert made is not None
+        assert (tmp_path / "out.csv").exists()
+    few = write_policy(tmp_path, database, table, rows_out=599)
+    with Curator.open(few, ledger=None) as curator, pytest.raises(DataError, match="more than 599 rows"):
+        curator.anonymize("visits", tmp_path / "more.csv")
+    assert not (tmp_path / "more.csv").exists()
+
+
+def break_off(address: str, kill: str) -> threading.Thread:
+    """End the statement of the curator's role as soon as one runs, by the given function of the server."""
+
+    def watch() -> None:
+        with psycopg.connect(address, autocommit=True) as connection:
+            for _ in range(400):
+                found = connection.execute(
+                    f"SELECT {kill}(pid) FROM pg_stat_activity WHERE usename = 'curator_reader'"
+                    " AND state = 'active' AND query LIKE '%_slow%'"
+                ).fetchall()
+                if found:
+                    return
+                time.sleep(0.02)
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    return thread
+
+
+@pytest.mark.parametrize(
+    ("kill", "cause"),
+    [
+        ("pg_terminate_backend", "the connection to the database was lost"),
+        ("pg_cancel_backend", "the work was stopped before it ended"),
+        ("", "the work was stopped before it ended"),
+    ],
+    ids=["the server ends the connection", "the statement is canceled", "the time is over"],
+)
+def test_what_fails_in_the_database_stays_charged_and_only_the_steward_learns_why(
+    database: str, table: str, tmp_path: Path, kill: str, cause: str
+) -> None:
+    with psycopg.connect(database, autocommit=True) as connection:
+        connection.execute(f'CREATE VIEW care."{table}_slow" AS SELECT * FROM care."{table}"')
+    path = write_policy(tmp_path, database, f"{table}_slow")
+    asked = "SELECT COUNT(*) AS n FROM visits"
+    with Curator.open(path) as curator:
+        curator.query("SELECT COUNT(*) AS n FROM visits WHERE age > 1", epsilon=1)
+        with psycopg.connect(database, autocommit=True) as connection:
+            connection.execute(
+                f'CREATE OR REPLACE VIEW care."{table}_slow" AS SELECT * FROM care."{table}"'
+                " WHERE (SELECT pg_sleep(20)::text) IS NOT NULL"
+            )
+        before, ana = curator.remaining(), Asker("ana", role=Role.ANALYST)
+        watcher = break_off(database, kill) if kill else None
+        with pytest.raises(ExecutionFailed) as refusal:
+            curator.query(asked, epsilon=1, who=ana, seconds=None if kill else 0.3)
+        if watcher is not None:
+            watcher.join()
+        assert str(refusal.value) == str(ExecutionFailed())
+        assert curator.remaining() != before
+        failed = [entry for entry in curator.ledger.entries() if entry.act == "fail"]
+        assert [entry.details for entry in failed] == [{"cause": cause}]
+        verify(curator.ledger)
+    with psycopg.connect(database) as connection:
+        left = "SELECT count(*) FROM pg_class WHERE relpersistence = 't'"
+        assert connection.execute(left).fetchone() == (0,)
+
+
+def test_a_connection_that_the_server_ended_between_questions_is_opened_again(
+    database: str, table: str, tmp_path: Path
+) -> None:
+    with Curator.open(write_policy(tmp_path, database, table)) as curator:
+        curator.query("SELECT COUNT(*) AS n FROM visits", epsilon=1)
+        with psycopg.connect(database, autocommit=True) as connection:
+            ended = connection.execute(
+                "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE usename = 'curator_reader'"
+            ).fetchone()
+        assert ended
+        assert ended[0]
+        assert curator.query("SELECT COUNT(*) AS n FROM visits WHERE age > 2", epsilon=1).rows.num_rows == 1
+
+
+def test_a_database_that_cannot_be_reached_is_refused_before_a_charge(tmp_path: Path, database: str) -> None:
+    path = write_policy(tmp_path, "postgresql://deniable@/postgres?host=/nowhere", "visits")
+    with Curator.open(path) as curator:
+        before = curator.remaining()
+        with pytest.raises(StorageError, match="cannot be reached") as refusal:
+            curator.query("SELECT COUNT(*) AS n FROM visits", epsilon=1)
+        assert "nowhere" not in str(refusal.value)
+        assert curator.remaining() == before
+
+
+def test_every_technique_reads_a_database(database: str, table: str, tmp_path: Path) -> None:
+    """What computes there, and what brings rows here, both end in a release."""
+    path = write_policy(tmp_path, database, table)
+    with Curator.open(path) as curator:
+        assert curator.query("SELECT SUM(AUTO_CLAMP(age)) AS s FROM visits", epsilon=5).rows.num_rows == 1
+        rolled = curator.query("SELECT sex, COUNT(*) AS n FROM visits GROUP BY ROLLUP(sex)", epsilon=5)
+        assert rolled.rows.num_rows == 3
+        assert 0 < curator.top("visits", "city", 2, epsilon=5, delta="1e-6").rows.num_rows <= 2
+        mean = curator.sample_and_aggregate(
+            lambda rows: 1.0 * len(rows), "visits", blocks=5, bounds=(0, 1000), epsilon=5
+        )
+        assert mean.rows.num_rows == 1
+        assert curator.hierarchy("visits", ["sex"], epsilon=5).rows.num_rows == 3
+        assert curator.margins("visits", [["sex"]], epsilon=5).rows.num_rows >= 2
+        assert curator.watch("SELECT COUNT(*) AS n FROM visits WHERE age > 20", 20, 5).check()
+        model = curator.describe("visits", epsilon=5, delta="1e-7", columns=("sex", "age"), method="independent")
+        assert curator.generate(model, 10).num_rows == 10
+        masked = curator.mask("visits")
+        assert masked.rows.num_rows == 600
+        assert curator.check("visits", ("sex", "age")).rows == 600
