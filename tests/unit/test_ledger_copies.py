@@ -255,6 +255,22 @@ def test_a_backup_holds_ledger_and_answers_of_one_moment_and_is_restored(policy:
     assert len(run("ledger", "show", "-p", policy).splitlines()) == 4 + 4
 
 
+@pytest.mark.parametrize("lost", [(), ("--lost", "--reason", "moved")])
+def test_no_backup_is_put_beside_the_ledger_that_is_in_use(policy: Path, tmp_path: Path, lost: tuple[str, ...]) -> None:
+    ask(policy, 1)
+    file, beside = tmp_path / "clinic.backup", tmp_path / "other.sqlite"
+    run("ledger", "backup", file, "-p", policy)
+    ask(policy, 2, 3)
+    told = run("ledger", "restore", file, "--ledger", beside, "-p", policy, *lost, refused=True)
+    assert "have a budget already" in told
+    assert not beside.exists()
+    for ending in (".ledger.sqlite", ".ledger.kept.sqlite"):
+        policy.with_suffix(ending).unlink()
+    if lost:  # that ledger is gone, and the steward says so
+        run("ledger", "restore", file, "--ledger", beside, "-p", policy, *lost)
+        assert beside.exists()
+
+
 def test_an_older_backup_than_was_last_used_is_refused_until_the_steward_says_that_the_rest_is_lost(
     policy: Path, tmp_path: Path
 ) -> None:

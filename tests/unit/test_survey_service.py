@@ -439,3 +439,13 @@ def test_the_loss_of_a_recipe_is_that_of_the_numbers_that_are_run():
 def test_an_invitation_without_a_pinned_survey_is_refused_before_anything_is_asked():
     with pytest.raises(client.Refused, match="for which survey"):
         client.Survey.fetch("http://127.0.0.1:9/#.INVITATION")
+
+
+def test_an_answer_of_the_wrong_type_is_refused_before_anything_is_counted():
+    memory = client.Memory()
+    with pytest.raises(client.Refused):
+        CLIENT.responses({"smoker": "no", "ward": "B", "hours": "seven"}, memory)
+    with pytest.raises(client.Refused, match="has no question 'shoe'"):
+        CLIENT.responses({"smoker": "no", "shoe": 41}, memory)
+    assert memory._state["spent"] == {}
+    assert memory._state["questions"] == {}

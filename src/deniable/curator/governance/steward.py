@@ -18,9 +18,9 @@ from deniable.curator.governance.epochs import EpochReport
 from deniable.curator.governance.reports import BudgetStanding, ChainProof, Register, SubjectReport, TrailEntry
 from deniable.curator.governance.requests import RequestReport, TermsReport, TokenReport
 from deniable.curator.governance.withdrawals import Reach
-from deniable.errors import DataError, ParameterError, nearest
+from deniable.errors import AccessRefused, DataError, ParameterError, nearest
 from deniable.governance.grants import Asker, Role
-from deniable.policy.document import read
+from deniable.policy.document import Policy, read
 from deniable.release.record import Record, SparseRecord
 from deniable.storage import storage_errors
 
@@ -306,6 +306,7 @@ def restore(
     known, at = read(policy), ledger_of(policy, ledger)
     if lost and not reason.strip():
         raise ParameterError("a lost ledger needs a reason", remedy="Say --reason; it is written into the ledger")
+    _refuse_second(known, at)
     if not lost:
         with closing(open_backup(file, known.dataset)) as copied:
             Witness().refuse_older(name_place(at, known.dataset), copied)
@@ -314,6 +315,23 @@ def restore(
         separate(policy, ledger, by, reason, lost=True)
     with closing(open_ledger(at, known)) as opened:
         return BackupReport(str(file), found.entries, found.head, write_note(read_head(opened)))
+
+
+def _refuse_second(known: Policy, at: str) -> None:
+    """Refuse to put a backup beside a ledger that holds the budget of the same people and is there."""
+    from deniable.curator.context import mark_sources
+    from deniable.ledger.witness import Witness, name_place
+
+    place, witness = name_place(at, known.dataset), Witness()
+    with closing(open_context(known)) as context:
+        holders = [] if witness.is_blank else witness.find_holders(mark_sources(context.scope, {}), place)
+    there = [other for other in holders if "://" in other or Path(other).exists()]
+    if there:
+        raise AccessRefused(
+            f"the rows of this policy have a budget already, in the ledger {there[0]}",
+            expected="A backup takes the place of a ledger that is gone",
+            remedy=f"Use that ledger: --ledger {there[0]}; or move it away, if the backup is to take its place",
+        )
 
 
 def incidents(policy: Path, ledger: str | None, after: int = 0, share: float = 0.25) -> estate.IncidentReport:
