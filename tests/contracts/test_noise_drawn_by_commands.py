@@ -12,6 +12,7 @@ import json
 from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
+from string import ascii_lowercase
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,7 @@ from deniable.localdp.frequency.randomized_response import Direct, two_coins
 from deniable.localdp.frequency.sketch import CountMeanSketch, HadamardSketch, Rappor
 from deniable.localdp.frequency.subset import Subset
 from deniable.localdp.frequency.unary import GRID, Unary
+from deniable.localdp.heavy_hitters import PrefixTree
 from deniable.localdp.likelihood_ratio import is_within_epsilon
 from deniable.localdp.numeric.mechanisms import BoundedLaplace, Duchi, Hybrid, Window
 from deniable.localdp.numeric.scale import Scale
@@ -207,6 +209,7 @@ SCALE = Scale.between(0, 60)
 WORDS = ("fig", "plum", "pear", "quince", "fig")
 PEOPLE = np.array([0, 3, 1, 2, 0])
 HYBRID = Hybrid(Duchi(SCALE, Fraction(3)), Window(SCALE, 12, 5, Fraction(3)), 30000)
+SKETCH = HadamardSketch(5, 8, Fraction(3))
 BITS = "deniable.localdp.frequency.unary._draw_bytes"
 """Strings of biased bits have a sampler of their own, which reads entropy itself."""
 
@@ -225,7 +228,9 @@ LOCAL: dict[str, tuple[Any, Any, list[tuple[str, Any, int]], bool]] = {
     "subset": (Subset(4, 2, Fraction(3)), PEOPLE, _uniform(2 * 3 + 2, 3, 2), False),
     "rappor": (Rappor.calibrate(2, width=8, hashes=1, cohorts=2), WORDS, _uniform(2), True),
     "count-mean-sketch": (CountMeanSketch.calibrate(2, hashes=3, width=8), WORDS, _uniform(3), True),
-    "hadamard-sketch": (HadamardSketch(5, 8, Fraction(3)), WORDS, _uniform(5, 8, 4), False),
+    "hadamard-sketch": (SKETCH, WORDS, _uniform(5, 8, 4), False),
+    # Two levels and one turn that counts; the turn is drawn for everybody alike.
+    "prefix-tree": (PrefixTree(ascii_lowercase, 4, 2, 1, SKETCH), WORDS, _uniform(3, 5, 8, 4), False),
     "laplace": (BoundedLaplace.calibrate(SCALE, 2), PEOPLE, [("discrete_laplace", Fraction(30), PEOPLE.size)], False),
     "duchi": (Duchi(SCALE, Fraction(3)), PEOPLE, _uniform(60, 4), False),
     "window": (Window(SCALE, 12, 5, Fraction(3)), PEOPLE, _uniform(60, 5 * 3 + 12), False),

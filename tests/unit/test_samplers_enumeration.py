@@ -9,7 +9,8 @@ from math import exp
 import numpy as np
 import pytest
 
-from deniable.dp.samplers import bernoulli, bernoulli_exp, scalar, uniform_below
+from deniable.dp.samplers import bernoulli, bernoulli_exp, uniform_below
+from deniable.dp.samplers import entropy as scalar
 from deniable.dp.samplers.bernoulli import exp_floor
 from deniable.dp.samplers.entropy import (
     Reader,

@@ -28,10 +28,10 @@ from deniable.dp.samplers import (
     laplace,
     permutation,
     permute_and_flip_rows,
-    scalar,
     uniform_below,
     uniform_below_each,
 )
+from deniable.dp.samplers import entropy as scalar
 from deniable.dp.samplers.bernoulli import PIECE, exp_floor
 from deniable.dp.samplers.choice import GroupedLayers, LayerLaw
 from deniable.dp.samplers.entropy import BLOCK, Reader

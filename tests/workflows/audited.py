@@ -41,3 +41,19 @@ def one_number(world, runs):
 
 
 NOT_A_FUNCTION = 3
+
+
+def show_canaries(inside):
+    """Who was in, as it is."""
+    return inside.astype(float)
+
+
+def fail_for_one(world):
+    """Nothing but that it fails for one world, three times in ten."""
+    if world and GENERATOR.random() < 0.3:
+        raise ValueError
+    return 1
+
+
+def always_fail(world):
+    return world / 0

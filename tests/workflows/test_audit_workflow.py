@@ -103,6 +103,29 @@ def test_a_function_that_scores_canaries_is_audited_in_one_run(functions):
     assert found["audit"]["canaries"] == 2000
 
 
+def test_so_many_calls_are_made_that_the_claim_could_be_refuted(functions):
+    """A tenth of 1,000 canaries, all called right, proves 1.8: a claim of 2 would stand whatever was printed."""
+    words = ("audited:show_canaries", "--delta", "1e-5", "--epsilon", 2)
+    code, found = audit(*words, "--canaries", 1000, confidence="0.999")
+    assert code == 2
+    assert found["audit"]["guesses"] > 100
+    assert any("a true epsilon above" in each for each in found["blind"])
+    code, found = audit(*words, "--canaries", 20)
+    assert code == 0
+    assert "even if every call had been right" in found["blind"][0]
+
+
+def test_a_function_that_fails_for_some_people_is_refuted_and_one_that_always_fails_is_refused(functions):
+    assert audit("audited:fail_for_one", "--world", "0", "--world", "1", "--runs", 2000)[0] == 2
+    with pytest.raises(ParameterError, match="raised ZeroDivisionError in every run"):
+        audit("audited:always_fail", "--runs", 400)
+
+
+def test_what_a_program_prints_need_not_be_utf_8(tmp_path):
+    latin = f"{sys.executable} -c \"import sys; sys.stdout.buffer.write(b'caf\\xe9 ' + b'{{world}}')\""
+    assert audit(latin, "--world", "1", "--world", "1", "--runs", 400)[0] == 0
+
+
 PROGRAM = """import sys, random
 people = open(sys.argv[1]).read().split()
 for _ in range(int(sys.argv[2]) if len(sys.argv) > 2 else 1):

@@ -34,6 +34,7 @@ from deniable.attacks.dp_audit import (
     Run,
     audit_one_run,
     audit_outputs,
+    bound_one_run,
     find_worst_neighbors,
     play_with_outputs,
 )
@@ -232,10 +233,8 @@ ONE_RUN: dict[str, tuple[Callable[[Fraction, Fraction], Run], int, str]] = {
 def audit_canaries(run: Run, canaries: int, claim: Claim, words: str, guesses: int | None = None) -> AuditReport:
     """The audit in one run; a game is one call about one canary."""
     epsilon, delta = float(claim.epsilon), float(claim.delta)
-    found = audit_one_run(
-        run, canaries, epsilon=epsilon, delta=delta, guesses=guesses or max(2, canaries // SURE),
-        confidence=claim.confidence,
-    )  # fmt: skip
+    called = guesses or _choose_guesses(canaries, epsilon, delta, claim.confidence)
+    found = audit_one_run(run, canaries, epsilon=epsilon, delta=delta, guesses=called, confidence=claim.confidence)
     most = 1 / (1 + math.exp(-epsilon))
     game = {"wins": Rate(found.correct, found.guesses).as_dict(), "most": most, "points": []}
     proof = asdict(found) | {"sentence": str(found)}
@@ -243,6 +242,13 @@ def audit_canaries(run: Run, canaries: int, claim: Claim, words: str, guesses: i
         claim.mechanism, words, epsilon, delta, None, 1, game, proof, _list_blind_spots_of_one_run(found),
         found.violated,
     )  # fmt: skip
+
+
+def _choose_guesses(canaries: int, epsilon: float, delta: float, confidence: float) -> int:
+    """As few calls, about those that stand out most, as can refute the claim if all are right."""
+    shares = (canaries // SURE, canaries // 5, canaries // 3, canaries // 2, canaries)
+    able = (each for each in shares if bound_one_run(canaries, each, each, delta, 1 - confidence) > epsilon)
+    return max(2, next(able, shares[0]))
 
 
 def make_subject(name: str, epsilon: Fraction, delta: Fraction) -> Subject:
@@ -329,10 +335,17 @@ def _list_blind_spots(found: AuditOutcome, pairs: int) -> list[str]:
     ]
 
 
+def _bound_best(found: OneRunOutcome) -> float:
+    """The bound if every call had been right."""
+    return bound_one_run(found.canaries, found.guesses, found.guesses, found.delta, 1 - found.confidence)
+
+
 def _list_blind_spots_of_one_run(found: OneRunOutcome) -> list[str]:
+    useless = "anything: even if every call had been right, the claim would stand; more canaries are needed"
     return [
+        *([useless] if _bound_best(found) <= found.epsilon else []),
         f"anything about other people than the {found.canaries} canaries",
-        f"more than {found.guesses} calls prove: one run refutes less than many do",
+        f"a true epsilon above {_bound_best(found):.3f}: more cannot be proven by {found.guesses} calls in one run",
     ]
 
 

@@ -365,11 +365,12 @@ def audit_one_run(
     order = np.argsort(scores, kind="stable")
     high, low = order[-(called - called // 2) :], order[: called // 2]
     correct = int(inside[high].sum() + (~inside[low]).sum())
-    bound = _bound_one_run(canaries, called, correct, delta, 1 - confidence)
+    bound = bound_one_run(canaries, called, correct, delta, 1 - confidence)
     return OneRunOutcome(epsilon, delta, bound, confidence, canaries, called, correct)
 
 
-def _bound_one_run(canaries: int, guesses: int, correct: int, delta: float, chance: float) -> float:
+def bound_one_run(canaries: int, guesses: int, correct: int, delta: float, chance: float) -> float:
+    """The largest epsilon at which so many right guesses would be rarer than `chance`."""
     low, high = 0.0, 40.0
     if compute_p_value(canaries, guesses, correct, 0.0, delta) > chance:
         return 0.0
@@ -456,7 +457,7 @@ def play_with_outputs(
 ) -> Game:
     """Play the game with outputs that are at hand: one row a run, as many columns under both neighbors."""
     outputs = [_check_outputs(side, len(side)) for side in (left, right)]
-    taught, played = _halve(outputs)
+    taught, played = zip(*((side[: len(side) // 2], side[len(side) // 2 :]) for side in outputs), strict=True)
     event = learn_events(taught[0], taught[1], Goal(0.0, 0.0, min(map(len, played))))[0]
     ranks = [event.rank_outputs(side) for side in played]
     likely, other = ranks[event.likelier], ranks[1 - event.likelier]

@@ -35,6 +35,7 @@ TABLE = "table"
 WORLD, RUNS = "{world}", "{runs}"
 PROGRAM_SECONDS = 600.0
 """A program may take so long for one world."""
+PRINTED: Any = {"capture_output": True, "text": True, "errors": "backslashreplace"}
 USUAL = ("uniqueness", "linkage", "inference", "ratings", "tokens", "projection", "combining")
 
 
@@ -427,7 +428,7 @@ def run_program(words: Sequence[str], world: str, runs: int) -> str:
     """What a program prints when {world} in its words is a file, and {runs} a number."""
     filled = [word.replace(WORLD, str(world)).replace(RUNS, str(runs)) for word in words]
     try:
-        done = subprocess.run(filled, capture_output=True, text=True, timeout=PROGRAM_SECONDS, check=False)  # noqa: S603  asked for
+        done = subprocess.run(filled, timeout=PROGRAM_SECONDS, check=False, **PRINTED)  # noqa: S603  asked for
     except (OSError, subprocess.TimeoutExpired):
         raise DataError(
             f"The program '{words[0]}' did not run to its end",

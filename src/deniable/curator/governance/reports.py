@@ -334,7 +334,12 @@ def _say_release(release: RegisterEntry) -> str:
 
 
 def _say_odds(epsilon: float) -> str:
-    return f"{math.exp(epsilon):.3g}" if epsilon < 20 else "very much"
+    """A factor that is not passed: three figures, rounded up."""
+    if epsilon >= 20:
+        return "very much"
+    factor = math.exp(epsilon)
+    places = 2 - math.floor(math.log10(factor))
+    return f"{math.ceil(factor * 10**places) / 10**places:,.{max(places, 0)}f}"
 
 
 def _say_sum(releases: list[RegisterEntry]) -> list[str]:
