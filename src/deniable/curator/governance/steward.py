@@ -306,7 +306,7 @@ def restore(
     known, at = read(policy), ledger_of(policy, ledger)
     if lost and not reason.strip():
         raise ParameterError("a lost ledger needs a reason", remedy="Say --reason; it is written into the ledger")
-    _refuse_second(known, at)
+    _refuse_second(known, at, lost=lost)
     if not lost:
         with closing(open_backup(file, known.dataset)) as copied:
             Witness().refuse_older(name_place(at, known.dataset), copied)
@@ -317,15 +317,18 @@ def restore(
         return BackupReport(str(file), found.entries, found.head, write_note(read_head(opened)))
 
 
-def _refuse_second(known: Policy, at: str) -> None:
-    """Refuse to put a backup beside a ledger that holds the budget of the same people and is there."""
+def _refuse_second(known: Policy, at: str, *, lost: bool) -> None:
+    """Refuse to put a backup beside a ledger that holds the budget of the same people and is there.
+
+    Whether one in a database is there cannot be told without its password: the steward's word counts.
+    """
     from deniable.curator.context import mark_sources
     from deniable.ledger.witness import Witness, name_place
 
     place, witness = name_place(at, known.dataset), Witness()
     with closing(open_context(known)) as context:
         holders = [] if witness.is_blank else witness.find_holders(mark_sources(context.scope, {}), place)
-    there = [other for other in holders if "://" in other or Path(other).exists()]
+    there = [other for other in holders if (not lost if "://" in other else Path(other).exists())]
     if there:
         raise AccessRefused(
             f"the rows of this policy have a budget already, in the ledger {there[0]}",
