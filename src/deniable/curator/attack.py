@@ -439,7 +439,7 @@ def run_program(words: Sequence[str], world: str, runs: int) -> str:
             f"The program '{words[0]}' ended with exit code {done.returncode}", remedy="Try it by itself first",
             charge="",
         )  # fmt: skip
-    return done.stdout
+    return str(done.stdout)
 
 
 def _attack_log(order: Order, context: Context | None, progress: Progress | None) -> dict[str, Any]:
