@@ -175,11 +175,15 @@ def _refuse(refusal: OSError, path: Path) -> NoReturn:
     raise StorageError(f"'{path.name}' could not be written in '{path.parent}': {reason}", remedy=remedy) from None
 
 
+LOCK = ".lock"
+"""The file that a process holds while it works in a folder."""
+
+
 @contextmanager
 def lock_folder(folder: Path, what: str) -> Iterator[None]:
     """Let one process at a time work on something in a folder; the lock ends with the process."""
     with storage_errors(folder):
-        descriptor = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, PRIVATE_FILE)
+        descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, PRIVATE_FILE)
     try:
         if fcntl is not None:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -316,7 +316,9 @@ def new(
     ledger: LedgerOption = None,
     role: Annotated[str, typer.Option(help="steward, analyst, auditor or respondent.")] = "analyst",
     purpose: Annotated[list[str] | None, typer.Option(help="A purpose it is good for; may be repeated.")] = None,
-    days: Annotated[float | None, typer.Option(help="Days until it expires. [default: 90]", show_default=False)] = None,
+    days: Annotated[
+        float | None, typer.Option(help="Days until it expires, at most 3,660. [default: 90]", show_default=False)
+    ] = None,
     column: Annotated[str | None, typer.Option(help="Of a respondent: the column that tells people apart.")] = None,
     value: Annotated[str | None, typer.Option(help="Of a respondent: the person's value of that column.")] = None,
     as_json: JsonFlag = False,

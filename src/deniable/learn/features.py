@@ -127,12 +127,11 @@ MOST_BINS = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Bins:
-    """A bounded number, date or time in bins of one width: one entry a bin, and one for null where it is nullable."""
+class _Divided:
+    """A bounded number, date or time that has several entries."""
 
     number: Number
     count: int
-    width: Fraction
 
     @property
     def name(self) -> str:
@@ -148,6 +147,13 @@ class Bins:
     def nullable(self) -> bool:
         """Whether null has an entry of its own."""
         return self.number.nullable
+
+
+@dataclass(frozen=True, slots=True)
+class Bins(_Divided):
+    """A bounded number, date or time in bins of one width: one entry a bin, and one for null where it is nullable."""
+
+    width: Fraction
 
     @property
     def entries(self) -> tuple[str, ...]:
@@ -166,26 +172,8 @@ MOST_KNOTS = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Knots:
+class Knots(_Divided):
     """A bounded number, date or time as its place on a broken line: the two knots beside a value share STEPS."""
-
-    number: Number
-    count: int
-
-    @property
-    def name(self) -> str:
-        """The column's name."""
-        return self.number.name
-
-    @property
-    def type(self) -> ColumnType:
-        """The column's type."""
-        return self.number.type
-
-    @property
-    def nullable(self) -> bool:
-        """Whether null has an entry of its own."""
-        return self.number.nullable
 
     @property
     def entries(self) -> tuple[str, ...]:

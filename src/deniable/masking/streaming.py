@@ -11,10 +11,8 @@ output grows inside the checkpoint and appears under its name only when it is co
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
-import os
 import secrets
 import shutil
 from collections import deque
@@ -27,9 +25,9 @@ from pathlib import Path
 import pyarrow as pa
 
 from deniable.engines.base import Engine
-from deniable.errors import InternalError, KeyUnavailable, ParameterError, StorageError, nearest
+from deniable.errors import InternalError, KeyUnavailable, ParameterError, nearest
 from deniable.masking.plan import TablePlan
-from deniable.storage import ROW_ENDINGS, storage_errors, whole_file, write_whole
+from deniable.storage import LOCK, ROW_ENDINGS, lock_folder, storage_errors, whole_file, write_whole
 
 PART_ROWS = 131_072
 IN_FLIGHT = 3
@@ -224,7 +222,7 @@ def open_checkpoint(target: Path, job: Job, suffix: str, *, fresh: bool = False)
     folder = folder_for(target)
     with storage_errors(folder):
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with _lock_folder(folder):
+    with lock_folder(folder, f"this output (its work is in '{folder.name}')"):
         if fresh or not _is_same_job(folder, job):
             _empty_folder(folder)
             write_whole(folder / "job.json", json.dumps(job.as_dict(), indent=2).encode())
@@ -250,21 +248,7 @@ def _is_same_job(folder: Path, job: Job) -> bool:
     return False
 
 
-@contextmanager
-def _lock_folder(folder: Path) -> Iterator[None]:
-    descriptor = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield
-    except BlockingIOError:
-        raise StorageError(
-            f"another process is writing this output (its work is in '{folder.name}')", remedy="Wait for it to end"
-        ) from None
-    finally:
-        os.close(descriptor)
-
-
 def _empty_folder(folder: Path) -> None:
     for path in folder.iterdir():
-        if path.name != "lock":
+        if path.name != LOCK:
             path.unlink()
