@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
+EXTRAS := $(foreach extra,pld server oidc postgres solvers vault plots agents,--extra $(extra))
 
 .PHONY: demo test test-slow mutate bench lint docs lock clean
 .DEFAULT_GOAL := test
@@ -12,6 +13,7 @@ $(VENV)/.ready: requirements-dev.lock pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --requirement requirements-dev.lock
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	@if command -v java > /dev/null; then $(BIN)/python -m pip install --quiet --no-deps --requirement requirements-spark.lock; fi
 	@touch $@
 
 demo: $(VENV)/.ready  ## tell the story of one town, writing to demo-output/
@@ -37,12 +39,21 @@ mutate: $(VENV)/.ready  ## small wrong changes to privacy-critical code, which t
 bench: $(VENV)/.ready  ## every speed claim, as a ratio against a peer or the physical limit
 	$(BIN)/python bench/run.py
 
-docs: $(VENV)/.ready  ## regenerate the reference pages
+docs: $(VENV)/.ready .venvs/docs/.ready  ## the reference pages, and the site in site/, which opens from disk
 	$(BIN)/python docs/generate.py
+	.venvs/docs/bin/zensical build --clean --strict
+	$(BIN)/deniable policy schema > site/policy.schema.json
+
+.venvs/docs/.ready: requirements-docs.lock
+	$(PYTHON) -m venv .venvs/docs
+	.venvs/docs/bin/python -m pip install --quiet --requirement requirements-docs.lock
+	@touch $@
 
 lock: $(VENV)/.ready  ## refresh the development lock
 	$(BIN)/python -m pip install --quiet uv
-	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 pyproject.toml --all-extras --group dev --no-header --output-file requirements-dev.lock
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 pyproject.toml $(EXTRAS) --group dev --no-header --output-file requirements-dev.lock
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 pyproject.toml --extra spark --constraints requirements-dev.lock --no-header --no-annotate | grep '^py4j\|^pyspark' > requirements-spark.lock
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --group docs --no-header --output-file requirements-docs.lock
 
 clean:
-	rm -rf $(VENV) .venvs .lint.log demo-output build dist .mutation-cache .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) .venvs .lint.log demo-output build dist site .mutation-cache .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

@@ -1,24 +1,23 @@
 """The tables that bench/kanonymity.py measures: adult, a million rows like it, the census, the community survey.
 
-They lie beside the project (see docs/testing.md); nothing here copies them.
+They lie beside the project (see docs/testing.md); where they do not, generated ones of their shape are measured.
 """
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv as csv
 import pyarrow.parquet as pq
+from _generated import find_data
 
 from deniable.kanonymity.builders.categories import read_tree
 from deniable.kanonymity.request import Request
 from deniable.policy.schema import Spec
 
-DATA = Path(__file__).resolve().parent.parent.parent / "shared" / "data"
-ADULT = DATA / "adult"
+ADULT = find_data("adult")
 FOUR = 0.04
 """The share of rows that may be suppressed, in all of them."""
 
@@ -59,14 +58,14 @@ def census() -> tuple[pa.Table, Request, dict[str, Spec]]:
         "race": Spec("withhold", {}),
     }
     specs["weeks_worked_in_year"] = Spec("intervals", {"widths": (13, 26, 52)})
-    table = pq.read_table(DATA / "census_kdd" / "census_income_kdd_1994_1995.parquet", columns=list(specs))
+    table = pq.read_table(find_data("census_kdd") / "census_income_kdd_1994_1995.parquet", columns=list(specs))
     return table.slice(0, 63_000), Request(tuple(specs), suppress=FOUR), specs
 
 
 def wide() -> tuple[pa.Table, Request]:
     """30,000 rows of the American Community Survey with all 24 columns as quasi-identifiers."""
     options = csv.ConvertOptions(include_columns=None)
-    parts = [csv.read_csv(p, convert_options=options) for p in sorted((DATA / "nist_acs").glob("*/*2019.csv"))]
+    parts = [csv.read_csv(p, convert_options=options) for p in sorted(find_data("nist_acs").glob("*/*2019.csv"))]
     table = pa.concat_tables([p.cast(pa.schema([(f.name, pa.string()) for f in p.schema])) for p in parts])
     for name in ("AGEP", "DENSITY", "PINCP", "PWGTP", "WGTP"):
         numbers = pa.array([float(v) if v not in ("N", "") else None for v in table[name].to_pylist()])

@@ -5,14 +5,16 @@ The same rows are in the embedded engine and in PostgreSQL, which is started for
 several runs in turns: PostgreSQL works in a process of its own. Then random questions, whose exact numbers must be
 equal in both, and sizes for the cost model of `docs/scale.md`.
 
-    python bench/engines.py [--rows 1000000] [--questions 200] [--sizes]
+    python bench/engines.py [--spark] [--rows 1000000] [--questions 200] [--sizes]
 """
 
 from __future__ import annotations
 
 import argparse
 import random
+import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -91,6 +93,52 @@ def ask_standard_question(address: str, rows: int, judged: bool = False) -> None
         bar("times SQL by hand in PostgreSQL", ours / theirs, 1.3)
 
 
+def write_by_hand_for_spark(relation: str) -> str:
+    """The best exact statement with the same bounding that we know for Spark."""
+    listed = ", ".join(f"'{key}'" for key in KEYS)
+    coded = f"SELECT user AS u, k, greatest(0L, least(100L, v)) AS v FROM {relation} WHERE k IN ({listed})"
+    return (
+        "SELECT k, sum(least(n, 2)), sum(CASE WHEN n > 2 THEN (s * 2) div n ELSE s END) FROM (SELECT u, k, count(*) AS"
+        " n, sum(v) AS s FROM (SELECT *, dense_rank() OVER (PARTITION BY u ORDER BY xxhash64(42L, k, u), k) AS g"
+        f" FROM ({coded})) WHERE g <= 5 GROUP BY u, k) GROUP BY k"
+    )
+
+
+def ask_standard_question_in_spark(rows: int, judged: bool = False) -> None:
+    """The question of the title in Spark on this machine beside SQL by hand."""
+    from deniable.engines.spark.engine import SparkEngine, locate_table
+    from deniable.query.sql.dialects import render_for_spark
+
+    plan = compile_query(SQL, (schema(SAMPLED),), PureDP(1))
+    with tempfile.TemporaryDirectory() as folder, DuckDBEngine() as here, SparkEngine(render=render_for_spark) as there:
+        path = Path(folder) / "t.parquet"
+        here.write(
+            here.run(
+                "SELECT CAST(hash(i, 1) % 100000 AS BIGINT) AS \"user\", 'k' || lpad(CAST(hash(i, 2) % 100 AS VARCHAR),"
+                f" 2, '0') AS k, CAST(hash(i, 3) % 101 AS BIGINT) AS v FROM range(0, {rows}) AS r(i)"
+            ),
+            path,
+        )
+        there.attach("t", f"spark:{path}", schema(SAMPLED))
+        here.attach("t", path, schema(SAMPLED))
+        by_hand = write_by_hand_for_spark(locate_table(f"spark:{path}").relation)
+        begun = _java_seconds()
+        ours, theirs, embedded = time_best(
+            lambda: execute(plan, there), lambda: there._session.sql(by_hand).collect(), lambda: execute(plan, here)
+        )
+        spent = (_java_seconds() - begun) / 10
+    print(f"{rows:,} rows: Spark {ours:.3f}, by hand {theirs:.3f}, embedded engine {embedded:.3f} seconds;"
+          f" {spent:.1f} CPU seconds of Java for each, cold and warm together")  # fmt: skip
+    if judged:
+        bar("times SQL by hand in Spark", ours / theirs, 1.3)
+
+
+def _java_seconds() -> float:
+    """CPU seconds of the Java processes of this machine so far."""
+    told = subprocess.run(["ps", "-C", "java", "-o", "cputimes="], capture_output=True, text=True).stdout
+    return float(sum(map(int, told.split())))
+
+
 def compare_random_questions(address: str, questions: int) -> None:
     """Random questions with equal exact numbers in both engines."""
     from test_engines_agree import Both, ask_random, odd_rows
@@ -113,9 +161,14 @@ def main() -> int:
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--questions", type=int, default=200)
     parser.add_argument("--sizes", action="store_true", help="also 10^5, 3*10^5 and 3*10^6 rows, for the cost model")
+    parser.add_argument("--spark", action="store_true", help="Spark on this machine instead of PostgreSQL")
     asked = parser.parse_args()
     from postgres_cluster import cluster
 
+    if asked.spark:
+        for rows in (asked.rows, *((100_000, 10_000_000) if asked.sizes else ())):
+            ask_standard_question_in_spark(rows, judged=rows == asked.rows)
+        return 1 if FAILED else 0
     with cluster() as address:
         ask_standard_question(address, asked.rows, judged=True)
         for rows in (100_000, 300_000, 3_000_000) if asked.sizes else ():

@@ -31,6 +31,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "bench"))
 
 import _arx  # noqa: E402
+from _generated import say_source  # noqa: E402
 from _kanonymity_tables import ADULT, FOUR, census, million, read_adult, trees, wide  # noqa: E402
 
 from deniable.kanonymity.anonymize import anonymize, describe_recoding, recode_table, solve  # noqa: E402
@@ -326,9 +327,8 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="leave out the stream of ten million rows")
     parser.add_argument("--arx", type=Path, default=os.environ.get("ARX_JAR"), help="the archive of ARX, to run beside")
     asked = parser.parse_args()
-    if not ADULT.exists():
-        print("the tables are not beside the project; nothing to measure")
-        return
+    for name in ("adult", "census_kdd", "nist_acs"):
+        print(say_source(name))
     jar = Path(asked.arx) if asked.arx else None
     jar = jar if _arx.available(jar) else None
     bench_command()

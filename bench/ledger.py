@@ -4,13 +4,18 @@ A charge reads the tree, decides exactly, chains an entry and commits it to the 
 same size and does nothing else. Also: charges of eight processes at once, PostgreSQL where it can be started, reads of
 what is left, and the CPU time of a charge without any disk.
 
-    python bench/ledger.py [--charges N]
+With `--analysts N`, instead: a budget tree of so many analysts, each granted two of twenty purposes, who charge in turn
+at random. The CPU time of a charge is told as a multiple of that of one bare transaction, early and late in the run, so
+that growth shows; so is the time in which another process opens the ledger and adds it up.
+
+    python bench/ledger.py [--charges N] [--analysts N]
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import random
 import sqlite3
 import subprocess
 import sys
@@ -19,10 +24,12 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 from deniable.dp.accounting import LaplaceEvent
 from deniable.ledger import Act, Ledger, Posting
+from deniable.ledger.entry import encode_entry
 from deniable.ledger.ledger import verify
 from deniable.ledger.sqlite import SqliteStore
 from deniable.policy.access import Analyst, Budgets, Purpose
@@ -30,6 +37,8 @@ from deniable.policy.budget import PureDP
 
 ROOT = Path(__file__).resolve().parent.parent
 BAR = 200
+MOST_GROWTH = 2
+"""CPU time of a charge among many analysts at most, as a multiple of that of a charge of a single one."""
 LIMIT = PureDP(10**9)
 BUDGETS = Budgets(LIMIT, purposes=(Purpose("research", LIMIT),), analysts=(Analyst("ana", ("research",), LIMIT),))
 CHARGE = Posting(Act.CHARGE, LaplaceEvent(10), "query", ("visits",), "one row", "ana", "research")
@@ -109,11 +118,65 @@ def on_postgres(times: int) -> tuple[float, float] | str:
         return timed(lambda: ledger.charge(CHARGE), times)
 
 
+def tree_of(analysts: int, purposes: int = 20) -> Budgets:
+    """A tree of many analysts, each granted two purposes."""
+    named = tuple(Purpose(f"p{n}", LIMIT) for n in range(purposes))
+    granted = tuple(Analyst(f"a{n}", (f"p{n % purposes}", f"p{(n + 7) % purposes}"), LIMIT) for n in range(analysts))
+    return Budgets(LIMIT, purposes=named, analysts=granted)
+
+
+def simulate(analysts: int, charges: int) -> int:
+    """Charges of many analysts in turn: CPU time as a multiple of that of a bare transaction, in four parts."""
+    with tempfile.TemporaryDirectory(dir=ROOT) as folder:
+        alone = Simulation(tree_of(1), Path(folder) / "one.sqlite")
+        many = Simulation(tree_of(analysts), Path(folder) / "many.sqlite")
+        each = max(charges // 4, 1)
+        _, bare = timed(floor(Path(folder) / "floor.sqlite", alone.charge()), each)
+        print(f"bare transaction       {bare:6.3f} ms CPU each")
+        _, single = timed(alone.charge, each, repeats=1)
+        print(f"charge, one analyst    {single:6.3f} ms CPU each  {single / bare:.1f} x a transaction")
+        for part in range(4):
+            _, cpu = timed(many.charge, each, repeats=1)
+            held = f"{len(many.ledger._standing.accounts):,} accounts"
+            print(f"charge, part {part + 1} of 4    {cpu:6.3f} ms CPU each  {cpu / bare:.1f} x a transaction, {held}")
+        start = time.process_time()
+        again = Ledger("bench", many.budgets, SqliteStore(many.path))
+        last = again.head()
+        spent, entries = time.process_time() - start, last.sequence if last else 0
+        print(f"opened anew            {spent:6.2f} CPU seconds, {entries:,} entries")
+        again.close()
+        alone.ledger.close()
+        many.ledger.close()
+    met = cpu <= MOST_GROWTH * single
+    told = f"{cpu / single:.2f} x a charge of one analyst with {analysts:,}"
+    print(f"{told}, at most {MOST_GROWTH}: {'met' if met else 'NOT MET'}")
+    return 0 if met else 1
+
+
+class Simulation:
+    """A ledger on which the analysts of a tree charge in turn, at random."""
+
+    def __init__(self, budgets: Budgets, path: Path) -> None:
+        self.budgets, self.path, self._draw = budgets, path, random.Random(1)
+        self.ledger = Ledger("bench", budgets, SqliteStore(path))
+
+    def charge(self) -> int:
+        """Charge once for somebody; says how long the entry is."""
+        who = self._draw.choice(self.budgets.analysts)
+        self.ledger.charge(replace(CHARGE, analyst=who.name, purpose=self._draw.choice(who.purposes)))
+        last = self.ledger.known_head
+        return len(encode_entry(last)) if last is not None else 0
+
+
 def main() -> int:
     """Measure, print ratios, and say whether the bar is met."""
     options = argparse.ArgumentParser(description=__doc__)
-    options.add_argument("--charges", type=int, default=400)
-    times = options.parse_args().charges
+    options.add_argument("--charges", type=int)
+    options.add_argument("--analysts", type=int, default=0)
+    chosen = options.parse_args()
+    if chosen.analysts:
+        return simulate(chosen.analysts, chosen.charges or 4 * chosen.analysts)
+    times = chosen.charges or 400
     with tempfile.TemporaryDirectory(dir=ROOT) as folder:
         ledger = Ledger("bench", BUDGETS, SqliteStore(Path(folder) / "ledger.sqlite"))
         ledger.charge(CHARGE)

@@ -29,6 +29,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+from _generated import find_data, say_source
 
 from deniable.assess.utility import build_comparison_domain, measure_variation
 from deniable.policy.budget import ApproxDP
@@ -40,7 +41,7 @@ from deniable.synth.marginal import convert_budget, count
 from deniable.synth.methods import METHODS, run_method
 
 ROOT = Path(__file__).resolve().parents[1]
-DATA = ROOT.parent / "shared" / "data" / "adult14"
+DATA = find_data("adult14")
 DELTA = "1e-9"
 BARS = {
     ("mst", 1.0): (0.055, 0.12, 2.0),
@@ -214,9 +215,7 @@ def main() -> int:
         from _synth_tables import TABLES
 
         return compare_methods(list(TABLES) if asked.tables == "all" else asked.tables.split(","), asked.seeds)
-    if not DATA.exists():
-        print("The shared Adult table is not there: nothing measured.")
-        return 0
+    print(say_source("adult14"))
     codes, domain = load()
     start = time.process_time()
     synthesized(codes, domain, "auto", 1.0, 0)

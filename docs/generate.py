@@ -227,12 +227,164 @@ def survey_files_page() -> str:
     return "\n".join(lines) + "\n"
 
 
+ON_REQUEST = "`POST /v1/requests`, which the steward approves"
+STEWARD = "none: it reads the steward's own rows, and its outcome is for the steward"
+FILES = "none: it works on files that are where the caller is"
+ONE_PLACE = "none: it decides where the others run"
+VERBS: tuple[tuple[str, str, str, str], ...] = (
+    ("ask a question in SQL", "Curator.query", "query", "POST /v1/query"),
+    ("say what a question measures and costs", "Curator.explain", "query --explain", "POST /v1/explain"),
+    ("say what a question takes of the asker's budget", "Curator.preview", "query --explain", "POST /v1/cost"),
+    (
+        "the error of a question against epsilon",
+        "Curator.error_curve",
+        "query --curve",
+        "none: ask `/v1/explain` at each epsilon",
+    ),
+    ("ask by methods instead of SQL", "Curator.table", "none: the command line has SQL", "none: HTTP has SQL"),
+    ("find bounds of a column with noise", "Curator.find_bounds", "bounds", "`AUTO_CLAMP` in `POST /v1/query`"),
+    ("the largest groups", "Curator.top", "top", "`ORDER BY ... LIMIT` in `POST /v1/query`"),
+    ("a tree of counts that add up", "Curator.hierarchy", "hierarchy", "`ROLLUP` in `POST /v1/query`"),
+    ("tables of counts that agree", "Curator.margins", "margins", "`GROUPING SETS` in `POST /v1/query`"),
+    ("tell when a count passes a threshold", "Curator.watch", "watch", "none: a watch lives as long as its process"),
+    (
+        "any function, on blocks of people",
+        "Curator.sample_and_aggregate",
+        "sample-and-aggregate",
+        "none: the function sees rows",
+    ),
+    ("publish a series of counts as time goes on", "Curator.publish", "publish", STEWARD),
+    ("mask identifiers", "Curator.mask", "mask", ON_REQUEST),
+    ("make rows k-anonymous", "Curator.anonymize", "anonymize", ON_REQUEST),
+    ("measure k, l, t and risks of a table", "Curator.check", "check", STEWARD),
+    ("learn a synthetic model", "Curator.describe", "describe", ON_REQUEST),
+    ("write synthetic rows", "Curator.synthesize", "synthesize", ON_REQUEST),
+    ("draw rows of a model", "Curator.generate", "generate", FILES),
+    ("show what a model measured", "Curator.inspect", "inspect", FILES),
+    ("which findings hold on synthetic rows", "Curator.parity", "parity", STEWARD),
+    ("learn a model that predicts", "Curator.train", "train", "none: models are made by the steward"),
+    ("predict with a model", "Curator.predict", "predict", FILES),
+    ("randomize each record", "Curator.randomize", "randomize", "none: rows leave through requests"),
+    ("recover counts from randomized records", "Curator.estimate", "estimate", FILES),
+    (
+        "the results of a survey",
+        "Curator.survey",
+        "survey results",
+        "none: whoever holds the survey's store reads them",
+    ),
+    ("find identifiers in a table", "Curator.scan", "scan", STEWARD),
+    ("attack a release", "Curator.attack", "attack", STEWARD),
+    ("test a claimed epsilon", "Curator.audit", "audit", FILES),
+    ("check a released file and its promise", "Curator.release", "release verify", "GET /v1/verify"),
+    ("the public register", "Curator.register", "register", "GET /v1/register"),
+    ("what is spent and left", "Curator.balance", "ledger show", "GET /v1/remaining"),
+    ("begin a new epoch", "Curator.new_epoch", "epoch new", "POST /v1/epoch"),
+    ("let a paused asker go on", "Curator.resume", "resume", "POST /v1/analysts/{analyst}/resume"),
+    ("a table at hand, without a policy file", "Curator.from_frame", "start", ONE_PLACE),
+    ("open a policy", "Curator.open", "policy check", ONE_PLACE),
+    ("write down a policy", "Curator.save_policy", "policy init", ONE_PLACE),
+    ("ask for a release of rows", "steward.request", "request", "POST /v1/requests"),
+    ("decide on a request", "steward.decide", "approve", "POST /v1/requests/{request}/approve"),
+    ("leave a person out from now on", "steward.withdraw", "withdraw", "POST /v1/withdrawals"),
+    ("take a person in again", "steward.reinstate", "reinstate", "POST /v1/reinstatements"),
+    ("tell a person where their rows were used", "steward.subject", "subject", "POST /v1/subject"),
+    ("show and acknowledge terms", "steward.show_terms", "terms", "GET /v1/terms"),
+    ("give out tokens", "steward.new_token", "token new", "POST /v1/tokens"),
+    ("check that the ledger was not changed", "steward.verify", "ledger verify", "GET /v1/verify"),
+)
+"""What can be done, with its name in Python, at the command line and over HTTP; `none` comes with its reason.
+
+`steward` is `deniable.curator.governance.steward`."""
+
+
+def verbs_page() -> str:
+    """One table of everything that can be done, in Python, at the command line and over HTTP."""
+    rows = [
+        f"| {what} | {_code(python)} | {_code(f'deniable {cli}', cli)} | {_code(http)} |"
+        for what, python, cli, http in VERBS
+    ]
+    return "\n".join(
+        [
+            "# What can be done, and how it is called\n",
+            NOTE,
+            "Each line is one deed. `steward` stands for `deniable.curator.governance.steward`. Signatures:",
+            "[Python](python.md); options: [command line](cli.md). In all three a refusal has the same fields:",
+            "[errors](errors.md).\n",
+            "| what | Python | command line | HTTP |",
+            "|---|---|---|---|",
+            *rows,
+            "",
+        ]
+    )
+
+
+def _code(written: str, given: str = "") -> str:
+    """A name as code; a reason or a text that has its own marks as it is."""
+    told = given or written
+    return told if "`" in told or told.startswith("none:") else f"`{written}`"
+
+
+def python_page() -> str:
+    """Every public name of the package with its signature and help."""
+    import deniable
+    from deniable.client import Answer, AsyncConnection, Connection
+    from deniable.curator.query.sql import Plotted, QueryAnswer
+    from deniable.query.builder import Aggregate, Expression, Question
+
+    lines = [
+        "# Python\n",
+        NOTE,
+        f"{inspect.getdoc(deniable)}\n",
+        "All of it at a glance: [what can be done](verbs.md).\n",
+    ]
+    named = [(name, getattr(deniable, name)) for name in deniable.__all__ if name not in ("__version__", "errors")]
+    for name, value in (each for each in named if not inspect.isclass(each[1])):
+        lines += _describe_callable(f"deniable.{name}", value, "##")
+    results = (QueryAnswer, Plotted, Question, Expression, Aggregate, Connection, AsyncConnection, Answer)
+    for kind in (*(value for _, value in named if inspect.isclass(value)), *results):
+        lines += _describe_class(kind)
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _describe_class(kind: type) -> list[str]:
+    lines = [f"## {kind.__name__}\n", *_write_help(kind)]
+    for name in (name for name in dir(kind) if not name.startswith("_")):
+        member = inspect.getattr_static(kind, name)
+        if isinstance(member, property):
+            lines += [f"### {kind.__name__}.{name}\n", *_write_help(member)]
+        elif isinstance(member, staticmethod | classmethod) or inspect.isfunction(member):
+            lines += _describe_callable(f"{kind.__name__}.{name}", getattr(kind, name), "###")
+    return lines
+
+
+def _describe_callable(name: str, value: object, level: str) -> list[str]:
+    signature = inspect.signature(value)  # type: ignore[arg-type]
+    kept = [each for each in signature.parameters.values() if each.name not in ("self", "cls")]
+    shown = str(signature.replace(parameters=kept)).replace("'", "")
+    if len(shown) > 100:
+        parts = [str(each).replace("'", "") for each in kept]
+        star = next((i for i, each in enumerate(kept) if each.kind is each.KEYWORD_ONLY), None)
+        parts = parts if star is None else [*parts[:star], "*", *parts[star:]]
+        gives = "" if signature.return_annotation is signature.empty else f" -> {signature.return_annotation}"
+        shown = "(\n    " + ",\n    ".join(parts) + f",\n){gives}"
+    return [f"{level} {name}\n", f"```text\n{name.rpartition('.')[2]}{shown}\n```\n", *_write_help(value)]
+
+
+def _write_help(value: object) -> list[str]:
+    """A help text; examples in it become a block that is shown and not run."""
+    told = inspect.getdoc(value) or ""
+    text, mark, example = told.partition("\n>>>")
+    return [f"{text.strip()}\n", *([f"```text\n>>>{example.rstrip()}\n```\n"] if mark else [])]
+
+
 PAGES: dict[str, Callable[[], str]] = {
     "policy.md": policy_page,
     "cli.md": cli_page,
     "errors.md": errors_page,
     "sql.md": sql_page,
     "survey-files.md": survey_files_page,
+    "verbs.md": verbs_page,
+    "python.md": python_page,
 }
 
 

@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -19,6 +20,7 @@ from hypothesis import settings
 from deniable.curator.scope import Scope
 from deniable.engines import Engine
 from deniable.engines.duckdb import DuckDBEngine
+from deniable.errors import DeniableError
 
 sys.path.append(str(Path(__file__).parent))
 """Modules that tests share stand beside this one, such as clinic.py."""
@@ -118,3 +120,14 @@ def postgres_address() -> Iterator[str]:
         except RuntimeError as reason:
             pytest.skip(str(reason))
         yield address
+
+
+@pytest.fixture(scope="session")
+def spark_session() -> Any:
+    """Spark on this machine, which lets little be collected; a test that needs it is skipped where it cannot run."""
+    from engines_elsewhere import start_spark
+
+    try:
+        return start_spark()
+    except DeniableError as reason:
+        pytest.skip(str(reason))

@@ -3,21 +3,89 @@
 from __future__ import annotations
 
 import itertools
+import math
 import os
+import re
+import tempfile
+import warnings
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
+import clinic
 from deniable.engines.base import normalize_names
 from deniable.engines.duckdb import DuckDBEngine
 from deniable.engines.postgresql.connection import connect
 from deniable.engines.postgresql.engine import PostgreSQLEngine
 from deniable.engines.postgresql.rows import write_table
-from deniable.query.sql.dialects import render_for_postgresql
+from deniable.engines.spark.engine import SparkEngine
+from deniable.policy.schema import PrivacyUnit, TableSchema
+from deniable.query.execute import measure
+from deniable.query.sql.dialects import render_for_postgresql, render_for_spark
 
 NUMBERS = itertools.count()
+MOST_COLLECTED = "2m"
+"""How much Spark lets be brought to this process."""
+
+
+def start_spark() -> Any:
+    """Spark, started once in a process, for many small statements; a refusal where it cannot run."""
+    from deniable.engines.sources import require_driver
+    from deniable.engines.spark.session import STARTED_HERE, STARTED_WITH, open_session, require_java
+
+    require_driver("pyspark")
+    require_java()
+    from pyspark.sql import SparkSession
+
+    builder: Any = SparkSession.builder
+    builder = builder.master("local[2]")
+    quick = {
+        "spark.sql.shuffle.partitions": "1",
+        "spark.sql.codegen.wholeStage": "false",
+        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+        "spark.driver.maxResultSize": MOST_COLLECTED,
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        "spark.sql.warehouse.dir": tempfile.mkdtemp(),
+    }
+    for name, value in (STARTED_WITH | STARTED_HERE | quick).items():
+        builder = builder.config(name, value)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # what Spark says of pandas, which is not used with it
+        builder.getOrCreate()
+        return open_session()
+
+
+class UploadingSpark(SparkEngine):
+    """An engine that puts each source into a folder of Parquet files, and attaches that."""
+
+    def __init__(self, session: Any, folder: Path, **limits: Any) -> None:
+        super().__init__(render=render_for_spark, root=folder, session=session, threads=1, memory="512MB", **limits)
+        self.folder = folder
+
+    def attach(self, name: str, source: Any, schema: Any = None, *, csv: Any = None) -> None:
+        """Write what a source holds, as the embedded engine reads it, and attach the folder."""
+        if isinstance(source, str) and source.startswith("spark:"):
+            super().attach(name, source, schema, csv=csv)
+            return
+        with DuckDBEngine(root=self.folder, threads=1) as reader:
+            reader.attach("rows", source, schema, csv=csv)
+            rows = reader.run("SELECT * FROM rows")
+            rows = rows.rename_columns([field.name for field in reader.describe("rows")])
+        super().attach(name, write_parquet(rows, self.folder), schema)
+
+
+def write_parquet(rows: pa.Table, folder: Path) -> str:
+    """Put rows into a new folder of two files; gives the source that it is."""
+    inside = folder / f"t{os.getpid()}_{next(NUMBERS)}"
+    inside.mkdir()
+    half = (rows.num_rows + 1) // 2
+    for place, part in enumerate((rows.slice(0, half), rows.slice(half))):
+        pq.write_table(part, inside / f"{place}.parquet")
+    return f"spark:{inside}"
 
 
 class UploadingPostgreSQL(PostgreSQLEngine):
@@ -61,3 +129,37 @@ class UploadingPostgreSQL(PostgreSQLEngine):
                 connection.commit()
                 connection.close()
             self.uploaded = []
+
+
+EDGES = [0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 1.5, 2.5, -2.5, 0.49999999999999994, 4503599627370497.5, 1e15, 1e308, -1e308,
+         1.7976931348623157e308, 8.98846567431158e307, 1e-300, 5e-324, math.inf, -math.inf, math.nan, 2.0**63, 1e-9,
+         709.78, 709.79, -745.0, -746.0, 9.5e-5]  # fmt: skip
+"""Numbers on which engines differ."""
+TEXTS = ["", "a", "hello", "ẞtraße", "e\u0301e", "🙂x", "a_b", "100%", "a\\b", "Ä"]
+"""Texts on which engines differ."""
+NAMES = {"x": "ratio", "y": "score", "t": "note", "d": "day", "m": "seen", "c": "insured"}
+TABLE = TableSchema(
+    "visits",
+    "",
+    tuple(replace(column, longest=50) for column in clinic.COLUMNS if column.name in {"pid", *NAMES.values()}),
+    PrivacyUnit("pid", max_groups=1_000, max_rows_per_group=1_000),
+)
+
+
+def write_form(form: str) -> str:
+    """A form of a function over the columns of the table."""
+    return "".join(NAMES.get(word, word) for word in re.split(r"\b", form))
+
+
+def read_exactly(plan: Any, engine: Any) -> list[list[dict[str, Any]]]:
+    """The exact numbers that a plan reads."""
+    found: list[list[dict[str, Any]]] = []
+
+    class Spy:
+        def run(self, sql: str, parameters: Any = None, **options: Any) -> pa.Table:
+            table = engine.run(sql, parameters, **{**options, "one_row": False})
+            found.append(table.to_pylist())
+            return table
+
+    measure(plan, Spy())
+    return found

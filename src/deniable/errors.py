@@ -157,6 +157,7 @@ class MissingExtra(DeniableError):
     """An optional dependency is not installed; the remedy names the extra."""
 
     code = "extra"
+    charge = NO_BUDGET
 
 
 class StorageError(DeniableError):
@@ -187,6 +188,15 @@ class InternalError(DeniableError):
 
     code = "internal"
     exit_code = 3
+
+
+def pluralize(count: int, one: str, many: str = "") -> str:
+    """So many of something, in words.
+
+    >>> pluralize(1, "row"), pluralize(2000, "row"), pluralize(0, "class"), pluralize(2, "person", "people")
+    ('1 row', '2,000 rows', '0 classes', '2 people')
+    """
+    return f"{count:,} {one if count == 1 else many or one + ('es' if one.endswith('s') else 's')}"
 
 
 def nearest(word: str, known: Iterable[str]) -> str:

@@ -11,6 +11,8 @@ import errno
 import os
 import re
 import secrets
+import shutil
+import stat
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -21,8 +23,20 @@ from deniable.errors import ParameterError, StorageError, nearest
 
 try:
     import fcntl
-except ImportError:  # Windows: two processes are kept apart by the ledger alone
-    fcntl = None  # type: ignore[assignment]
+except ImportError:  # Windows
+    import msvcrt
+
+    def _lock(descriptor: int) -> None:
+        try:
+            msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined, unused-ignore]
+        except OSError as refusal:
+            raise BlockingIOError(errno.EAGAIN, refusal.strerror) from None
+
+else:
+
+    def _lock(descriptor: int) -> None:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
 
 PRIVATE_FILE = 0o600
 ROW_ENDINGS = {".csv": "csv", ".parquet": "parquet", ".pq": "parquet", ".arrow": "arrow", ".feather": "arrow"}
@@ -185,13 +199,42 @@ def lock_folder(folder: Path, what: str) -> Iterator[None]:
     with storage_errors(folder):
         descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, PRIVATE_FILE)
     try:
-        if fcntl is not None:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        lock_descriptor(descriptor)
         yield
     except BlockingIOError:
         raise StorageError(f"another process works on {what}", remedy="Wait for it to end") from None
     finally:
         os.close(descriptor)
+
+
+def lock_descriptor(descriptor: int) -> None:
+    """Hold an open file for this process alone until it is closed; a BlockingIOError says that another holds it."""
+    _lock(descriptor)
+
+
+def is_open_to_others(status: os.stat_result) -> bool:
+    """Whether the mode of a file lets others than its owner in.
+
+    Windows keeps no such mode: its files belong to the user whose folder they are in, and every mode it shows is open.
+    """
+    return hasattr(os, "geteuid") and bool(stat.S_IMODE(status.st_mode) & 0o077)
+
+
+def is_own(status: os.stat_result) -> bool:
+    """Whether a file belongs to the user of this process; where files name no owner, it does."""
+    return not hasattr(os, "geteuid") or status.st_uid == os.geteuid()
+
+
+def give_name(file: Path, name: Path) -> None:
+    """Give a whole file a second name, which no file may have; on a disk without links by a copy."""
+    try:
+        os.link(file, name)
+    except FileExistsError:
+        raise
+    except (OSError, AttributeError):
+        os.close(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE_FILE))  # the name is taken, for us
+        with file.open("rb") as held, whole_file(name) as copy:
+            shutil.copyfileobj(held, copy)
 
 
 def _flush_folder(folder: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
@@ -45,3 +46,59 @@ def test_every_meaning_is_given() -> None:
         return [field for kind in kinds.kinds for field in kind.fields]  # type: ignore[attr-defined]
 
     assert all(field.meaning for field in [*fields(MASKS), *fields(HIERARCHIES)])
+
+
+def list_commands(command: object, path: str = "") -> Iterator[str]:
+    if not hasattr(command, "commands"):
+        yield path
+        return
+    for name, inner in command.commands.items():
+        yield from list_commands(inner, f"{path} {name}".strip())
+
+
+def test_every_verb_is_there_in_python_and_at_the_command_line_or_has_a_reason() -> None:
+    from typer.main import get_command
+
+    from deniable import Curator
+    from deniable.cli.main import app
+    from deniable.curator.governance import steward
+
+    commands = set(list_commands(get_command(app)))
+    for what, python, cli, http in GENERATE.VERBS:
+        holder, _, name = python.partition(".")
+        assert callable(getattr({"Curator": Curator, "steward": steward}[holder], name, None)), python
+        command = cli.partition(" --")[0]
+        assert command in commands or cli.startswith("none: "), cli
+        assert http.startswith(("GET /", "POST /", "none: ")) or "`" in http, what
+
+
+def test_every_method_of_a_curator_is_in_the_table_or_goes_with_one_that_is() -> None:
+    from deniable import Curator
+
+    listed = {python.partition(".")[2] for _, python, _, _ in GENERATE.VERBS}
+    # What explains or completes a verb, and what every object of a connection has.
+    beside = {"policy", "ledger", "epoch", "remaining", "close", "interrupt", "record", "total_between"}
+    methods = {name for name in dir(Curator) if not name.startswith(("_", "explain_"))}
+    assert methods <= listed | beside
+    assert {name.removeprefix("explain_") for name in dir(Curator) if name.startswith("explain_")} <= listed
+
+
+def test_every_path_of_the_table_is_one_of_the_server() -> None:
+    from deniable.server.http import analyst_api, steward_api
+
+    served = {
+        f"{operation.method} {operation.path}"
+        for module in (analyst_api, steward_api)
+        for operation in module.OPERATIONS
+    }
+    named = [http for _, _, _, http in GENERATE.VERBS if http.startswith(("GET ", "POST "))]
+    assert len(named) > 10
+    assert not [http for http in named if http not in served]
+
+
+def test_the_python_page_has_every_public_method_with_its_help() -> None:
+    from deniable import Curator
+
+    page = GENERATE.python_page()
+    for name in (name for name in dir(Curator) if not name.startswith("_")):
+        assert f"### Curator.{name}\n" in page

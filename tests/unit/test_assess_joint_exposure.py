@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from deniable.assess import exposure
-from deniable.assess.exposure import measure_joint_exposure
+from deniable.assess.exposure import measure_joint_exposure, measure_joint_rows
 from deniable.attacks.uniqueness import measure_joint_risk
 from deniable.curator.anonymize.request import Asked, Order
 from deniable.curator.anonymize.run import anonymize, update
@@ -299,3 +299,13 @@ def test_what_the_steward_stands_for_leaves_with_the_name_in_statement_and_ledge
     assert stated["accepted_by"] == "A. Steward"
     opened = open_ledger(str(clinic.with_suffix(".ledger.sqlite")), read(clinic))
     assert any("A. Steward" in str(entry) for entry in opened.entries())
+
+
+def test_a_set_of_all_columns_is_told_once() -> None:
+    rows = pa.table({"age": [30, 31, 32, 32], "sex": ["F", "M", "F", "F"], "ward": ["a", "b", "c", "c"]})
+    for names, others in ((("age", "sex"), ""), (("age", "sex", "ward"), "2 of them")):
+        told = measure_joint_rows(rows, names)
+        assert told is not None
+        assert f"all {len(names)} released columns" in told.words
+        assert f"{len(names)} of them" not in told.words
+        assert others in told.words

@@ -139,7 +139,7 @@ def test_check_measures_the_columns_of_the_roles() -> None:
 
 
 def test_a_table_of_one_row_is_refused_and_one_that_may_all_go_is_empty() -> None:
-    with curator(rows=1) as held, pytest.raises(Infeasible, match="the table has 1 rows"):
+    with curator(rows=1) as held, pytest.raises(Infeasible, match="the table has 1 row"):
         held.anonymize("visits")
     with curator(POLICY.replace("suppress: 0.05", "suppress: 1"), rows=1) as held:
         release = held.anonymize("visits")

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -20,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from deniable.curator import charge, context, scope
+from deniable.curator import charge, context, scope, sources
 from deniable.curator.charge import Job, OpenJob, StoredAnswer
 from deniable.curator.context import Context, LedgerState, open_context
 from deniable.dp.accounting import LaplaceEvent, NonPrivateEvent, epsilon_of_zcdp
@@ -987,9 +988,9 @@ def test_the_copies_of_the_last_two_epochs_stay_and_nothing_that_is_not_a_copy_g
 def test_files_of_one_size_are_compared_by_what_they_hold(tmp_path: Path) -> None:
     for name, text in (("a", "same"), ("b", "same"), ("c", "else")):
         (tmp_path / name).write_text(text)
-    assert context._hold_the_same(tmp_path / "a", tmp_path / "a")
-    assert context._hold_the_same(tmp_path / "a", tmp_path / "b")
-    assert not context._hold_the_same(tmp_path / "a", tmp_path / "c")
+    assert sources._hold_the_same(tmp_path / "a", tmp_path / "a")
+    assert sources._hold_the_same(tmp_path / "a", tmp_path / "b")
+    assert not sources._hold_the_same(tmp_path / "a", tmp_path / "c")
 
 
 # Turns of an asker, and the witness outside of the ledger.
@@ -1065,13 +1066,15 @@ def on_disk(folder: Path, name: str | None = "ledger.sqlite", text: str = POLICY
 def test_private_sources_are_listed_by_their_real_place_and_when_they_changed(tmp_path: Path) -> None:
     write_visits(tmp_path)
     (tmp_path / "wards.csv").write_text("code,region\na,north\n")
+    assert opened().scope.list_sources() == {}, "in memory, with no witness, frames have no name"
     made = on_disk(tmp_path)
     listed = made.scope.list_sources()
     stamp = hashlib.sha256(repr([stamp_file(tmp_path / "visits.csv")]).encode()).hexdigest()
     assert listed == {"visits": (str((tmp_path / "visits.csv").resolve()), stamp)}, "beds are gone, wards are public"
-    assert opened().scope.list_sources() == {}, "frames have no place"
+    frames = opened().scope.list_sources()
+    assert all(path == stamp and re.fullmatch("frame [0-9a-f]{16}", path) for path, stamp in frames.values())
     other = open_context(parse(POLICY, folder=tmp_path), sources={"visits": SOURCES["visits"]})
-    assert other.scope.list_sources() == {}
+    assert other.scope.list_sources() == {"visits": frames["visits"]}, "the same rows have the same name"
 
 
 @pytest.mark.usefixtures("marked_rows")
@@ -1110,6 +1113,7 @@ def test_a_ledger_in_memory_knows_of_the_one_that_holds_its_rows_and_prices_noth
     assert (alone.place, alone.elsewhere) == ("", "")
     holder = on_disk(tmp_path)
     assert (holder.place, holder.elsewhere) == (str((tmp_path / "ledger.sqlite").resolve()), "")
+    charge.charge(holder, job_of())
     beside = on_disk(tmp_path, None)
     assert (beside.place, beside.elsewhere) == ("", holder.place)
     with pytest.raises(AccessRefused, match="have a budget already"):
@@ -1123,7 +1127,7 @@ def test_a_second_ledger_over_the_same_rows_is_refused_and_closed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_visits(tmp_path)
-    on_disk(tmp_path)
+    charge.charge(on_disk(tmp_path), job_of())
     closed: list[str] = []
     for kind in (scope.Scope, Ledger):
         close = kind.close

@@ -281,3 +281,28 @@ def test_a_time_beyond_all_times_is_refused_when_the_file_is_attached(engine: Du
         else:
             with pytest.raises(DataError):
                 engine.attach("x", "x.parquet", schema)
+
+
+def test_a_column_that_begins_with_a_thousand_gaps_has_the_type_of_its_values(
+    engine: DuckDBEngine, tmp_path: Path
+) -> None:
+    late = "".join(f"{n},\n" for n in range(3_000)) + "3000,7\n"
+    attach(engine, tmp_path, "id,score\n" + late)
+    assert types(engine) == ["integer", "integer"]
+
+
+def test_an_escape_that_first_occurs_after_thousands_of_lines_is_found_out(
+    engine: DuckDBEngine, tmp_path: Path
+) -> None:
+    plain = "".join(f'"n{n}","x"\n' for n in range(6_000))
+    attach(engine, tmp_path, '"name","note"\n' + plain + '"ann","said \\"yes\\", twice"\n' * 50)
+    assert rows(engine)[-1] == ["ann", 'said "yes", twice']
+
+
+def test_names_of_columns_that_are_not_utf8_are_refused_with_the_option_that_helps(
+    engine: DuckDBEngine, tmp_path: Path
+) -> None:
+    with pytest.raises(DataError, match=r"line 1 of 't\.csv' is not valid UTF-8.*--encoding"):
+        attach(engine, tmp_path, "âge,sexe\n31,F\n45,M\n".encode("latin-1"))
+    attach(engine, tmp_path, "âge,sexe\n31,F\n45,M\n".encode("latin-1"), encoding="latin-1")
+    assert [field.name for field in engine.describe("t")] == ["âge", "sexe"]

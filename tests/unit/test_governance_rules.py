@@ -92,6 +92,27 @@ def test_two_different_stewards_approve_where_the_purpose_demands_it(curator: Cu
     assert requests.find_approved(context, request.id).id == request.id
 
 
+@pytest.mark.parametrize("purpose", ["research", "teaching"])
+def test_a_group_approves_nothing_by_its_name(policy: Path, purpose: str) -> None:
+    """A member asked, and the group's own name was taken for another person."""
+    policy.write_text(POLICY.replace("team: {purposes: [teaching]", "team: {purposes: [teaching, research]"))
+    with Curator.open(policy) as curator:
+        context = curator.context
+        bea = context.speak_for(Asker("bea", purpose, Role.ANALYST))
+        if purpose == "teaching":
+            requests.acknowledge(bea, requests.show_terms(bea).digest)
+        request = requests.ask(bea, "mask", ["visits"], WHY)
+        token = issue_steward(curator, "Team")
+        for name in ("team", "TEAM", " te\u200bam", token):
+            with pytest.raises(AccessRefused, match="'team' is a group, and a request is approved by a person"):
+                requests.decide(context, request.id, True, "fine", name)
+        assert requests.find_request(context, request.id).approved_by == ()
+        if purpose == "research":
+            with pytest.raises(AccessRefused, match="or made it"):
+                requests.decide(context, request.id, True, "fine", "bea")
+        assert requests.decide(context, request.id, True, "fine", "cyd").approved_by == ("cyd",)
+
+
 def issue_steward(curator: Curator, name: str, by: str | Grant = "steward") -> Grant:
     return requests.issue(curator.context, name, Role.STEWARD, None, 1, by)[1]
 

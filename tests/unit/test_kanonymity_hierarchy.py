@@ -239,3 +239,13 @@ def test_whole_numbers_that_count_through_kinds_are_no_amounts(values: Sequence[
     drafted = draft_column(pa.array(values))
     assert drafted.kind == kind
     assert all(width >= 1 for width in drafted.options.get("widths", ()))  # type: ignore[attr-defined]
+
+
+def test_codes_are_cut_where_they_have_one_form_and_dates_of_several_forms_are_not() -> None:
+    days = [f"{day:02}" for day in range(1, 29)]
+    one = pa.array([f"{day}/03/2021" for day in days])
+    same_length = pa.array([f"{day}/03/2021" for day in days] + [f"2021-03-{day}" for day in days])
+    several = pa.array([f"{day}.3.21" for day in days] + [f"2021-03-{day}" for day in days] + ["3 May 2021"])
+    codes = pa.array([f"K{n}" for n in range(200)])
+    kinds = [draft_column(values).kind for values in (one, same_length, several, codes)]
+    assert kinds == ["redact", "withhold", "withhold", "prefix"]

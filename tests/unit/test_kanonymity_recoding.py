@@ -218,7 +218,7 @@ def test_hierarchies_that_stop_too_early_are_named_with_the_suppression_that_wou
 
 @pytest.mark.parametrize("rows", [0, 1])
 def test_tables_of_no_row_or_one_are_refused_or_released_plainly(rows: int) -> None:
-    with pytest.raises(Infeasible, match=f"the table has {rows} rows"):
+    with pytest.raises(Infeasible, match=f"the table has {rows} row"):
         anonymize(people(rows), Request(("age",), (KAnonymity(2),)), NUMBERS)
     if rows:
         made = anonymize(people(1), Request(("age",), (KAnonymity(1),)), NUMBERS)

@@ -317,8 +317,8 @@ def test_a_backup_is_restored_over_a_ledger_that_was_made_and_never_used(
     monkeypatch.setenv("DENIABLE_STATE", str(tmp_path / "another machine"))
     for ending in (".ledger.sqlite", ".ledger.kept.sqlite"):
         policy.with_suffix(ending).unlink()
-    run("query", "SELECT nothing FROM visits", "--epsilon", "1", "-p", policy, refused=True)
-    assert policy.with_suffix(".ledger.sqlite").exists()
+    open_ledger(policy.with_suffix(".ledger.sqlite"), read(policy)).close()
+    open_answer_store(policy.with_suffix(".ledger.sqlite"), "clinic").close()
     for _ in range(2):
         run("ledger", "restore", file, "-p", policy)
         assert ask(policy, 1, 2) == given

@@ -353,15 +353,15 @@ LOST: dict[str, tuple[Callable[[Files], object], str]] = {
     "all answers, with their count": (lambda files: forget_collection(files, "answers"), "values in all, and"),
     "its keys, with their count": (lambda files: forget_collection(files, "keys"), "values in all, and"),
     "all answers, with every count forged": (
-        lambda files: forge_counts(files, "drawer = 'answers'"), "0 values of 'answers', and 1 were stored by the"
+        lambda files: forge_counts(files, "drawer = 'answers'"), "0 values of 'answers', and 1 were stored"
     ),
     "the keys that choose samples, with every count forged": (
-        lambda files: forge_counts(files, "drawer = 'keys'"), "were stored by the ledger"
+        lambda files: forge_counts(files, "drawer = 'keys'"), "were stored"
     ),
     "its layout's number, with all answers and every count": (
         lambda files: run(files.store, "DELETE FROM kept WHERE drawer IN ('answers', 'count')",
                           "PRAGMA user_version = 1"),
-        "0 values of 'answers', and 1 were stored by the ledger",
+        "0 values of 'answers', and 1 were stored",
     ),
     "what it had seen": (lambda files: run(files.store, "DELETE FROM kept WHERE drawer = 'seen'"), "is gone, or was"),
     "its newest copy": (
@@ -404,7 +404,7 @@ LOST_IN_POSTGRESQL: dict[str, tuple[tuple[str, ...], str]] = {
     "seen": (("drawer = 'seen'",), "is gone, or was emptied"),
     "counted": (("drawer = 'answers' OR (drawer = 'count' AND name = 'answers')",), "values in all, and"),
     "total": (("drawer = 'count' AND name = ''",), "was changed behind"),
-    "forged": (("drawer = 'answers'", "drawer = 'count'"), "0 values of 'answers', and 1 were stored by the ledger"),
+    "forged": (("drawer = 'answers'", "drawer = 'count'"), "0 values of 'answers', and 1 were stored"),
 }
 
 

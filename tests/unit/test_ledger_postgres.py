@@ -7,7 +7,7 @@ from fractions import Fraction
 
 import pytest
 
-from deniable.errors import UNKNOWN, StorageError
+from deniable.errors import UNKNOWN, IntegrityError, StorageError
 from deniable.ledger import Ledger, postgres
 from deniable.ledger.ledger import verify
 from deniable.ledger.postgres import Database, PostgresShelf, PostgresStore
@@ -91,3 +91,63 @@ def test_a_commit_whose_reply_is_lost_is_not_called_uncharged_and_is_settled_by_
     assert charge(ledger, "1/10", request="first").repeated
     assert charge(ledger, "1/10", request="second").number == 2
     store.close()
+
+
+ATTACKS = {
+    "not logged": "ALTER TABLE deniable_{0} SET UNLOGGED",
+    "a child table": "CREATE TABLE child () INHERITS (deniable_{0})",
+    "a parent table": "CREATE TABLE parent (LIKE deniable_{0}); ALTER TABLE deniable_{0} INHERIT parent",
+    "a further column": "ALTER TABLE deniable_{0} ADD COLUMN more text",
+    "a generated column": "ALTER TABLE deniable_{0} ADD COLUMN more text GENERATED ALWAYS AS (dataset || 'x') STORED",
+    "a default": "ALTER TABLE deniable_{0} ALTER COLUMN dataset SET DEFAULT 'x'",
+    "a column that may be empty": "ALTER TABLE deniable_{0} ALTER COLUMN {1} DROP NOT NULL",
+    "another type": "ALTER TABLE deniable_{0} ALTER COLUMN dataset TYPE varchar(99)",
+    "another collation": 'ALTER TABLE deniable_{0} ALTER COLUMN dataset TYPE text COLLATE "C"',
+    "columns renamed": "ALTER TABLE deniable_{0} RENAME COLUMN {1} TO other",
+    "a check": "ALTER TABLE deniable_{0} ADD CHECK (dataset <> 'x')",
+    "a unique constraint gone": "ALTER TABLE deniable_{0} DROP CONSTRAINT {2}",
+    "a foreign key to it": "CREATE TABLE other (a text, b {3}, FOREIGN KEY (a, b{4}) REFERENCES deniable_{0})",
+    "an index": "CREATE INDEX more ON deniable_{0} (lower(dataset))",
+    "a trigger": "CREATE TRIGGER mine AFTER INSERT ON deniable_{0} EXECUTE FUNCTION deniable_entries_are_final()",
+    "row security": "ALTER TABLE deniable_{0} ENABLE ROW LEVEL SECURITY",
+}
+ON_ENTRIES = {
+    "our trigger under a condition": "CREATE OR REPLACE TRIGGER deniable_final BEFORE UPDATE OR DELETE ON"
+    " deniable_entries FOR EACH ROW WHEN (false) EXECUTE FUNCTION deniable_entries_are_final()",
+    "our trigger on fewer changes": "CREATE OR REPLACE TRIGGER deniable_final BEFORE UPDATE ON deniable_entries"
+    " FOR EACH ROW EXECUTE FUNCTION deniable_entries_are_final()",
+    "partitions": "DROP TABLE deniable_entries; CREATE TABLE deniable_entries (dataset text, sequence bigint, act text,"
+    " analyst text, request text, text text) PARTITION BY LIST (dataset)",
+    "a trigger on the layout": "CREATE TRIGGER mine AFTER INSERT ON deniable_layout EXECUTE FUNCTION"
+    " deniable_entries_are_final()",
+}
+ENTRIES = ("entries", "text", "deniable_entries_dataset_analyst_request_key", "bigint", "")
+KEPT = ("kept", "value", "deniable_kept_dataset_drawer_alias_key", "text, c text", ", c")
+CHANGES = ON_ENTRIES | {
+    f"{what}, {each[0]}": sql.format(*each) for what, sql in ATTACKS.items() for each in (ENTRIES, KEPT)
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_a_table_that_is_not_exactly_ours_is_refused(postgres_address: str, change: str) -> None:
+    PostgresStore(postgres_address, "attacked").close()
+    with psycopg.connect(postgres_address) as database:
+        postgres._refuse_foreign(database.execute)
+        database.execute(change)
+        with pytest.raises(IntegrityError, match=r"deniable_\w+ in the ledger's database is not laid out"):
+            postgres._refuse_foreign(database.execute)
+        database.rollback()
+
+
+def test_a_database_with_an_event_trigger_is_refused_by_its_name(postgres_address: str) -> None:
+    with psycopg.connect(postgres_address, autocommit=True) as owner:
+        owner.execute("CREATE DATABASE events")
+    address = psycopg.conninfo.make_conninfo(postgres_address, dbname="events")
+    PostgresStore(address, "clinic").close()
+    with psycopg.connect(address, autocommit=True) as foreign:
+        foreign.execute(
+            "CREATE FUNCTION mine() RETURNS event_trigger LANGUAGE plpgsql AS 'BEGIN END';"
+            " CREATE EVENT TRIGGER somebodys ON ddl_command_end EXECUTE FUNCTION mine()"
+        )
+    with pytest.raises(IntegrityError, match="event triggers: somebodys"):
+        PostgresStore(address, "clinic")

@@ -12,11 +12,12 @@ import pytest
 
 from deniable.errors import DeniableError, IntegrityError
 from deniable.ledger import Act, Entry, Ledger, Posting, Receipt
+from deniable.ledger.entry import link_of
 from deniable.ledger.ledger import verify
 from deniable.ledger.sqlite import SqliteStore
 from ledgers import Clock, change_behind, charge, tree
 
-FIELDS = [field.name for field in fields(Entry)]
+FIELDS = [field.name for field in fields(Entry) if field.name != "seal"]  # these entries have none
 
 
 @pytest.fixture
@@ -227,3 +228,98 @@ def test_garbage_in_place_of_an_entry_is_refused_in_words(written: tuple[Ledger,
     for look in (lambda: verify(ledger), lambda: charge(ledger), lambda: list(ledger.entries())):
         with pytest.raises(DeniableError):
             look()
+
+
+KEY, OTHER = bytes(range(32)), bytes(32)
+
+
+@pytest.fixture
+def sealed(tmp_path: Path) -> Iterator[tuple[Ledger, Path]]:
+    """Two entries of a version that did not seal, and three with a seal."""
+    path = tmp_path / "sealed.sqlite"
+    ledger = Ledger("clinic", tree(), SqliteStore(path), policy="sha256:p", clock=Clock(2026, 11, 15))
+    for number in range(5):
+        ledger.key = KEY if number > 1 else None
+        charge(ledger, "1/10", request=f"r{number}")
+    yield ledger, path
+    ledger.close()
+
+
+def forge(path: Path, key: bytes | None, *, strip: bool = False) -> None:
+    """Append an approval by hand with the right hash, under a key or none; or take all seals off before."""
+    from dataclasses import replace
+
+    from deniable.ledger.entry import chain_entry, decode_entry, encode_entry, line_of, seal_entry
+
+    with change_behind(path) as connection:
+        texts = [text for (text,) in connection.execute("SELECT text FROM entries ORDER BY sequence")]
+        entries = [decode_entry(text, number) for number, text in enumerate(texts, 1)]
+        if strip:
+            entries = [replace(entry, seal="") for entry in entries]
+        last = replace(entries[-1], seal="") if key is None else entries[-1]
+        made = chain_entry(Posting(Act.APPROVE, analyst="eve", request="x"), last, entries[-1].time, "clinic", "", key)
+        if not strip and key is None:  # it follows the last one as it stands
+            made = seal_entry(replace(made, previous=link_of(entries[-1], "clinic")))
+        for entry in entries:
+            connection.execute("UPDATE entries SET text = ? WHERE sequence = ?", (encode_entry(entry), entry.sequence))
+        connection.execute("INSERT INTO entries VALUES (?, ?, ?, ?, ?)", line_of(made, encode_entry(made)))
+
+
+@pytest.mark.parametrize(("key", "strip"), [(None, False), (OTHER, False), (None, True)])
+def test_an_entry_appended_by_hand_with_the_right_hash_is_found(
+    sealed: tuple[Ledger, Path], key: bytes | None, strip: bool
+) -> None:
+    _, path = sealed
+    forge(path, key, strip=strip)
+    again = Ledger("clinic", tree(), SqliteStore(path))
+    again.key = KEY
+    with pytest.raises(IntegrityError, match=r"was not written by deniable|does not follow the one before"):
+        verify(again)
+    with pytest.raises(IntegrityError, match=r"was not written by deniable|does not follow the one before"):
+        charge(again, "1/10")
+    again.close()
+
+
+def test_who_has_the_key_of_the_answer_store_can_append_an_entry(sealed: tuple[Ledger, Path]) -> None:
+    """That is what the documentation says that nothing here finds; a witness elsewhere and receipts do not either."""
+    _, path = sealed
+    forge(path, KEY)
+    again = Ledger("clinic", tree(), SqliteStore(path))
+    again.key = KEY
+    assert verify(again).entries == 6
+    again.close()
+
+
+def test_sealed_entries_are_verified_by_whoever_has_no_key_and_written_by_nobody_without_it(
+    sealed: tuple[Ledger, Path],
+) -> None:
+    _, path = sealed
+    again = Ledger("clinic", tree(), SqliteStore(path))
+    assert verify(again).entries == 5
+    with pytest.raises(IntegrityError, match="the key is not at hand"):
+        charge(again, "1/10")
+    forge(path, None)
+    with pytest.raises(IntegrityError, match="entry 6 of the ledger was not written by deniable"):
+        verify(again)
+    again.close()
+
+
+def test_the_ledger_of_a_policy_is_sealed_with_the_key_of_its_answer_store(tmp_path: Path) -> None:
+    from deniable import Curator
+    from deniable.ledger.entry import sign_hash
+
+    (tmp_path / "visits.csv").write_text("id\n" + "".join(f"{n}\n" for n in range(20)))
+    (tmp_path / "policy.yaml").write_text(
+        "version: 1\ndataset: clinic\ntables:\n  visits: {source: visits.csv, unit: {column: id, max_groups: 1,"
+        " max_rows_per_group: 1}, columns: {id: {type: integer}}}\nbudgets: {dataset: {epsilon: 1}}\n"
+    )
+    with Curator.open(tmp_path / "policy.yaml") as curator:
+        curator.query("SELECT COUNT(*) FROM visits", epsilon="1/2")
+        curator.new_epoch("more")
+    with Curator.open(tmp_path / "policy.yaml") as curator:
+        assert [e.seal for e in curator.ledger.entries()] == [
+            sign_hash(e.hash, curator.context.store.key) for e in curator.ledger.entries()
+        ]
+    forge(tmp_path / "policy.ledger.sqlite", OTHER)
+    with pytest.raises(IntegrityError, match="entry 3 of the ledger was not written by deniable"):
+        Curator.open(tmp_path / "policy.yaml")

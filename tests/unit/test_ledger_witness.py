@@ -280,7 +280,8 @@ QUICK = ("columns reversed", "the id and the zip dropped", "an id and a column o
     "change", [pytest.param(each, marks=[] if each in QUICK else pytest.mark.slow) for each in CHANGES]
 )
 def test_dropped_renamed_and_reordered_columns_give_no_budget_of_their_own(tmp_path: Path, change: str) -> None:
-    Curator.open(write_wide(tmp_path / "one", people())).close()
+    with Curator.open(write_wide(tmp_path / "one", people())) as curator:
+        curator.query("SELECT COUNT(*) AS n FROM t", epsilon="0.01")
     with pytest.raises(AccessRefused, match="have a budget already"):
         Curator.open(write_wide(tmp_path / "two", CHANGES[change](people()), dataset="other"))
 
@@ -475,3 +476,69 @@ def test_a_folder_and_the_files_in_it_have_one_budget(tmp_path: Path) -> None:
     pq.write_table(rows(9000), tmp_path / "beside" / "rows.parquet")
     part.write_text(POLICY.replace("visits.csv", "beside/rows.parquet"))
     assert spend_all(part) == 1
+
+
+def place_links(policy: Path) -> list[str]:
+    """The ledger's path in other spellings: relative, through a folder and back, a link to it, a link to its folder."""
+    ledger, links = policy.with_name("policy.ledger.sqlite"), policy.parent.with_name("links")
+    links.mkdir()
+    (links / "one.sqlite").symlink_to(ledger)
+    (links / "folder").symlink_to(policy.parent)
+    back = policy.parent / ".." / policy.parent.name / ledger.name
+    return [os.path.relpath(ledger), str(back), str(links / "one.sqlite"), str(links / "folder" / ledger.name)]
+
+
+def test_a_ledger_is_the_same_however_its_path_is_spelled(policy: Path) -> None:
+    for place in place_links(policy):
+        with Curator.open(policy, ledger=place) as curator, pytest.raises(BudgetExceeded):
+            spend(curator, "m")
+        show(policy, place, 1)
+
+
+def test_an_older_copy_is_refused_in_whichever_place_it_stands(policy: Path, tmp_path: Path) -> None:
+    """A copy elsewhere showed what was spent when it was made."""
+    with Curator.open(policy) as curator:
+        curator.new_epoch("so that the ledger goes on")
+    for name in ("policy.ledger.sqlite", "policy.ledger.kept.sqlite"):
+        shutil.copy(policy.with_name(name), tmp_path / name)
+    show(policy, str(tmp_path / "policy.ledger.sqlite"), 1)
+    with Curator.open(policy) as curator:
+        curator.new_epoch("and on")
+    for use in (lambda place: show(policy, place, 1), lambda place: Curator.open(policy, ledger=place)):
+        with pytest.raises(IntegrityError, match="had 3 entries when it was last used"):
+            use(str(tmp_path / "policy.ledger.sqlite"))
+
+
+def test_a_ledger_that_was_moved_goes_on_and_one_that_was_copied_does_not(policy: Path, tmp_path: Path) -> None:
+    copy, moved = tmp_path / "copy.sqlite", tmp_path / "moved.sqlite"
+    for ending in (".sqlite", ".kept.sqlite"):
+        shutil.copy(policy.with_name("policy.ledger" + ending), copy.with_suffix(ending))
+    with pytest.raises(AccessRefused, match="have a budget already"):
+        Curator.open(policy, ledger=copy)
+    for ending in (".sqlite", ".kept.sqlite"):
+        shutil.move(policy.with_name("policy.ledger" + ending), moved.with_suffix(ending))
+    with Curator.open(policy, ledger=moved) as curator, pytest.raises(BudgetExceeded):
+        spend(curator, "m")
+
+
+def test_a_database_is_the_same_under_whichever_name_of_its_host(policy: Path, postgres_address: str) -> None:
+    """One database, two spellings of its address; the witness knew it by the letters."""
+    other = postgres_address.replace("/postgres?", "/?dbname=postgres&")
+    assert name_place(other, "pg") != name_place(postgres_address, "pg")
+    path = policy.with_name("pg.yaml")
+    path.write_text(POLICY.replace("clinic", "pg").replace("visits.csv", "pg.csv"))
+    csv.write_csv(rows(9000), path.with_name("pg.csv"))
+    with Curator.open(path, ledger=postgres_address) as curator:
+        spend(curator)
+        curator.new_epoch("so that the ledger goes on")
+    with Curator.open(path, ledger=other) as curator, pytest.raises(BudgetExceeded):
+        spend(curator, "m")
+    import psycopg
+
+    with psycopg.connect(postgres_address) as database:
+        database.execute("ALTER TABLE deniable_entries DISABLE TRIGGER USER")
+        database.execute("DELETE FROM deniable_entries WHERE dataset = 'pg' AND sequence = 2")
+        database.execute("ALTER TABLE deniable_entries ENABLE TRIGGER USER")
+    for place in (postgres_address, other):
+        with pytest.raises(IntegrityError, match="had 2 entries when it was last used"):
+            show(path, place, 1)

@@ -73,8 +73,9 @@ def test_a_key_is_never_overwritten(tmp_path: Path) -> None:
 
 
 def test_a_lost_key_is_explained(tmp_path: Path) -> None:
-    with pytest.raises(KeyUnavailable, match="no readable key") as refusal:
+    with pytest.raises(KeyUnavailable, match="there is no key at") as refusal:
         Keyring(directory=tmp_path).open("people")
+    assert refusal.value.remedy.startswith("Make it: deniable key new people.")
     assert "cannot be recovered" in refusal.value.remedy
     assert "backup" in refusal.value.remedy
 

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
 
 ROOT = Path(__file__).parents[2]
-HEAVY = ("numpy", "numba", "pyarrow", "duckdb", "sqlglot", "scipy", "pandas", "polars", "starlette", "cryptography")
+HEAVY = (
+    *("numpy", "numba", "pyarrow", "duckdb", "sqlglot", "scipy", "pandas", "polars", "starlette", "cryptography"),
+    *("pydantic", "pyarrow.dataset", "numpy.random"),
+)
 
 
 def _loaded_after(code: str) -> set[str]:
@@ -31,11 +37,109 @@ def test_anonymizing_a_file_loads_no_compiler_no_linear_algebra_and_no_frames(tm
     rows = "".join(f"{20 + n % 30},{n % 4}\n" for n in range(200))
     (tmp_path / "people.csv").write_text("age,ward\n" + rows)
     words = ["deniable", "anonymize", str(tmp_path / "people.csv"), "--qi", "age,ward", "-o", str(tmp_path / "o.csv")]
-    code = f"import sys; sys.argv = {words!r}\nfrom deniable.cli.main import run\ntry: run()\nexcept SystemExit: pass"
+    code = f"import sys; sys.argv = {words!r}\nfrom deniable.cli.main import load_less, main\nload_less(sys.argv[1:])\n"
+    code += "try: main()\nexcept SystemExit: pass"
     printed = _loaded_after(code)
     assert (tmp_path / "o.csv.release.json").exists()
     assert {"numpy", "duckdb"} <= printed
-    assert not printed & {"numba", "scipy", "pandas"}
+    assert not printed & {"numba", "scipy", "pandas", "pydantic", "pyarrow.dataset", "numpy.random"}
+
+
+ENDING = """
+import sys, tempfile, threading
+from pathlib import Path
+from deniable.cli import main
+place, threads, code = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
+kept = tempfile.TemporaryDirectory()
+place.write_text(kept.name)
+if threads == "busy":
+    threading.Timer(0.2, lambda: place.with_suffix(".done").write_text("")).start()
+main.main = lambda: (print("told"), sys.exit(code))
+main.run()
+"""
+
+
+@pytest.mark.parametrize("threads", ["idle", "busy"])
+@pytest.mark.parametrize("code", [0, 2])
+def test_a_command_ends_with_its_code_after_all_that_was_to_be_done(tmp_path: Path, threads: str, code: int) -> None:
+    words = [sys.executable, "-c", ENDING, str(tmp_path / "kept"), threads, str(code)]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (code, "told\n", "")
+    assert not Path((tmp_path / "kept").read_text()).exists(), "what is removed at the end was left"
+    assert (tmp_path / "kept.done").exists() == (threads == "busy"), "a thread that worked was cut off"
+
+
+def test_a_command_says_nothing_of_its_own_end(tmp_path: Path) -> None:
+    (tmp_path / "people.csv").write_text("age\n" + "30\n" * 20)
+    words = [sys.executable, "-m", "deniable", "check", str(tmp_path / "people.csv"), "--qi", "age"]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def list_parameters(command: Any) -> Iterator[Any]:
+    """The parameters of a command and of all under it."""
+    yield from command.params
+    for each in getattr(command, "commands", {}).values():
+        yield from list_parameters(each)
+
+
+def read_value(reader: Any, value: object, param: Any) -> object:
+    """What an option makes of a value, or that it refuses it, and how."""
+    try:
+        return reader.coerce(value, param=param, ctx=None)
+    except typer.BadParameter as refusal:
+        return "refused", refusal.message
+
+
+WRITTEN = (
+    "5",
+    "-5",
+    "05",
+    "5.0",
+    "0.04",
+    "1e-3",
+    ".5",
+    "abc",
+    "",
+    " 7 ",
+    "1_000",
+    "nan",
+    "9" * 30,
+    "a,b",
+    ".",
+    "/no/where",
+)
+
+
+def test_every_option_of_every_command_reads_values_as_typer_does() -> None:
+    from typer._coercion import build_runtime_param
+
+    from deniable.cli.main import PlainValue, app
+
+    seen = set()
+    for param in list_parameters(typer.main.get_command(app)):
+        described = param.type_descriptor
+        if described.annotation is bool:
+            continue  # a flag has no value
+        several = param.multiple or param.nargs == -1
+        for value in (None, param.default, *([[text] for text in WRITTEN] if several else WRITTEN)):
+            if callable(value):
+                continue
+            expected = read_value(build_runtime_param(described), value, param)
+            found = read_value(PlainValue(), value, param)
+            assert (found, type(found)) == (expected, type(expected)) or found != found, (param.name, value)
+            seen.add(described.annotation)
+    assert {str, int, float, Path, list[str]} <= seen
+
+
+def test_a_file_that_may_not_be_read_is_refused_as_typer_refuses_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from deniable.cli.main import PlainValue, app
+
+    monkeypatch.setattr("os.access", lambda *_: False)  # whoever runs the tests may read every file
+    param = next(p for p in list_parameters(typer.main.get_command(app)) if p.type_descriptor.annotation is Path)
+    assert "not readable" in str(read_value(PlainValue(), str(tmp_path), param))
 
 
 def test_the_check_sees_a_heavy_import() -> None:

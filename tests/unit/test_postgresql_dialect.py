@@ -4,9 +4,7 @@ refused."""
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from datetime import date, datetime
 from decimal import Decimal
 from fractions import Fraction
@@ -26,10 +24,9 @@ from deniable.engines.postgresql.rows import write_table
 from deniable.engines.postgresql.tables import locate_table
 from deniable.errors import DataError, InternalError, QueryRefused
 from deniable.policy.budget import PureDP
-from deniable.policy.schema import Column, ColumnType, PrivacyUnit, TableSchema
+from deniable.policy.schema import Column, ColumnType, TableSchema
 from deniable.query.algebra.functions import FUNCTION_FORMS, FUNCTIONS
 from deniable.query.compile import compile_query
-from deniable.query.execute import measure
 from deniable.query.sql.dialects import (
     READ_FROM_TEXT,
     UNSUPPORTED,
@@ -37,12 +34,9 @@ from deniable.query.sql.dialects import (
     render_for_postgresql,
 )
 from deniable.query.sql.postgresql import POSTGRESQL
-from engines_elsewhere import UploadingPostgreSQL
+from engines_elsewhere import EDGES, TABLE, TEXTS, UploadingPostgreSQL, read_exactly, write_form
 
 SMALLEST = 2.4e-308
-EDGES = [0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 1.5, 2.5, -2.5, 0.49999999999999994, 4503599627370497.5, 1e15, 1e308, -1e308,
-         1.7976931348623157e308, 8.98846567431158e307, 1e-300, 5e-324, math.inf, -math.inf, math.nan, 2.0**63, 1e-9,
-         709.78, 709.79, -745.0, -746.0, 9.5e-5]  # fmt: skip
 
 
 def settle(number: float | None) -> object:
@@ -147,9 +141,6 @@ def test_any_doubles_give_what_python_gives(connection: Any, pairs: list[tuple[f
         assert [settle(v) for v in found] == [settle(oracle(x, y)) for x, y in pairs]
 
 
-TEXTS = ["", "a", "hello", "ẞtraße", "e\u0301e", "🙂x", "a_b", "100%", "a\\b", "Ä"]
-
-
 def cut(text: str, start: int, length: int) -> str:
     """A part of a text, by positions from 1, or from its end where the start is below 0."""
     begin = start if start >= 0 else len(text) + start + 1
@@ -191,20 +182,6 @@ def test_letters_of_all_of_unicode_change_their_case_as_in_the_embedded_engine(c
         assert compute(connection, expression, s=letters) == here
 
 
-NAMES = {"x": "ratio", "y": "score", "t": "note", "d": "day", "m": "seen", "c": "insured"}
-TABLE = TableSchema(
-    "visits",
-    "",
-    tuple(replace(column, longest=50) for column in clinic.COLUMNS if column.name in {"pid", *NAMES.values()}),
-    PrivacyUnit("pid", max_groups=1_000, max_rows_per_group=1_000),
-)
-
-
-def write_form(form: str) -> str:
-    """A form of a function over the columns of the table."""
-    return "".join(NAMES.get(word, word) for word in re.split(r"\b", form))
-
-
 def ask_there(conditions: list[str]) -> Any:
     """The plan of a question that counts by each condition, if it can be computed in PostgreSQL."""
     listed = ", ".join(f"COUNT_IF({each}) AS n{place}" for place, each in enumerate(conditions))
@@ -230,20 +207,6 @@ def test_every_function_is_rendered_and_accepted_or_refused(postgres_address: st
         for start in range(0, len(taken), 20):
             plan = ask_there(taken[start : start + 20])
             assert read_exactly(plan, there) == read_exactly(plan, here), taken[start : start + 20]
-
-
-def read_exactly(plan: Any, engine: Any) -> list[list[dict[str, Any]]]:
-    """The exact numbers that a plan reads."""
-    found: list[list[dict[str, Any]]] = []
-
-    class Spy:
-        def run(self, sql: str, parameters: Any = None, **options: Any) -> pa.Table:
-            table = engine.run(sql, parameters, **{**options, "one_row": False})
-            found.append(table.to_pylist())
-            return table
-
-    measure(plan, Spy())
-    return found
 
 
 def test_what_is_kept_of_a_unit_does_not_depend_on_anybody_else(postgres_address: str) -> None:
@@ -378,3 +341,70 @@ def test_sums_beyond_64_bits_and_decimals_are_exact(postgres_address: str) -> No
         total = engine.run("SELECT sum(x) AS s, sum(CAST(x AS HUGEINT) * 3) AS t FROM t").to_pylist()[0]
         assert total == {"s": Decimal(5 * 2**62), "t": Decimal(15 * 2**62)}
         assert {*POSTGRESQL} >= {*TWO}
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        "TRIM(note) = 'nb'",
+        "LTRIM(note) = 'nb\u00a0'",
+        "CLAMP(score % 7, 0, 7) = 1",
+        "STARTS_WITH(CASE WHEN insured THEN 'u' END, '')",
+    ],
+)
+def test_values_on_which_the_engines_differed_are_equal(postgres_address: str, condition: str) -> None:
+    rows = [{"pid": i, "note": "\u00a0nb\u00a0", "score": 2**63 - 1, "insured": (True, None)[i % 2]} for i in range(4)]
+    expected = 2 if "insured" in condition else 4
+    assert [count_in(engine, condition, rows) for engine in open_both(postgres_address)] == [expected] * 2
+
+
+def open_both(address: str) -> Iterator[Any]:
+    """The embedded engine, then PostgreSQL."""
+    with DuckDBEngine(threads=1) as here:
+        yield here
+    with UploadingPostgreSQL(address) as there:
+        yield there
+
+
+def count_in(engine: Any, condition: str, rows: list[dict[str, Any]]) -> Any:
+    """How many rows an engine counts under a condition, exactly."""
+    engine.attach("visits", clinic.rows_of(rows), TABLE)
+    plan = compile_query(f"SELECT COUNT(*) AS n FROM visits WHERE {condition}", (TABLE,), PureDP(Fraction(1)))
+    return next(iter(read_exactly(plan, engine)[0][0].values()))
+
+
+def test_a_sum_of_a_constant_for_each_person_counts_that_persons_rows(postgres_address: str) -> None:
+    rows = [{"pid": i % 3} for i in range(12)]
+    for constant, expected in (("10", 120), ("0.5", 6), ("3", 36)):
+        asked = f"SELECT SUM(CLAMP(s, 0, 500)) AS n FROM (SELECT pid, SUM({constant}) AS s FROM visits GROUP BY pid) p"
+        plan = compile_query(asked, (TABLE,), PureDP(Fraction(1)))
+        for engine in open_both(postgres_address):
+            engine.attach("visits", clinic.rows_of(rows), TABLE)
+            (found,) = read_exactly(plan, engine)[0]
+            assert max(found.values()) * plan.nodes[0].steps[0].placed[0].measurement.step == expected, constant
+
+
+def test_changes_that_the_database_does_not_count_are_noticed(postgres_address: str) -> None:
+    with psycopg.connect(postgres_address, autocommit=True) as connection:
+        connection.execute("DROP TABLE IF EXISTS uncounted")
+        connection.execute("CREATE TABLE uncounted AS SELECT 1 AS x")
+        (database,) = connection.execute("SELECT current_database()").fetchone() or ("",)
+        connection.execute(f'ALTER DATABASE "{database}" SET track_counts = off')
+    try:
+        with PostgreSQLEngine(render=render_for_postgresql) as engine:
+            engine.attach("t", f"{postgres_address}#uncounted")
+            before = engine.data_version("t")
+            assert engine.data_version("t") == before
+            with psycopg.connect(postgres_address, autocommit=True) as connection:
+                connection.execute("UPDATE uncounted SET x = 2")
+            assert engine.data_version("t") != before
+    finally:
+        with psycopg.connect(postgres_address, autocommit=True) as connection:
+            connection.execute(f'ALTER DATABASE "{database}" RESET track_counts')
+
+
+def test_a_statement_ends_with_the_process_that_asked(postgres_address: str) -> None:
+    with PostgreSQLEngine(render=render_for_postgresql) as engine:
+        engine.attach("t", f"{postgres_address}#pg_catalog.pg_am")
+        with engine._statement(locate_table(f"{postgres_address}#t").address, 5) as connection:
+            assert connection.execute("SHOW client_connection_check_interval").fetchone() == ("1s",)

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pytest
 
 import deniable
-from deniable import Curator
+from deniable import Curator, col
 from deniable.dp.accounting import pure_cost
 from deniable.dp.mechanisms import ExponentialMechanism, LaplaceMechanism, QuantileMechanism
 from deniable.dp.samplers import SYSTEM
@@ -503,13 +503,14 @@ def test_double_entry_catches_blocks_with_too_little_noise() -> None:
 def test_methods_write_the_statement_and_ask_it(curator: Curator) -> None:
     question = (
         curator.table("sales").where("amount > 0").where("kind <> 'd'").group_by("kind").count().count_distinct("buyer")
-        .sum("CLAMP(amount, 0, 100)", "total").average("CLAMP(amount, 0, 100)").median("CLAMP(amount, 0, 100)")
-        .quantile("CLAMP(amount, 0, 100)", 0.9).having("count > 10").order_by("count DESC").limit(2)
+        .sum(col("amount").clamp(0, 100), "total").average(col("amount").clamp(0, 100))
+        .median(col("amount").clamp(0, 100)).quantile(col("amount").clamp(0, 100), 0.9).having("count > 10")
+        .order_by("count", descending=True).limit(2)
     )  # fmt: skip
     assert question.sql == (
         "SELECT kind, COUNT(*) AS count, COUNT(DISTINCT buyer) AS distinct_buyer, SUM(CLAMP(amount, 0, 100)) AS total, "
-        "AVG(CLAMP(amount, 0, 100)) AS average_clamp_amount__0__100, MEDIAN(CLAMP(amount, 0, 100)) AS "
-        "median_clamp_amount__0__100, QUANTILE(CLAMP(amount, 0, 100), 0.9) AS quantile_clamp_amount__0__100 FROM sales "
+        "AVG(CLAMP(amount, 0, 100)) AS average_clamp_amount_0_100, MEDIAN(CLAMP(amount, 0, 100)) AS "
+        "median_clamp_amount_0_100, QUANTILE(CLAMP(amount, 0, 100), 0.9) AS quantile_clamp_amount_0_100 FROM sales "
         "WHERE (amount > 0) AND (kind <> 'd') GROUP BY kind HAVING (count > 10) ORDER BY count DESC LIMIT 2"
     )
     assert question.explain(epsilon=1)["cost"]["epsilon"] == "1"

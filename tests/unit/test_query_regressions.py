@@ -484,3 +484,11 @@ def test_an_epsilon_far_below_delta_can_be_asked_for() -> None:
     tables = clinic.with_unit(neighboring=Neighboring.REPLACE, max_groups=1)
     plan = compile_query("SELECT sex, SUM(0.001) AS s FROM visits GROUP BY sex", tables, budget)
     assert 0 < plan.cost.epsilon <= budget.epsilon
+
+
+def test_every_text_that_is_there_begins_with_nothing() -> None:
+    """DuckDB 2.0.0 takes a part of the text that is null for the text: false became true."""
+    rows = [{"pid": i, "insured": (True, False, None)[i % 3]} for i in range(30)]
+    for word in ("STARTS_WITH", "ENDS_WITH"):
+        found = asked(f"SELECT COUNT(*) AS n FROM visits WHERE {word}(CASE WHEN insured THEN 'u' END, '')", visits=rows)
+        assert found == [{"n": 10}]

@@ -31,6 +31,13 @@ def test_every_refusal_says_what_was_expected_or_how_to_go_on(package: str) -> N
     assert not [place for place, call in made if not {"expected", "remedy"} & {word.arg for word in call.keywords}]
 
 
+def test_every_refusal_of_an_assessment_says_how_to_go_on() -> None:
+    """What is assessed was often made elsewhere: what is wrong with it does not tell whoever has it what to do."""
+    made = [(place, call) for place, call in list_refusals("assess") if ast.unparse(call.func) != "InternalError"]
+    assert made
+    assert not [place for place, call in made if "remedy" not in {word.arg for word in call.keywords}]
+
+
 @pytest.mark.parametrize("package", PACKAGES)
 def test_no_refusal_quotes_a_value_of_the_data(package: str) -> None:
     """A parameter of the steward's own may be shown, by its own name: k is 0."""

@@ -9,6 +9,7 @@ import shutil
 import subprocess
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -26,7 +27,9 @@ from deniable.reports.blocks import (
     Table,
     Tone,
 )
+from deniable.reports.demo import build_register_page
 from deniable.reports.page import MOST_TWIN_ROWS, render, write
+from deniable.reports.tradeoffs import build_lattice_page
 
 EVIL = "</script><script>alert(1)</script><img src=x onerror=alert(1)> & \"quoted\" 'text'"
 ROWS = [{"kind": "attack", "rate": 0.8}, {"kind": "control", "rate": 0.1}]
@@ -197,3 +200,58 @@ def test_a_table_with_a_search_box_carries_its_script_by_hash_and_a_page_without
     assert f"script-src 'sha256-{digest}'" in html
     assert "onerror=alert" not in re.sub(r"&lt;.*?&gt;", "", html)
     assert "<script" not in render(page_of(Table(("zip", "rows"), (("60901", 7),))))
+
+
+def test_a_plot_of_zeros_is_told_in_words_with_its_table() -> None:
+    html = render(page_of(one_plot([{"kind": "linkage", "rate": 0}])))
+    assert "Every value is 0, so there is nothing to draw." in html
+    assert "<td>linkage</td>" in html
+    assert '<div class="plot"' not in html
+
+
+def test_tables_of_one_name_are_told_apart_and_no_header_is_empty() -> None:
+    table = Table(("", "value"), (("a", 1),), "Facts")
+    html = render(page_of(table, table))
+    labels = [each["aria-label"] for each in Reader(html).having("div") if each.get("role") == "region"]
+    assert labels == ["Facts", "Facts, table 2"]
+    assert '<th scope="col"></th>' not in html
+
+
+RELEASE: dict[str, Any] = {
+    "rows": 20, "released": 18, "suppressed": 2, "classes": 3, "models": ["5-anonymity"], "words": ["Promised."],
+    "loss": 0.25, "levels": {"born": 2, "zip": 1, "age": 1, "sex": 0, "town": 2}, "measured": {"k": 5}, "lattice": [],
+    "risk": {when: {"prosecutor": {"at_risk": share}} for when, share in (("before", 0.9), ("after", 0.0))},
+}  # fmt: skip
+RECODING = {
+    "columns": [
+        {"name": "born", "levels": 5, "hierarchy": {"dates": {"levels": ["month", "decade", "century"]}}},
+        {"name": "zip", "levels": 6, "hierarchy": {"redact": {"from": "right", "width": 5}}},
+        {"name": "age", "levels": 4, "hierarchy": {"intervals": {"widths": [10, 20]}}},
+        {"name": "sex", "levels": 2, "hierarchy": {"withhold": {}}},
+        {"name": "town", "levels": 3, "hierarchy": {"tree": {}}},
+    ],
+    "classes": {"tuples": [["1960s", "6950*", "[30, 40)", "F", "*"]] * 3, "sizes": [5, 6, 7]},
+}
+
+
+def test_a_k_anonymous_release_names_its_levels_and_shows_how_large_its_classes_are() -> None:
+    html = render(build_lattice_page(RELEASE, recoding=RECODING))
+    for words in ("by decade", "1 of 5 characters hidden", "in steps of 10", "as it is", "not at all"):
+        assert f"<td>{words}</td>" in html
+    assert "How large the crowds are" in html
+    assert "Utility against risk" not in html  # nothing was checked: no empty chart
+    assert "How large the crowds are" not in render(build_lattice_page(RELEASE))
+
+
+def test_the_register_tells_the_share_of_the_budget_and_draws_it_over_several_days() -> None:
+    amounts = {"limit": {"epsilon": "10"}, "spent": {"rho": "0.5"}, "remaining": {"rho": "1.5"}}
+    standing = amounts | {"charged": 2, "without_guarantee": 0}
+    releases = [
+        {"release": f"r{n}", "date": f"2026-01-0{n}", "technique": "query", "tables": ["t"], "epsilon": 0.5}
+        for n in (1, 2)
+    ]
+    told = {"dataset": "d", "head": "h", "standing": standing, "releases": releases}
+    html = render(build_register_page(told))
+    assert '<dd class="value">25.0%</dd>' in html
+    assert html.count('class="vega"') == 1
+    assert 'class="vega"' not in render(build_register_page(told | {"releases": releases[:1]}))

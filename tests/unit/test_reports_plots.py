@@ -132,3 +132,26 @@ def test_without_the_extra_the_refusal_names_it(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setitem(sys.modules, "vl_convert", None)
     with pytest.raises(MissingExtra, match=r"deniable\[plots\]"):
         plots.render_svg(plots.draw_people(1, label="x", alt="A crowd"))
+
+
+def test_an_axis_of_counts_has_whole_numbers_and_one_of_shares_percentages() -> None:
+    counts = plots.draw_lines([{"known": 1, "people": 3}], x="known", y="people", alt="Counts")
+    assert counts["encoding"]["x"]["axis"]["tickMinStep"] == 1
+    assert counts["layer"][0]["encoding"]["y"]["axis"]["format"] == ",d"
+    shares = plots.draw_bars(ROWS, category="name", value="y", alt="Shares", form=plots.PERCENT)
+    assert shares["encoding"]["x"]["axis"]["format"] == "~%"
+    assert "format" not in plots.draw_bars(ROWS, category="name", value="y", alt="Bars")["encoding"]["x"]["axis"]
+
+
+def test_a_plot_of_zeros_is_marked_and_one_of_numbers_is_not() -> None:
+    zeros = [{"name": "a", "y": 0.0}, {"name": "b", "y": None}]
+    assert plots.draw_bars(zeros, category="name", value="y", alt="Zeros")["usermeta"] == {"zero": True}
+    assert "usermeta" not in plots.draw_bars(ROWS, category="name", value="y", alt="Bars")
+    assert "usermeta" not in plots.draw_bars([], category="name", value="y", alt="None")
+
+
+def test_an_end_that_is_open_has_an_arrow_and_closed_ends_have_none() -> None:
+    rows = [{"name": "a", "y": 2.0, "low": None, "high": 3.0}, {"name": "b", "y": 2.0, "low": 1.0, "high": 3.0}]
+    layers = plots.draw_bars(rows, category="name", value="y", alt="Bars", **BAND)["layer"]
+    assert [layer["mark"].get("shape") for layer in layers] == [None, None, "triangle-left"]
+    assert len(plots.draw_bars(ROWS, category="name", value="y", alt="Bars", **BAND)["layer"]) == 2

@@ -303,3 +303,17 @@ def test_a_limit_is_asked_for_in_the_words_and_figures_of_the_policy() -> None:
     )
     (most,) = set(release.attack.most.values())
     assert f"never more than {float(most):.0%}" in question.about[0]
+
+
+def test_what_is_said_of_a_column_before_is_what_the_policy_says() -> None:
+    """A hierarchy that is not declared would be drafted when rows are released, and be another than was shown."""
+    decided = decide(recipient="researchers", technique="k-anonymity", roles={"charge": "quasi-identifier"})
+    table = parse(compose.write_policy(TABLE, decided)).table("visits")
+    told = {column.name: compose.describe_change(column, decided)[1] for column in COLUMNS}
+    declared = {column.name: column.hierarchy for column in table.columns if column.role is Role.QUASI_IDENTIFIER}
+    assert {name: spec.kind for name, spec in declared.items() if spec} == {
+        "age": "standard", "sex": "withhold", "charge": "rounding"
+    }  # fmt: skip
+    assert {name: told[name].split()[0] for name in declared} == {
+        "age": "generalized:", "sex": "kept,", "charge": "generalized:"
+    }  # fmt: skip

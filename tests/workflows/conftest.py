@@ -154,6 +154,12 @@ def serve(tmp_path: Path) -> Callable[..., contextlib.AbstractContextManager[Ser
 
 
 @pytest.fixture(scope="session")
+def serving_clinic() -> Callable[..., contextlib.AbstractContextManager[Served]]:
+    """The same for a folder of one's own, as long as the test module likes."""
+    return serving
+
+
+@pytest.fixture(scope="session")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """A certificate that signs itself, and its key."""
     import datetime

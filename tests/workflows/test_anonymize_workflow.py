@@ -607,4 +607,14 @@ def test_rows_whose_policy_was_accepted_do_not_leave_without_it(clinic: Path) ->
             assert f"--policy {clinic / 'clinic.yaml'}" in str(refused.exception)
         told = run("check", source, "--qi", QI)
         assert told["policy"] == str(clinic / "clinic.yaml")
+    for attacked in (("copy.parquet",), ("out.csv", "--original", "visits.parquet")):
+        assert run("attack", *attacked, "--knows", QI)["policy"] == str(clinic / "clinic.yaml")
+    assert run("scan", "copy.parquet")["policy"] == str(clinic / "clinic.yaml")
     assert run("check", "out.csv", "--qi", QI)["policy"] is None
+    assert "policy" not in run("attack", "visits.parquet", "--knows", QI, "-p", "clinic.yaml")
+    named = f"say --policy {clinic / 'clinic.yaml'}"
+    for words, said in (
+        (("attack", "visits.parquet", "--knows", QI), named),
+        (("scan", "visits.parquet"), "accepted:"),
+    ):
+        assert said in CliRunner().invoke(app, words).output.replace("\n", "")

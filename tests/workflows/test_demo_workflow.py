@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from deniable.cli.main import app
 
 
 def _demo(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
@@ -13,10 +21,17 @@ def _demo(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([*command, "--people", "2000", *options], capture_output=True, text=True, check=False)
 
 
-def test_the_demo_finds_the_governor_answers_with_noise_and_writes_its_page(tmp_path: Path) -> None:
-    done = _demo(tmp_path / "town", "--json")
+@pytest.fixture(scope="module")
+def told(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any], str]:
+    """The folder of a town, the story's chapters by title, and the state that knows its ledger."""
+    folder = tmp_path_factory.mktemp("demo") / "town"
+    done = _demo(folder, "--json")
     assert done.returncode == 0, done.stderr
-    chapters = {chapter["title"]: chapter for chapter in json.loads(done.stdout)}
+    return folder, {chapter["title"]: chapter for chapter in json.loads(done.stdout)}, os.environ["DENIABLE_STATE"]
+
+
+def test_the_demo_finds_the_governor_answers_with_noise_and_writes_its_page(told: Any) -> None:
+    folder, chapters, _ = told
     assert "Theodore W. Ashbourne" in " ".join(chapters["An intruder with the voter roll"]["sentences"])
     assert chapters["He is no exception"]["people"][0] > 500
     assert {row["sex"] for row in chapters["The answer"]["table"]} == {"F", "M"}
@@ -30,7 +45,20 @@ def test_the_demo_finds_the_governor_answers_with_noise_and_writes_its_page(tmp_
     assert {row["epsilon"] for row in chapters["The ledger"]["table"]} == {"no guarantee", "0.5", "1"}
     assert "is refused" in chapters["The ledger"]["sentences"][1]
     assert "they can deny it" in chapters["A question that nobody need answer truly"]["sentences"][0]
-    assert "Theodore W. Ashbourne" in (tmp_path / "town" / "story.html").read_text(encoding="utf-8")
+    assert "Theodore W. Ashbourne" in (folder / "story.html").read_text(encoding="utf-8")
+
+
+def test_every_command_that_the_demo_prints_runs_as_it_is_printed(told: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, chapters, state = told
+    monkeypatch.setenv("DENIABLE_STATE", state)
+    commands = [command for chapter in chapters.values() for command in chapter["commands"]]
+    assert len(commands) >= 12
+    for command in commands:
+        program, *words = shlex.split(command)
+        assert program == "deniable"
+        if words[:2] != ["survey", "serve"]:  # it would serve until it is stopped; its file is checked
+            done = CliRunner().invoke(app, words)
+            assert done.exit_code == 0, (command, done.output, done.exception)
 
 
 def test_a_town_that_is_too_small_is_refused_with_exit_code_two(tmp_path: Path) -> None:

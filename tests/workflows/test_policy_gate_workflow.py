@@ -34,6 +34,9 @@ tables:
       lat: {type: decimal, role: quasi-identifier, between: [0, 10], step: 0.5}
       lon: {type: decimal, role: quasi-identifier, between: [0, 10], step: 0.5}
       charge: {type: integer, role: sensitive, between: [0, 1000]}
+      day: {type: date, between: [2026-01-01, 2026-12-31]}
+stream:
+  daily: {table: visits, time: day, every: day, start: 2026-01-01, periods: 2, rho: 1, questions: {all: {count: rows}}}
 budgets:
   dataset: {epsilon: 500, delta: 0.01, accounting: zcdp}
   purposes: {research: {epsilon: 300, delta: 0.01}}
@@ -47,8 +50,8 @@ release:
 def at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("DENIABLE_LEDGER", raising=False)
-    rows = "".join(f"{i},{'FM'[i % 2]},{i % 3}.5,{i % 2}.5,{i % 1000}\n" for i in range(300))
-    (tmp_path / "visits.csv").write_text("id,sex,lat,lon,charge\n" + rows)
+    rows = "".join(f"{i},{'FM'[i % 2]},{i % 3}.5,{i % 2}.5,{i % 1000},2026-01-01\n" for i in range(300))
+    (tmp_path / "visits.csv").write_text("id,sex,lat,lon,charge,day\n" + rows)
     (tmp_path / "policy.yaml").write_text(POLICY)
     (tmp_path / "findings.sql").write_text(
         "-- women: women pay\nSELECT COUNT(*) FILTER (sex = 'F') > 10 FROM visits;\n"
@@ -72,6 +75,11 @@ SMALL = ("--epsilon", "1", "--delta", "1e-6")
 READING = {
     ("query",): ("SELECT COUNT(*) FROM visits", "--epsilon", "1"),
     ("hierarchy",): ("visits", "sex", "--epsilon", "1"),
+    ("publish",): ("daily",),
+    ("top",): ("visits", "sex", "--count", "1", "--epsilon", "1"),
+    ("margins",): ("visits", "sex", "--epsilon", "1"),
+    ("watch",): ("SELECT COUNT(*) FROM visits", "--threshold", "10", "--epsilon", "1"),
+    ("sample-and-aggregate",): ("visits", "math:prod", "--blocks", "5", "--between", "0,1", "--epsilon", "1"),
     ("mask",): ("-o", "masked.csv", "--table", "visits"),
     ("anonymize",): ("-o", "anonymous.csv", "--qi", "sex"),
     ("anonymize", "--grid"): ("lat,lon", "--digits", "0", "-o", "map.csv"),

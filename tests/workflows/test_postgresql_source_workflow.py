@@ -103,7 +103,7 @@ def test_questions_are_answered_where_the_rows_are(
     with Curator.open(path) as there, Curator(there.policy, sources={"visits": rows}) as here:
         for asked in QUESTIONS:
             assert there.query(asked, epsilon=1).to_pylist() == here.query(asked, epsilon=1).to_pylist()
-        stay = "the rows of visits stay in their database"
+        stay = "the rows of visits stay where they are"
         assert any(note.startswith(stay) for note in there.explain(asked, epsilon=1).notes)
         assert not any(note.startswith(stay) for note in here.explain(asked, epsilon=1).notes)
     assert 0 < max(fetched) <= 2  # no more than the groups that are asked for

@@ -240,6 +240,33 @@ def test_a_killed_try_is_not_begun_in_another_folder(at: Path, monkeypatch: pyte
     assert len(entries("charge")) == 1
 
 
+@pytest.mark.parametrize("killed_at", ["save", "publish_file"])
+def test_a_killed_try_that_goes_on_in_its_folder_draws_no_noise_anew(
+    at: Path, monkeypatch: pytest.MonkeyPatch, killed_at: str
+) -> None:
+    """Rows, or rows and the model, were there for everybody to see when the first try was killed."""
+    from deniable.curator.synthesize import run
+    from deniable.synth import model
+
+    where = model if killed_at == "save" else run
+
+    def stop(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    asked = ask("synthesize", ASKED)
+    with monkeypatch.context() as patch:
+        patch.setattr(where, killed_at, stop)
+        with pytest.raises(KeyboardInterrupt):
+            make(asked.id)
+    seen = {path.name: path.read_bytes() for path in (at / "out").glob("visits*")}
+    assert "visits.parquet" in seen
+    with opened() as curator:
+        curator.new_epoch("data came meanwhile")
+    assert make(asked.id).status == "released"
+    assert {name: (at / "out" / name).read_bytes() for name in seen} == seen
+    assert len(entries("charge")) == 1
+
+
 def test_the_command_states_columns_and_k(at: Path) -> None:
     words = ["request", "anonymize", "visits", "--analyst", "ana", "--purpose", "research", "--json"]
     done = CliRunner().invoke(app, [*words, "--k", "60", "--columns", "sex"])

@@ -283,6 +283,41 @@ def test_columns_that_single_out_too_many_together_are_left_out_and_told(table: 
     assert '"salary": "undecided"' in Path("cut/decisions.yaml").read_text()
 
 
+DECIDED = """
+{recipient: public, technique: k-anonymity, unit: row, k: 10, l: 2, suppress: 5%, risk: 5%,
+ roles: {region: quasi-identifier, sex: quasi-identifier, salary: sensitive, income: sensitive}}
+"""
+
+
+def test_whoever_talks_chooses_the_column_that_is_left_out(table: Path) -> None:
+    rows = [f"{i % 2},{'FM'[i % 2]},{i * 37 % 1009},{i % 3}" for i in range(600)]
+    table.write_text("region,sex,salary,income\n" + "\n".join(rows) + "\n")
+    Path("answers.yaml").write_text(DECIDED)
+    done = run("start", table, "--answers", "answers.yaml", "--out", "own", typed="yes\nwages\n\n")
+    assert done.exit_code == 0, (done.output, done.exception)
+    for words in ("Release it now?\nEnter releases; anything else stops here", "Which column shall be left out?",
+                  "Recommended: salary. Without it fewest people stand", "'wages' is none of them."):  # fmt: skip
+        assert words in done.output
+    assert read_columns("own/release.csv") == ["region", "sex", "income"]
+
+
+def test_a_wide_table_of_which_nobody_knows_a_column_is_told_in_few_lines(table: Path) -> None:
+    names = [f"m{i}" for i in range(60)]
+    lines = [",".join(str((i * 31 + j * j) % 97 / 10) for j in range(60)) for i in range(120)]
+    table.write_text("\n".join([",".join(names), *lines]) + "\n")
+    unasked = run("start", table, "--out", "wide", "--yes")
+    assert type(unasked.exception) is Infeasible
+    assert unasked.output.count("to an intruder? undecided") == 12
+    assert "... and so on for every other column" in unasked.output
+    assert "What will leave" in unasked.output
+    assert "No column.\nWithheld: m0, m1" in unasked.output
+    Path("wide/decisions.yaml").unlink()
+    done = run("start", table, "--out", "wide", typed="")
+    assert "... and 20 more columns" in done.output
+    assert "No column was found that others would know" in done.output
+    assert "Broken off. What was decided is kept in" in done.output
+
+
 def test_people_with_several_rows_are_counted_as_people(table: Path) -> None:
     rows = [f"p{i // 2:04},{20 + i // 2 % 3},{'FM'[i // 2 % 2]},{'ABC'[i % 3]}9" for i in range(200)]
     table.write_text("patient_id,age,sex,diagnosis\n" + "\n".join(rows) + "\n")
@@ -317,7 +352,7 @@ WIDE = (
     ("content", "kind", "said"),
     [
         ("age,sex\n", DataError, "no rows"),
-        ("name,age\nAda,36\n", Infeasible, "the table has 1 rows"),
+        ("name,age\nAda,36\n", Infeasible, "the table has 1 row."),
         ("36,Ada,F\n37,Bob,M\n38,Cid,F", DataError, "Names of columns on the first line"),
         ("Ada,Bern,F\nBob,Oslo,M\nCid,Rome,F", DataError, "Names of columns on the first line. Write them there"),
         ("code\n" + "\n".join(f"k{i}" for i in range(300)), Infeasible, "no column is a quasi-identifier"),

@@ -48,6 +48,7 @@ from deniable.assess.released_rows import (
     write_texts,
     write_values,
 )
+from deniable.attacks.codes import encode_combinations, pack_codes
 from deniable.release.record import Record, SparseRecord
 
 if TYPE_CHECKING:
@@ -199,8 +200,7 @@ class _Cells:
         self.rows += int(pc.sum(weight).as_py() or 0)
         named = [name for name in dict.fromkeys((*self.known, *self.sensitive)) if name in batch.column_names]
         if named and batch.num_rows:
-            part = batch.select(named).append_column(COUNT, weight)
-            self._parts.append(part.group_by(named).aggregate([(COUNT, "sum")]).rename_columns([*named, COUNT]))
+            self._parts.append(_sum_rows(batch.select(named).append_column(COUNT, weight), named)[0])
 
     def collect(self) -> Classes:
         """The classes of all parts together."""
@@ -208,12 +208,21 @@ class _Cells:
         if not self._parts or not known:
             return Classes(pa.table({}), np.zeros(0, np.int64), {})
         every = pa.concat_tables(self._parts)
-        classes = every.group_by(known).aggregate([(COUNT, "sum")])
-        sizes = classes[f"{COUNT}_sum"].to_numpy().astype(np.int64)
-        owner = _find_rows(every.select(known), classes.select(known))
+        classes, owner = _sum_rows(every, known)
         weight = every[COUNT].to_numpy().astype(np.int64)
         values = {name: _tally(every[name], owner, weight) for name in self.sensitive if name in every.column_names}
-        return Classes(classes.select(known), sizes, values)
+        return Classes(classes.select(known), classes[COUNT].to_numpy().astype(np.int64), values)
+
+
+def _sum_rows(rows: pa.Table, named: list[str]) -> tuple[pa.Table, Counts]:
+    """Each combination of these columns once, with the sum of its counts; and which of them every row has."""
+    owner = pack_codes(encode_combinations([rows], named, missing=True)[0])
+    weight = rows[COUNT].to_numpy().astype(np.int64)
+    many = int(owner.max(initial=-1)) + 1
+    first, counts = np.empty(many, np.int64), np.zeros(many, np.int64)
+    first[owner[::-1]] = np.arange(len(owner))[::-1]
+    np.add.at(counts, owner, weight)
+    return rows.select(named).take(pa.array(first)).append_column(COUNT, pa.array(counts)), owner
 
 
 def _find_rows(cells: pa.Table, among: pa.Table) -> Counts:

@@ -7,7 +7,7 @@ intruder who learned nothing about anybody does equally well on both.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
@@ -167,6 +167,18 @@ def judge(exposed: Mapping[str, float], limits: Mapping[str, Fraction]) -> tuple
     return tuple(Verdict(name, exposed[name], float(most)) for name, most in limits.items() if name in exposed)
 
 
+EVERY = "every"
+"""In place of an attack's name: the limit of each attack that is run."""
+
+
+def spread_limit(limits: Mapping[str, Fraction], exposed: Iterable[str]) -> dict[str, Fraction]:
+    """Limits by attack, with that of every attack laid on all that were run; where none was run it stays unmet."""
+    named = {name: most for name, most in limits.items() if name != EVERY}
+    if EVERY not in limits or not (run := list(exposed)):
+        return dict(limits)
+    return named | {name: min(limits[EVERY], named.get(name, limits[EVERY])) for name in run}
+
+
 def is_wanting(attempt: Mapping[str, Any]) -> bool:
     """Whether an attempt, as plain values, gave no figure for want of something; not where it does not apply."""
     return not attempt["outcomes"] and (not attempt["skipped"] or attempt["skipped"].startswith(NEEDS))
@@ -207,6 +219,7 @@ def match_true_entries(release: pa.Table, register: pa.Table, truth: pa.Table) -
         raise DataError(
             "The truth does not map released rows to the register",
             expected="One column that the release has, and one that the register has",
+            remedy="Name the two columns as the release and the register name them",
             charge="",
         )
     released, left = np.split(encode_column([release[ours[0]], truth[ours[0]]]), [release.num_rows])

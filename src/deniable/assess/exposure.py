@@ -211,10 +211,11 @@ def describe_joint_risk(risk: JointRisk, rows: int, of: str = "people") -> Joint
 
 def explain_joint_risk(risk: JointRisk, of: str = "people") -> str:
     """One sentence: what somebody could do who knows all released columns, or a few of them."""
-    some = [f"{len(one.columns)} of them ({', '.join(one.columns)}) {one.share:.1%}" for one in reversed(risk.sets)]
+    fewer = [one for one in reversed(risk.sets) if len(one.columns) < len(risk.columns)]
+    some = [f"{len(one.columns)} of them ({', '.join(one.columns)}) {one.share:.1%}" for one in fewer]
     known = f"all {len(risk.columns)} released columns" if len(risk.columns) > 1 else f"{risk.columns[0]} alone"
-    fewer = f"; whoever knows {', '.join(some)}" if some else ""
-    return f"Whoever knows {known} of somebody singles out {risk.together:.1%} of the {of}{fewer}."
+    added = f"; whoever knows {', '.join(some)}" if some else ""
+    return f"Whoever knows {known} of somebody singles out {risk.together:.1%} of the {of}{added}."
 
 
 def judge_joint_exposure(found: JointExposure | None, limit: JointLimit | None) -> JointExposure | None:

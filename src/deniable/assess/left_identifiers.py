@@ -7,6 +7,7 @@ from __future__ import annotations
 import itertools
 import secrets
 from collections.abc import Callable, Iterable
+from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
@@ -134,11 +135,15 @@ class IdentifierCheck:
         self._known, rows = claim.identifiers, claim.rows_read or 0
         self._parts = iter(claim.originals() if claim.originals is not None else ())
         self._held, self._at = pa.table({}), 0
-        # From the system's entropy, so that nobody can tell which rows are looked at.
-        self._draw = np.random.default_rng(secrets.randbits(128))
-        self._drawn = np.sort(self._draw.choice(rows, min(PAIRED, rows), replace=False)) if rows else np.zeros(0)
+        drawn = self._draw.choice(rows, min(PAIRED, rows), replace=False) if self._known and rows else np.zeros(0)
+        self._drawn = np.sort(drawn)
         self._recast = dict.fromkeys(claim.identifiers, 0)
         self._pairs: dict[str, list[pa.Table]] = {name: [] for name in claim.identifiers}
+
+    @cached_property
+    def _draw(self) -> np.random.Generator:
+        """From the system's entropy, so that nobody can tell which rows are looked at."""
+        return np.random.default_rng(secrets.randbits(128))
 
     def add(self, batch: pa.Table) -> None:
         """Compare more rows with those they were made from."""

@@ -47,6 +47,10 @@ from deniable.localdp.protocol_choice import CANDIDATES
 from deniable.policy.budget import ApproxDP, budget
 from deniable.policy.schema import Bounds, Column, ColumnType, Neighboring, PrivacyUnit, TableSchema
 from deniable.release.record import Record
+from deniable.streams.factorization import choose_factorization
+from deniable.streams.mechanism import Part as StreamPart
+from deniable.streams.mechanism import StreamMechanism
+from deniable.streams.workload import Totals, Workload
 
 if TYPE_CHECKING:
     from deniable.policy.budget import Budget
@@ -135,6 +139,26 @@ def _tell_word(epsilon: Fraction, _: Fraction) -> Subject:
     return Subject("", run, pairs, tuple(f"'{one}' or '{other}'" for one, other in pairs))
 
 
+STREAMED, OFTEN = 8, 3
+"""A stream is audited over so many periods, with a person in so many of them."""
+
+
+def _stream(epsilon: Fraction, delta: Fraction) -> Subject:
+    """All rows of a stream with its noise, of nobody and of one person in the first or the last periods she may be."""
+    whole = Workload(Totals.RANGES, STREAMED)
+    factorization = choose_factorization(whole, OFTEN)
+    made = StreamMechanism.within(budget(epsilon, delta), factorization, OFTEN, [StreamPart(1, Fraction(1))])
+    first, last = (tuple(int(t in places) for t in range(STREAMED)) for places in
+                   (range(OFTEN), range(STREAMED - OFTEN, STREAMED)))  # fmt: skip
+
+    def run(people: tuple[int, ...], runs: int) -> NDArray[Any]:
+        exact = np.tile(factorization.rows @ np.array(people), runs)
+        return made.noises[0].release(exact).reshape(runs, STREAMED)
+
+    nobody = (0,) * STREAMED
+    return Subject("", run, ((nobody, first), (nobody, last)), ("her first periods", "her last periods"))
+
+
 _ANSWERED = f"one person's response to a question with {ANSWERS} answers"
 MECHANISMS: dict[str, tuple[Callable[[Fraction, Fraction], Subject], str]] = {
     "laplace": (_laplace, "a count with Laplace noise, of 0 and of 1 people"),
@@ -145,6 +169,7 @@ MECHANISMS: dict[str, tuple[Callable[[Fraction, Fraction], Subject], str]] = {
         f"local:{name.replace(' ', '-')}": (partial(_randomize, place), _ANSWERED)
         for place, (name, _, _) in enumerate(CANDIDATES)
     },
+    "stream": (_stream, f"all {STREAMED} periods of a stream, of nobody and of a person in {OFTEN}; needs delta"),
     "local:prefix-tree": (_tell_word, "one person's response about a word that nobody listed"),
 }
 """Every mechanism of ours that is audited by many runs, with its neighbors in words."""

@@ -142,4 +142,8 @@ def _convert(value: Any) -> Exact:
         return Fraction(value) if value.is_finite() else float(value)
     if isinstance(value, int | float | Fraction):
         return int(value) if isinstance(value, bool) else value
-    raise ParameterError("an output is not made of numbers and texts", expected="Numbers, texts, lists or mappings")
+    raise ParameterError(
+        "an output is not made of numbers and texts",
+        expected="Numbers, texts, lists or mappings",
+        remedy="Let the program give those",
+    )

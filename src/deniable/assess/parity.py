@@ -60,13 +60,16 @@ def load_findings(path: Path, table: str = "rows") -> tuple[Finding, ...]:
     """The findings of a file of the steward's own: functions of a table (.py), or statements about it (.sql)."""
     if not path.is_file():
         raise ParameterError(
-            f"there are no findings at '{path.name}'", expected="A file of Python functions (.py) or statements (.sql)"
+            f"there are no findings at '{path.name}'",
+            expected="A file of Python functions (.py) or statements (.sql)",
+            remedy="Write it there, or name the place where it is",
         )
     found = _load_statements(path, table) if path.suffix == ".sql" else _load_functions(path)
     if not found:
         raise ParameterError(
             f"'{path.name}' has no finding",
             expected="Functions such as def women_wait(rows): ..., or statements, each under -- women_wait: ...",
+            remedy="Write at least one",
         )
     return found
 
@@ -75,7 +78,9 @@ def _load_functions(path: Path) -> tuple[Finding, ...]:
     """Public functions of one argument, in their order."""
     spec = importlib.util.spec_from_file_location(path.stem, path)
     if spec is None or spec.loader is None:
-        raise ParameterError(f"'{path.name}' is no Python file", expected="A name that ends in .py or .sql")
+        raise ParameterError(
+            f"'{path.name}' is no Python file", expected="A name that ends in .py or .sql", remedy="Rename the file"
+        )
     module = importlib.util.module_from_spec(spec)
     try:
         spec.loader.exec_module(module)

@@ -56,14 +56,21 @@ def attack_statistics(text: str, seconds: float | None = None) -> tuple[Attempt,
         told = json.loads(text, parse_float=Decimal)
         records, cells = _parse_records(told), _parse_cells(told)
     except (ValueError, KeyError, TypeError, AttributeError, ArithmeticError):
-        raise DataError("The file does not say what was published", expected=EXPECTED, charge="") from None
+        raise DataError(
+            "The file does not say what was published",
+            expected=EXPECTED,
+            remedy="Write it in one of these forms",
+            charge="",
+        ) from None
     found = []
     if records is not None:
         found.append(find_worlds(*records, seconds=seconds or SECONDS).outcome())
     if cells is not None:
         found.append(bound_published(cells, seconds or SECONDS))
     if not found:
-        raise DataError("The file has neither statistics nor cells", expected=EXPECTED, charge="")
+        raise DataError(
+            "The file has neither statistics nor cells", expected=EXPECTED, remedy="Add what was published", charge=""
+        )
     return (Attempt("tables", tuple(found)),)
 
 
@@ -130,7 +137,9 @@ def parse_suppressed(told: Any) -> tuple[int, int]:
         limits = [int(part) for part in (parts if len(parts) == 2 else (0, *parts))]
         least, most = limits
     except (ValueError, TypeError):
-        raise ParameterError("Suppressed counts have no limits", expected="Such as 4, or 1-4") from None
+        raise ParameterError(
+            "Suppressed counts have no limits", expected="Such as 4, or 1-4", remedy="Say --suppressed 1-4"
+        ) from None
     return least, most
 
 
@@ -182,7 +191,9 @@ def _split_totals(table: pa.Table, counts: str) -> list[_Part]:
     """The rows of a published table, by the columns over which they are not sums."""
     if counts not in table.column_names:
         known = ", ".join(table.column_names)
-        raise ParameterError(f"There is no column of counts '{counts}'", expected=f"One of {known}")
+        raise ParameterError(
+            f"There is no column of counts '{counts}'", expected=f"One of {known}", remedy="Name it with --counts"
+        )
     columns = tuple(name for name in table.column_names if name != counts)
     found: dict[tuple[str, ...], _Part] = {}
     cells = [table[name].cast(pa.string()).to_pylist() for name in columns]
@@ -191,7 +202,12 @@ def _split_totals(table: pa.Table, counts: str) -> list[_Part]:
         kept = {name: cell for name, cell in told.items() if cell is not None and cell.strip().lower() != TOTAL}
         part, key = found.setdefault(tuple(kept), _Part(tuple(kept), len(kept) == len(columns))), tuple(kept.values())
         if key in part.rows:
-            raise DataError("A published table lists a combination twice", expected="One row for each", charge="")
+            raise DataError(
+                "A published table lists a combination twice",
+                expected="One row for each",
+                remedy="Leave one of the rows out, or add the column that tells them apart",
+                charge="",
+            )
         part.rows[key] = _parse_count(count)
     return list(found.values())
 

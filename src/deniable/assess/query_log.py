@@ -95,10 +95,18 @@ def _parse_question(line: str, number: int) -> Question:
             number,
         )
     except (ValueError, KeyError, TypeError):
-        raise DataError(f"Line {number} of the log is not an answered question", expected=expected, charge="") from None
+        raise DataError(
+            f"Line {number} of the log is not an answered question",
+            expected=expected,
+            remedy="Correct the line, or leave it out",
+            charge="",
+        ) from None
     if found.aggregate not in AGGREGATES:
         raise DataError(
-            f"Line {number} of the log has an unknown aggregate", expected=f"One of {', '.join(AGGREGATES)}", charge=""
+            f"Line {number} of the log has an unknown aggregate",
+            expected=f"One of {', '.join(AGGREGATES)}",
+            remedy="Correct the line, or leave it out",
+            charge="",
         )
     return found
 

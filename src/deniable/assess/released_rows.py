@@ -23,12 +23,11 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from deniable.engines.base import spell_texts
-from deniable.policy.conditions import Compared, Linear, Member, Missing, Not, Tree, read_condition
 from deniable.policy.schema import ColumnType
-from deniable.policy.truths import list_columns
 from deniable.storage import escape_formula
 
 if TYPE_CHECKING:
+    from deniable.policy.conditions import Tree
     from deniable.policy.schema import Spec
 
 SLACK = 1e-9
@@ -279,6 +278,9 @@ def _name_columns(truth: Spec) -> list[str]:
     if truth.kind == "sum":
         return [*named, str(given["total"])]
     if truth.kind == "holds":
+        from deniable.policy.conditions import read_condition
+        from deniable.policy.truths import list_columns
+
         return sorted(set(list_columns(read_condition(str(given["condition"]), None))))
     return named or [str(name) for name in given["when"]]  # type: ignore[attr-defined]
 
@@ -310,6 +312,8 @@ def _keeps_order(options: Any, batch: pa.Table, _meant: object) -> bool:
 
 
 def _keeps_condition(options: Any, batch: pa.Table, _meant: object) -> bool:
+    from deniable.policy.conditions import read_condition
+
     types = {field.name: _column_type(field.type) for field in batch.schema}
     held = _hold_condition(read_condition(str(options["condition"]), types), batch)
     return bool(pc.all(held, skip_nulls=True, min_count=0).as_py())
@@ -325,6 +329,8 @@ def _column_type(kind: pa.DataType) -> ColumnType:
 
 def _hold_condition(tree: Tree, batch: pa.Table) -> Any:
     """Of each row, whether a condition holds, null where it is not known: by Arrow's logic with nulls."""
+    from deniable.policy.conditions import Compared, Linear, Member, Missing, Not
+
     match tree:
         case Linear(terms, sign, constant, strict):
             total = pa.scalar(0.0)

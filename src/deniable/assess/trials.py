@@ -62,6 +62,7 @@ def combine_releases(evidence: Evidence, settings: Settings) -> tuple[Outcome, .
         raise ParameterError(
             "The releases have nothing to combine",
             expected="Columns in common: what an intruder knows, a sensitive column, or cells at two resolutions",
+            remedy="Name what they share with --knows or --sensitive, or attack them one by one",
         )
     return found
 

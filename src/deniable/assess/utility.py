@@ -382,7 +382,9 @@ class Uniqueness:
 def count_unique_rows(engine: Engine, table: str, columns: tuple[str, ...]) -> Uniqueness:
     """Count rows by their combination of columns, inside the engine."""
     if not columns:
-        raise ParameterError("no column was named", expected="One or more columns that an intruder may know")
+        raise ParameterError(
+            "no column was named", expected="One or more columns that an intruder may know", remedy="Name them"
+        )
     keys = ", ".join(quote(column) for column in columns)
     counted = f"SELECT count(*) AS n FROM {quote(table)} GROUP BY {keys}"
     sums = "sum(n) AS rows, sum(n) FILTER (WHERE n = 1) AS alone, sum(n) FILTER (WHERE n <= 5) AS few"

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from deniable.errors import ParameterError, Stopped
+from deniable.errors import ParameterError, Stopped, pluralize
 
 Progress = Callable[[float], None]
 FEW_TRIALS = 30
@@ -172,6 +172,14 @@ def compute_fisher(first: Rate, second: Rate) -> float:
     return min(1.0, sum(math.exp(log_choose(total, k) + log_choose(trials - total, drawn - k) - every) for k in ways))
 
 
+def _count_in_thousand(share: float) -> str:
+    """A share of people in words: no one, fewer than 1 of 1,000, so many of 1,000."""
+    if not share:
+        return "no one"
+    count = round(1000 * share)
+    return f"{count:,} of 1,000" if count else "fewer than 1 of 1,000"
+
+
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """What one attack achieved.
@@ -220,15 +228,16 @@ class Outcome:
         """What a director understands."""
         sure = "" if self.precision is None else f", and is right {self.precision.share:.0%} of the times it claims to"
         sure = ", claiming nobody" if self.precision is not None and not self.precision.trials else sure
-        guess = f"guessing alone would expose {1000 * self.baseline_share:.3g}"
-        return f"{self.scenario} exposes {self.per_thousand} of 1,000{sure}; {guess}."
+        chance = _count_in_thousand(self.baseline_share)
+        return f"{self.scenario} exposes {_count_in_thousand(self.attack.share)}{sure}; by chance it would be {chance}."
 
     @property
     def trusted(self) -> tuple[str, ...]:
         """All warnings, with those that the counts themselves give."""
         found = list(self.warnings)
         if self.attack.trials < FEW_TRIALS:
-            found.append(f"only {self.attack.trials} people were attacked: the interval is wide")
+            who = pluralize(self.attack.trials, "person was", "people were") if self.attack.trials else "nobody was"
+            found.append(f"{'only ' if self.attack.trials else ''}{who} attacked: the interval is wide")
         best = self.attack.interval.high
         if self.control is not None and best < self.control.share:
             found.append("the attack does worse than its control: it is not good enough to conclude anything")

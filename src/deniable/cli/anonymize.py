@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from deniable.cli.terminal import Encoding, JsonFlag, LedgerOption, emit_lines, show_progress
-from deniable.errors import ParameterError, nearest
+from deniable.errors import ParameterError, nearest, pluralize
 from deniable.storage import refuse_unwritable
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def anonymize(
     encoding: Encoding = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Make a k-anonymous release, optimal and with the proof, or say what must change when rows are added."""
+    """Make a k-anonymous release with the least loss of information, or add rows to an earlier release."""
     if draft:
         return _draft_hierarchies(source, qi, as_json)
     from deniable.curator.anonymize import run
@@ -316,22 +316,26 @@ def _read_level(text: str) -> int | float | str:
 
 def _write_page(path: Path | None, made: Mapping[str, Any], measure: str) -> None:
     if path is not None:
+        import json
+
         from deniable.reports.page import write
         from deniable.reports.tradeoffs import build_lattice_page
 
-        write(build_lattice_page(made, measure), path)
+        beside = Path(f"{made.get('output')}.recoding.json")
+        recoding = json.loads(beside.read_text(encoding="utf-8")) if beside.exists() else None
+        write(build_lattice_page(made, measure, recoding), path)
 
 
 def _describe_release(made: Mapping[str, Any]) -> Iterator[str]:
-    yield f"{made['released']} of {made['rows']} rows written to {made['output']}"
-    yield f"  {made['suppressed']} suppressed, {made['classes']} classes"
+    yield f"{made['released']:,} of {pluralize(made['rows'], 'row')} written to {made['output']}"
+    yield f"  {made['suppressed']:,} suppressed, {pluralize(made['classes'], 'class')}"
     for model in made["models"]:
         yield f"  {model}"
     for name, level in made.get("levels", {}).items():
         yield f"  {name}: level {level}"
     if risk := made.get("risk"):
         before, after = (risk[when]["prosecutor"]["at_risk"] for when in ("before", "after"))
-        yield f"  rows at risk: {before:.1%} before, {after:.1%} after"
+        yield f"  rows at risk (in classes of fewer than 5): {before:.1%} before, {after:.1%} after"
     if joint := made.get("joint"):
         yield f"  {joint['words']}"
     yield from _describe_attacks(made)
@@ -348,7 +352,7 @@ def _describe_release(made: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _describe_findings(found: Mapping[str, Any], failed: list[str]) -> Iterator[str]:
-    yield f"k = {found['k']}   {found['classes']} classes of {found['rows']} rows"
+    yield f"k = {found['k']}   {pluralize(found['classes'], 'class')} of {pluralize(found['rows'], 'row')}"
     for column in found["sensitive"]:
         line = (
             f"{column['column']}: l = {column['distinct_l']} (entropy {column['entropy_l']:.2f}), t = {column['t']:.4f}"
@@ -362,8 +366,8 @@ def _describe_findings(found: Mapping[str, Any], failed: list[str]) -> Iterator[
     risks = found["risks"]
     yield (
         f"prosecutor: highest {risks['prosecutor']['highest']:.1%}, mean {risks['prosecutor']['mean']:.1%}, "
-        f"{risks['prosecutor']['at_risk']:.1%} of rows at risk   marketer: {risks['marketer']:.1%}   "
-        f"unique: {risks['sample_uniqueness']:.1%}"
+        f"{risks['prosecutor']['at_risk']:.1%} of rows at risk (in classes of fewer than 5)   "
+        f"marketer: {risks['marketer']:.1%}   unique: {risks['sample_uniqueness']:.1%}"
     )
     guess = risks["bayesian"]
     told = f"one guess of a Bayesian intruder: {guess['score']:.1%} right (prior: {guess['prior']})"
@@ -413,5 +417,6 @@ def _describe_attacks(made: Mapping[str, Any]) -> Iterator[str]:
 
 def _describe_draft(drafted: Mapping[str, Any]) -> Iterator[str]:
     for name, spec in drafted["hierarchies"].items():
-        words = "(shown as it is, or withheld)" if spec is None else f"{{hierarchy: {spec}}}".replace("'", "")
+        kept = "(no hierarchy: kept as it is, or the row is left out)"
+        words = kept if spec is None else f"{{hierarchy: {spec}}}".replace("'", "")
         yield f"{name}: {words}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -27,6 +28,7 @@ Examples:
   deniable attack ratings.parquet --ratings viewer_id,film_id,rating,day
   deniable attack spring.parquet --with autumn.parquet --original visits.parquet --policy policy.yaml
   deniable attack answers.jsonl --register staff.csv             (a log of answered questions)
+  deniable attack released.csv --knows zip,sex --fail-above 0.05 (exit code 2 when more than 5% are exposed)
   deniable attack block.json --most tables=0.1                   (published counts, means, medians and margins)
   deniable attack hair.csv --with eyes.csv --counts people       (published tables: which cells are certain)
 """
@@ -54,11 +56,14 @@ def attack(
     policy: Annotated[Path | None, typer.Option("--policy", "-p", help="The policy file.")] = None,
     table: Annotated[str | None, typer.Option(help="Which table of the policy the file is.")] = None,
     most: Annotated[list[str] | None, typer.Option(help="ATTACK=SHARE: fail when more people are exposed.")] = None,
+    fail_above: Annotated[
+        float | None, typer.Option(help="SHARE: fail when any attack exposes more people.", min=0, max=1)
+    ] = None,
     everything: Annotated[bool, typer.Option("--all", help="The motivated-intruder test: every attack.")] = False,
     attacks: Annotated[int, typer.Option(help="Targets for each attack.", min=1)] = 500,
     seed: Annotated[int, typer.Option(help="Same seed, same outcome.")] = 0,
     seconds: Annotated[float | None, typer.Option(help="Stop after so long.")] = None,
-    resume: Annotated[Path | None, typer.Option(help="Keep finished attacks here, and go on from it.")] = None,
+    resume: Annotated[Path | None, typer.Option(help="Save finished attacks here, and continue from it.")] = None,
     report: Annotated[Path | None, typer.Option(help="Write the page of the test (HTML).")] = None,
     counts: Annotated[str | None, typer.Option(help="The files are tables of counts, in this column.")] = None,
     suppressed: Annotated[str | None, typer.Option(help="Limits of suppressed counts, such as 1-4.")] = None,
@@ -69,21 +74,22 @@ def attack(
     generator: Annotated[
         str | None, typer.Option(help="A program with {world}: it is run on halves of the rows, and prints CSV.")
     ] = None,
-    tables: Annotated[int, typer.Option(help="Tables asked of --generator.", min=4)] = 16,
+    tables: Annotated[int, typer.Option(help="How many tables to ask of --generator.", min=4)] = 16,
     ledger: LedgerOption = None,
     encoding: Encoding = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Attack a table, a release, a log or statistics, and say how many people would be exposed, knowing what.
 
-    Exit code 2 when an attack exposes more than the policy (release: attack: most) or --most allows, or when a limited
-    attack could not be measured.
+    Exit code 2 when an attack exposes more than the policy (release: attack: most), --most or --fail-above allows, or
+    when a limited attack could not be measured.
     """
     from deniable.curator import attack as curator_attack
 
+    limits = read_limits([*(most or ()), *([] if fail_above is None else [f"every={fail_above}"])])
     order = curator_attack.Order(
         source, split_names(knows), register, original, control, truth, split_names(sensitive), unit,
-        split_names(ratings), tuple(others or ()), policy, table, read_limits(most), everything, attacks, seed, seconds,
+        split_names(ratings), tuple(others or ()), policy, table, limits, everything, attacks, seed, seconds,
         resume, encoding, ledger, counts, suppressed, absent, synthetic, generator, tables,
     )  # fmt: skip
     with show_progress("Attacking") as told:
@@ -125,13 +131,16 @@ def print_attacks(console: Console, found: Mapping[str, Any]) -> None:
         for outcome in made["outcomes"]:
             _print_outcome(console, outcome)
     for one in found.get("identifying_sets", [])[:3]:
-        console.print(f"{' + '.join(one['columns'])} single out {one['share']:.1%}", markup=False)
+        console.print(f"Whoever knows {' + '.join(one['columns'])} singles out {one['share']:.1%}", markup=False)
     for one in found.get("blame", [])[:3]:
         console.print(f"without {one['column']}: {one['unique_without']:.1%} unique", markup=False)
     if found.get("joint"):
         console.print(found["joint"]["words"], markup=False)
     if found.get("because"):
         console.print(found["because"], markup=False)
+    if found.get("policy"):
+        console.print(f"These rows have a policy that was accepted, {found['policy']}; what it limits was not judged: "
+                      f"say --policy {shlex.quote(found['policy'])}", markup=False)  # fmt: skip
     why = {made["attack"]: made["skipped"] for made in found["attacks"]}
     for name in found["untried"]:
         reason = why.get(name) or "it gave no figure for what was attacked"
@@ -197,19 +206,21 @@ def audit(
     epsilon: Annotated[str, typer.Option(help="The epsilon that is claimed.")] = "1",
     delta: Annotated[str, typer.Option(help="The delta that is claimed.")] = "0",
     mu: Annotated[str | None, typer.Option(help="The mu that is claimed instead (Gaussian privacy).")] = None,
-    spends: Annotated[str | None, typer.Option(help="Epsilon really spent: makes a broken twin.")] = None,
-    world: Annotated[list[str] | None, typer.Option(help="A world: a value or a file; repeat it.")] = None,
+    spends: Annotated[str | None, typer.Option(help="Epsilon really spent: tests that a false claim is found.")] = None,
+    world: Annotated[
+        list[str] | None, typer.Option(help="An input to tell apart: a value or a file. Repeat it.")
+    ] = None,
     neighbors: Annotated[str | None, typer.Option(help="module:function that gives a pair for a number.")] = None,
-    tries: Annotated[int, typer.Option(help="Pairs asked of --neighbors.", min=1)] = 20,
+    tries: Annotated[int, typer.Option(help="How many pairs to ask of --neighbors.", min=1)] = 20,
     policy: Annotated[Path | None, typer.Option("--policy", "-p", help="The policy of a question.")] = None,
-    canaries: Annotated[int | None, typer.Option(help="One run: the function scores so many canaries.")] = None,
+    canaries: Annotated[int | None, typer.Option(help="One run: the function scores so many added records.")] = None,
     timed: Annotated[bool, typer.Option("--timed", help="The time of each run is an output too.")] = False,
-    runs: Annotated[int, typer.Option(help="Runs on each neighbor.", min=400)] = 20_000,
-    confidence: Annotated[float, typer.Option(help="Of the lower bounds, together.")] = 0.999,
+    runs: Annotated[int, typer.Option(help="Runs on each input.", min=400)] = 20_000,
+    confidence: Annotated[float, typer.Option(help="Confidence of all lower bounds together.")] = 0.999,
     report: Annotated[Path | None, typer.Option(help="Write the page with the game (HTML).")] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Play the distinguishing game against anything that claims an epsilon, and prove a lower bound on it.
+    """Test a claimed epsilon: try to tell two neighboring inputs apart, and prove a lower bound on the real epsilon.
 
     No private table is read and nothing is charged. Exit code 2 when the claim is refuted.
     """

@@ -173,13 +173,13 @@ def parity(
     epsilon: Annotated[str, typer.Option(help="Epsilons, separated by commas.")] = "0.5,1,2,4,10",
     delta: Annotated[str, typer.Option(help="Delta of every description.")] = "1e-9",
     runs: Annotated[int, typer.Option(min=1, help="Runs of each method at each epsilon.")] = 20,
-    workers: Annotated[int | None, typer.Option(min=1, help="Processes; one for each core, if not said.")] = None,
-    journal: Annotated[Path | None, typer.Option(help="Keep finished runs here, and go on from it.")] = None,
+    workers: Annotated[int | None, typer.Option(min=1, help="Processes. [default: one for each core]")] = None,
+    journal: Annotated[Path | None, typer.Option(help="Save finished runs in this file, and continue from it.")] = None,
     report: Annotated[Path | None, typer.Option(help="Also write a page.")] = None,
     ledger: LedgerOption = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Try findings on synthetic rows, many times: which conclusions hold, by method and epsilon?
+    """Check which findings hold on synthetic rows: each is tried many times, for each method and epsilon.
 
     Nothing is charged, because nothing leaves: the outcome is for the steward.
     """

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import atexit
 import gc
+import os
+import re
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from copy import copy
-from typing import Annotated
+from pathlib import Path
+from types import ModuleType
+from typing import Annotated, Any, NoReturn
 
 import typer
 
@@ -18,9 +25,11 @@ from deniable.cli import (
     hierarchy,
     inspect,
     key,
+    learn,
     ledger,
     mask,
     policy,
+    publish,
     query,
     randomize,
     release,
@@ -35,10 +44,12 @@ from deniable.errors import DeniableError, InternalError
 EPILOG = """\b
 Workflows:
   deniable demo                                      the story of one town
+  deniable learn                                     thirteen lessons with toys, also for a class with phones
   deniable start people.csv                          from a table to a first release, step by step
   deniable scan people.csv                           find identifiers, draft a policy
   deniable policy check policy.yaml                  who is protected, and how much
   deniable query "SELECT COUNT(*) FROM visits" -p policy.yaml --epsilon 0.5
+  deniable publish daily -p policy.yaml -o daily.csv  numbers every day, for one charge
   deniable mask people.csv -p policy.yaml -o out.parquet
   deniable anonymize patients.parquet -p policy.yaml --k 5 -o out.parquet
   deniable synthesize visits -p policy.yaml --epsilon 1 --delta 1e-6 -o synthetic.parquet
@@ -56,9 +67,15 @@ Every command has --help with examples, and --json.
 app = typer.Typer(name="deniable", no_args_is_help=True, rich_markup_mode=None, epilog=EPILOG)
 app.command(name="demo")(demo.demo)
 app.command(name="start", epilog=start.EXAMPLES)(start.start)
+app.command(name="learn", epilog=learn.EXAMPLES)(learn.learn)
 app.command(name="query", epilog=query.EXAMPLES)(query.query)
 app.command(name="bounds", epilog=query.BOUNDS_EXAMPLES)(query.bounds)
+app.command(name="top", epilog=query.TOP_EXAMPLES)(query.top)
+app.command(name="margins", epilog=query.MARGINS_EXAMPLES)(query.margins)
+app.command(name="watch", epilog=query.WATCH_EXAMPLES)(query.watch)
+app.command(name="sample-and-aggregate", epilog=query.BLOCKS_EXAMPLES)(query.sample_and_aggregate)
 app.command(name="hierarchy", epilog=hierarchy.EXAMPLES)(hierarchy.hierarchy)
+app.command(name="publish", epilog=publish.EXAMPLES)(publish.publish)
 app.command(name="mask", epilog=mask.EXAMPLES)(mask.mask)
 app.command(name="anonymize", epilog=anonymize.EXAMPLES)(anonymize.anonymize)
 app.command(name="check", epilog=anonymize.CHECK_EXAMPLES)(anonymize.check)
@@ -115,6 +132,58 @@ def narrow_app(words: Sequence[str]) -> typer.Typer:
     return found if found.registered_commands or found.registered_groups else app
 
 
+class PlainValue:
+    """Reads what is written after an option where it can be meant in one way only; Typer reads all else.
+
+    Typer loads a library for it and builds a reader for each option, whether it is given or not, which takes longer
+    than most commands.
+    """
+
+    def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
+        """The value as the type that the option has."""
+        if value is None:
+            return () if param.multiple or param.nargs == -1 else None
+        for taken in _take_plainly(value, param.type_descriptor):
+            return taken
+        param._runtime_param = None
+        return param.get_runtime_param().coerce(value, param=param, ctx=ctx)
+
+
+LIMITS = ("min", "max", "exists", "writable", "resolve_path", "allow_dash", "path_type", "parser")
+"""What an option may ask of its value beside a type."""
+NUMBERS: dict[type, re.Pattern[str]] = {int: re.compile("[0-9]{1,9}"), float: re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")}
+
+
+def _take_plainly(value: Any, described: Any) -> Iterator[Any]:
+    """The value as its type, or nothing where Typer should decide."""
+    kind = described.annotation
+    if any(getattr(described.parameter_info, name, None) for name in LIMITS):
+        return
+    if kind is str and isinstance(value, str):
+        yield value
+    elif kind == list[str] and isinstance(value, list | tuple) and all(isinstance(each, str) for each in value):
+        yield list(value)
+    elif kind is Path and isinstance(value, str) and (not os.path.exists(value) or os.access(value, os.R_OK)):
+        yield Path(value)
+    elif kind in NUMBERS and isinstance(value, str) and NUMBERS[kind].fullmatch(value):
+        yield kind(value)
+    elif kind in NUMBERS and type(value) is kind:
+        yield value
+
+
+def build_command(words: Sequence[str]) -> Any:
+    """What is run for these words, with its options read plainly."""
+    found = typer.main.get_command(narrow_app(words))
+    commands: list[Any] = [found]
+    while commands:
+        each = commands.pop()
+        commands += getattr(each, "commands", {}).values()
+        for param in each.get_params(typer.Context(each)):  # --help too
+            if hasattr(param, "type_descriptor"):  # older releases of Typer read values without that library
+                param._runtime_param = PlainValue()
+    return found
+
+
 GARBAGE = 50_000
 """Objects between two searches for garbage: while modules are loaded there is none, and they are searched each time."""
 
@@ -124,16 +193,37 @@ class NoPandas:
 
     @staticmethod
     def find_spec(name: str, *_rest: object) -> None:
-        """Refuse pandas, and know nothing of other modules."""
-        if name == "pandas":
+        """Refuse pandas, unless the solver is loaded, which needs it; and know nothing of other modules."""
+        if name == "pandas" and "ortools" not in sys.modules:
             raise ModuleNotFoundError(name, name=name)
+
+
+class NoHelp(ModuleType):
+    """Stands for the reader of Arrow's help texts: Arrow reads hundreds when it is loaded, and no command shows one."""
+
+    def NumpyDocString(self, _text: str) -> dict[str, list[str]]:  # noqa: N802  (Arrow's word)
+        """A help text that says nothing."""
+        return {"Parameters": []}
+
+
+WITHOUT_MATRICES = ("anonymize", "check", "mask", "scan", "policy", "hierarchy")
+"""Commands that multiply no matrices, and need no threads for it."""
+
+
+def load_less(words: Sequence[str]) -> None:
+    """Keep out what libraries load or start for others than a command."""
+    sys.meta_path.insert(0, NoPandas)
+    sys.modules.setdefault("pyarrow.vendored.docscrape", NoHelp("docscrape"))
+    if next(iter(words), "") in WITHOUT_MATRICES:
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    gc.set_threshold(GARBAGE)
 
 
 def main() -> None:
     """Run one command; every refusal leaves as one paragraph (or one JSON document) and a documented exit code."""
     as_json = "--json" in sys.argv
     try:
-        narrow_app(sys.argv[1:])()
+        build_command(sys.argv[1:])()
     except DeniableError as refusal:
         sys.exit(refuse(refusal, as_json))
     except Exception as failure:
@@ -143,15 +233,34 @@ def main() -> None:
             remedy="Please report it, with DENIABLE_DEBUG=1 set to see where it happened (that text may quote data)",
             charge="",
         )
-        import os
-
         if os.environ.get("DENIABLE_DEBUG"):
             raise
         sys.exit(refuse(bug, as_json))
 
 
 def run() -> None:
-    """The program: one command in a process of its own, in which nobody else needs pandas."""
-    sys.meta_path.insert(0, NoPandas)
-    gc.set_threshold(GARBAGE)
-    main()
+    """The program: one command in a process of its own."""
+    for stream in (sys.stdout, sys.stderr):  # a console of few letters, as on Windows, must not fail after a charge
+        stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+    load_less(sys.argv[1:])
+    try:
+        main()
+    except SystemExit as ended:
+        if not isinstance(ended.code, int):
+            raise
+        _leave(ended.code)
+    _leave(0)
+
+
+def _leave(code: int) -> NoReturn:
+    """End the process, and let the system take its memory: Python would give it back piece by piece.
+
+    All else that is to be done at the end is done. While another thread works, the process ends as any other.
+    """
+    if all(each.daemon for each in threading.enumerate() if each is not threading.main_thread()):
+        atexit._run_exitfuncs()
+        with suppress(OSError):  # nobody reads any more, which Python tells in its own way
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(code)
+    sys.exit(code)

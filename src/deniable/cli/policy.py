@@ -23,7 +23,7 @@ app = typer.Typer(no_args_is_help=True, help="Write and check the file that says
 def check(
     file: PolicyFile,
     data: Annotated[
-        bool, typer.Option("--data", help="Also compare with the rows; shares and names, for the steward's eyes.")
+        bool, typer.Option("--data", help="Also compare with the rows; shows shares and names, to the steward only.")
     ] = False,
     as_json: JsonFlag = False,
 ) -> None:
@@ -48,7 +48,7 @@ def accept(
 ) -> None:
     """Accept a policy: from now on one that protects less is refused until it is accepted in turn.
 
-    The policy is kept in the user's state, and its digest in the ledger: a state that was removed forgets nothing.
+    The policy is kept in the user's state folder and its digest in the ledger: removing the folder does not undo it.
 
     Example: deniable policy accept clinic.yaml --by "A. Steward"
     """
@@ -91,6 +91,34 @@ def init(
         save(text, out, replace_it=force)
     written = {"policy": text, "written": str(out) if out else None}
     emit(written, as_json, lambda console: _print_draft(console, text, out))
+
+
+@app.command("import")
+def import_file(
+    file: Annotated[Path, typer.Argument(help="SmartNoise's metadata or DataSynthesizer's description.")],
+    source: Annotated[str | None, typer.Option(help="Where the rows are.", show_default="TABLE.csv")] = None,
+    table: Annotated[str | None, typer.Option(help="Which table, if the file has several.")] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="Where to write the draft.", show_default="screen")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace a file that is there.")] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Draft a policy from another tool's file: the bounds that it declares, and the person that it names.
+
+    Examples: deniable policy import PUMS.yaml --source pums.csv -o pums-policy.yaml  |  deniable policy import d.json
+    """
+    from deniable.curator.policy.draft import save
+    from deniable.curator.policy.imports import import_metadata
+
+    text = import_metadata(file, source, table, out.parent if out else None)
+    if out is not None:
+        save(text, out, replace_it=force)
+    emit(
+        {"policy": text, "written": str(out) if out else None},
+        as_json,
+        lambda console: _print_draft(console, text, out),
+    )
 
 
 @app.command()
@@ -192,6 +220,8 @@ def _print_findings(console: Console, report: Mapping[str, Any]) -> None:
 
     looked = report["rows_looked_at"]
     console.print(f"{report['source']}: {report['rows']} rows, {looked} looked at.", markup=False)
+    if report["policy"] is not None:
+        console.print(f"These rows have a policy that was accepted: {report['policy']}", markup=False)
     shown = Table("column", "kind", "role", "sure", "evidence", box=None, pad_edge=False)
     for one in report["findings"]:
         shown.add_row(one["column"], one["kind"], one["role"], f"{one['confidence']:.0%}", "; ".join(one["evidence"]))

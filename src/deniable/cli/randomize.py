@@ -33,7 +33,7 @@ def randomize(
     ledger: LedgerOption = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Randomize a table record by record: categories by k-ary response, bounded numbers by Laplace noise.
+    """Randomize a table record by record: categories by k-ary randomized response, bounded numbers by Laplace noise.
 
     Example: deniable randomize salaries.parquet --policy salaries.yaml --epsilon 2 -c job -c salary -o told.parquet
     """
@@ -76,8 +76,8 @@ def ladder(
     acceptable: Annotated[float, typer.Option("--accuracy", help="The accuracy that is good enough, from 0 to 1.")],
     source: Source = None,
     table: TableOption = None,
-    epsilons: Annotated[str, typer.Option(help="Rungs, separated by commas.")] = "16,8,4,2,1,0.5,0.25",
-    repeats: Annotated[int, typer.Option(help="Randomizations at each rung.", min=1)] = 5,
+    epsilons: Annotated[str, typer.Option(help="The epsilons to try, separated by commas.")] = "16,8,4,2,1,0.5,0.25",
+    repeats: Annotated[int, typer.Option(help="Runs at each epsilon.", min=1)] = 5,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Write a page.", show_default=False)] = None,
     ledger: LedgerOption = None,
     as_json: JsonFlag = False,
@@ -88,7 +88,7 @@ def ladder(
     """
     from deniable.curator.survey import sweep_epsilon as climbed
 
-    with show_progress("Going down the ladder") as told:
+    with show_progress("Training at each epsilon") as told:
         rungs = [part.strip() for part in epsilons.split(",") if part.strip()]
         done = asdict(climbed(source, policy, label, feature, rungs, acceptable, table, repeats, told, ledger))
     if out is not None:
@@ -140,7 +140,7 @@ def _print_sweep(console: Console, done: Mapping[str, Any], out: Path | None) ->
         mark = "keep" if rung["epsilon"] == done["chosen"] else ""
         console.print(f"  epsilon {rung['epsilon']:<7g} accuracy {rung['accuracy']:.1%}  {mark}")
     if done["chosen"] is None:
-        console.print("No rung is accurate enough.")
+        console.print("No epsilon is accurate enough.")
     else:
         console.print(f"Smallest acceptable epsilon: {done['chosen']:g}")
     if out is not None:

@@ -100,7 +100,7 @@ def tables(
     encoding: Encoding = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Check tables of counts that shall be published without noise: what do they give away together?
+    """Check tables of counts that will be published without noise: what do they reveal together?
 
     Every cell is bounded exactly. A row whose cell of a column is empty or says Total is a sum over that column. Exit
     code 2 when a suppressed cell can be worked out, or a cell of few people is certain.

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import re
 import sys
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from deniable.cli.terminal import Encoding, JsonFlag, emit, open_errors, open_output, show_progress
-from deniable.errors import Infeasible, ParameterError
+from deniable.errors import Infeasible, ParameterError, pluralize
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -31,8 +32,8 @@ Examples:
   deniable start visits.csv --answers decisions.yaml --yes
   deniable start duckdb:clinic.duckdb#visits
 """
-MOST_COLUMNS = 40
-"""So many columns are listed on a screen; the others are counted."""
+MOST_COLUMNS, MOST_TOLD = 40, 12
+"""So many columns are listed on a screen, or told in a few words; the others are counted."""
 
 
 def start(
@@ -153,7 +154,8 @@ def _print_columns(talk: Talk, made: Draft) -> None:
 
     talk.title(f"What is in {Path(talk.place.source).name}")
     talk.say(
-        f"{made.rows:,} rows, {len(made.columns)} columns. No value is shown; the evidence is names, forms and counts."
+        f"{pluralize(made.rows, 'row')}, {pluralize(len(made.columns), 'column')}. No value is shown; the evidence is "
+        "names, forms and counts."
     )
     shown = Table("column", "type", "role", "because", box=None, pad_edge=False)
     for column in made.columns[:MOST_COLUMNS]:
@@ -205,12 +207,14 @@ def _decide(talk: Talk, made: Draft, decided: Decisions, found: Findings) -> Dec
     from deniable.curator import start as steps
     from deniable.curator.policy.decisions import next_question
 
-    number = 0
+    number, columns = 0, Counter[str]()
     while (question := next_question(made, decided)) is not None:
         number += 1
+        if talk.yes:
+            decided = _take_recommended(talk, made, decided, question, columns)
+            continue  # what is recommended is found again
         decided = _ask(talk, made, decided, question, number)
-        if not talk.yes:  # what is recommended is found again
-            steps.save_decisions(talk.place, decided)
+        steps.save_decisions(talk.place, decided)
     steps.save_decisions(talk.place, decided)
     _preview(talk, made, decided)
     done = found.release and found.basis == steps.name_basis(decided)
@@ -222,16 +226,27 @@ def _decide(talk: Talk, made: Draft, decided: Decisions, found: Findings) -> Dec
     return decided
 
 
-def _ask(talk: Talk, made: Draft, decided: Decisions, question: Question, number: int) -> Decisions:
-    """Ask one question until the answer fits, or take what is recommended."""
+def _take_recommended(
+    talk: Talk, made: Draft, decided: Decisions, question: Question, columns: Counter[str]
+) -> Decisions:
+    """Take what is recommended, and say so; of questions about one column, which are counted, the first ones."""
     from deniable.curator.policy.decisions import take_answer
 
-    if talk.yes:
-        column = "." in question.key
+    word, column, _ = question.key.partition(".")
+    columns[word] += bool(column)
+    if columns[word] <= MOST_TOLD:
         talk.say(f"{question.title} {question.recommended}" + ("" if column else f". {question.reason}"))
-        for line in () if column or question.key == "roles" else question.about:
-            talk.say(f"  {line}")
-        return take_answer(made, decided, question, "")
+    elif columns[word] == MOST_TOLD + 1:
+        talk.say("... and so on for every other column that is open")
+    for line in () if column or question.key == "roles" else question.about:
+        talk.say(f"  {line}")
+    return take_answer(made, decided, question, "")
+
+
+def _ask(talk: Talk, made: Draft, decided: Decisions, question: Question, number: int) -> Decisions:
+    """Ask one question until the answer fits."""
+    from deniable.curator.policy.decisions import take_answer
+
     _print_question(talk, question, number)
     while True:
         try:
@@ -266,14 +281,14 @@ def _preview(talk: Talk, made: Draft, decided: Decisions) -> None:
     kept = [(column, change) for column, change in changes if change[1] not in ("withheld", "removed")]
     for column, (before, after) in kept[:MOST_COLUMNS]:
         shown.add_row(_plain(column.name), str(role_of(column, decided)), _plain(before), _plain(after))
-    talk.screen.print(shown)
+    talk.screen.print(shown if kept else "No column.")
     for word in ("removed", "withheld"):
         if named := [column.name for column, change in changes if change[1] == word]:
             talk.say(f"{word.capitalize()}: {_list_names(named)}")
 
 
 def _list_names(names: Sequence[str]) -> str:
-    return ", ".join(names[:12]) + (f" and {len(names) - 12} more" if len(names) > 12 else "")
+    return ", ".join(names[:MOST_TOLD]) + (f" and {len(names) - MOST_TOLD} more" if len(names) > MOST_TOLD else "")
 
 
 # 4 to 7: release, attack, read back
@@ -360,9 +375,8 @@ def _print_release(talk: Talk, decided: Decisions, found: Findings) -> None:
     told = found.release
     talk.say(f"Rows in {talk.place.release(decided)}: {told['released']:,}")
     if "suppressed" in told:
-        talk.say(
-            f"{told['suppressed']:,} of {told['rows']:,} rows were left out; {told['classes']:,} groups look alike."
-        )
+        left, alike = f"{told['suppressed']:,} of {pluralize(told['rows'], 'row')}", pluralize(told["classes"], "group")
+        talk.say(f"Left out: {left}. {alike} of rows that look alike.")
         levels = ", ".join(f"{name} {level}" for name, level in told.get("levels", {}).items())
         talk.say(f"Levels of generalization, 0 is as it was: {levels}")
     lost = [name for name, public in found.learned.items() if not public]

@@ -43,7 +43,7 @@ WorkloadNames = Annotated[
 ]
 AreasName = Annotated[str | None, typer.Option(help="The column whose areas add up (hierarchical).")]
 Columns = Annotated[str | None, typer.Option(help="Only these columns, separated by commas.")]
-Rows = Annotated[int | None, typer.Option(min=0, help="How many rows; as many as estimated, if not said.")]
+Rows = Annotated[int | None, typer.Option(min=0, help="How many rows. [default: as many as estimated]")]
 Seed = Annotated[int, typer.Option(min=0, help="Seed of the drawing (never of the noise).")]
 Out = Annotated[Path, typer.Option("--out", "-o", help="Where to write.")]
 Linked = Annotated[
@@ -78,7 +78,7 @@ def synthesize(
     ledger: LedgerOption = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Write a synthetic twin of a table: differentially private, with its model and its statement.
+    """Write synthetic rows of a table with differential privacy, with their model and their statement.
 
     With --attack, membership, singling out, linkability and inference are tried first, each beside a control group. A
     limit that is passed (release: attack: most, or --most) stops the release: nothing is written, exit code 2.
@@ -205,7 +205,8 @@ def _print_details(console: Console, out: Path, details: Mapping[str, Any]) -> N
     for entry in details.get("asked", ()):
         console.print(f"Asked for {entry['table']}: {entry['how']}", markup=False)
     if details["made_anew"]:
-        console.print("Made anew, with nothing learned: " + ", ".join(details["made_anew"]), markup=False)
+        listed = ", ".join(details["made_anew"])
+        console.print(f"Random new values, nothing learned from the data: {listed}", markup=False)
     noise = details["noise_in_a_table"]
     if noise is None:
         console.print("No table of several columns was measured: columns are drawn independently.")

@@ -30,10 +30,10 @@ def train(
     out: Annotated[Path, typer.Option("--out", "-o", help="Where to write the model (JSON).")],
     policy: Annotated[Path, typer.Option("--policy", "-p", help="The policy file.")] = Path("policy.yaml"),
     features: Annotated[
-        str | None, typer.Option(help="Columns to learn from, separated by commas; all that can be, if not said.")
+        str | None, typer.Option(help="Columns to learn from, separated by commas. [default: all usable ones]")
     ] = None,
     epsilon: Annotated[str | None, typer.Option(help="Epsilon to spend, such as 1.")] = None,
-    delta: Annotated[str | None, typer.Option(help="Delta to spend; 1e-6 if not said.")] = None,
+    delta: Annotated[str | None, typer.Option(help="Delta to spend. [default: 1e-6]")] = None,
     rho: Annotated[str | None, typer.Option(help="Zero-concentrated budget, instead of epsilon.")] = None,
     method: Annotated[
         str, typer.Option(help="auto (linear or logistic), linear, logistic, poisson, boosted, multinomial or bayes.")
@@ -42,11 +42,11 @@ def train(
     penalty: Annotated[float | None, typer.Option(min=0, help="How strongly coefficients are pulled to 0.")] = None,
     turns: Annotated[
         int | None,
-        typer.Option(min=1, help="Passes over the rows: 20 for logistic, 30 for poisson, 8 for boosted, if not said."),
+        typer.Option(min=1, help="Passes over the rows. [default: 20 for logistic, 30 for poisson, 8 for boosted]"),
     ] = None,
     clip: Annotated[
         str | None,
-        typer.Option(help="Largest part of a row's gradient that counts, 0 to 1; the method's own, if not said."),
+        typer.Option(help="Largest part of a row's gradient that counts, 0 to 1. [default: the method's own]"),
     ] = None,
     evaluate: Annotated[
         bool, typer.Option("--evaluate", help="Hold out a fifth of the people, and test on them, for the steward.")
@@ -91,7 +91,7 @@ def predict(
     out: Annotated[Path, typer.Option("--out", "-o", help="Where to write the rows with their predictions.")],
     as_json: JsonFlag = False,
 ) -> None:
-    """Put a prediction beside every row of a table: nothing is charged, and the rows stay as private as they were."""
+    """Add a prediction to every row of a table. Nothing is charged; the rows stay as private as they were."""
     from deniable.curator import train as curator_train
 
     refuse_unwritable(out, rows=True, beside=[model, Path(table)])

@@ -7,6 +7,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from deniable.errors import MissingExtra
+
 MOST_SHOWN = 200
 
 
@@ -56,21 +58,28 @@ class Answer:
 
     def to_pandas(self) -> Any:
         """A pandas DataFrame."""
+        _require("pandas")
         import pandas
 
         return pandas.DataFrame([dict(row) for row in self.rows], columns=list(self.columns))
 
     def to_polars(self) -> Any:
         """A Polars DataFrame."""
+        _require("polars")
         import polars
 
         return polars.DataFrame([dict(row) for row in self.rows], schema=list(self.columns))
 
     def to_arrow(self) -> Any:
         """An Arrow table."""
+        _require("pyarrow")
         import pyarrow
 
         return pyarrow.table({name: [row[name] for row in self.rows] for name in self.columns})
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """The rows for any library that speaks Arrow (its PyCapsule interface)."""
+        return self.to_arrow().__arrow_c_stream__(requested_schema)
 
     def _repr_html_(self) -> str:
         """For notebooks: numbers with their error, and what they cost."""
@@ -84,12 +93,21 @@ class Answer:
     def _describe_cost(self) -> str:
         if self.repeated:
             return "A stored answer: nothing was charged."
-        cost = ", ".join(f"{name} {value}" for name, value in self.cost.items() if value != "0")
-        return f"Cost: {cost or 'nothing'}."
+        cost = " and ".join(f"{name} {value}" for name, value in self.cost.items() if value != "0")
+        left = self.details.get("left")
+        return f"Cost: {cost or 'nothing'}.{f' {left.capitalize()} is left.' if left else ''}"
 
     def __repr__(self) -> str:
         names = ", ".join(_list_shown_columns(self.columns))
         return f"<Answer: {len(self.rows)} rows of {names}. {self._describe_cost()}>"
+
+
+def _require(package: str) -> None:
+    """Refuse where a package is not installed; the answer is at hand, and can be shown without it."""
+    from importlib.util import find_spec
+
+    if find_spec(package) is None:
+        raise MissingExtra(f"'{package}' is not installed", remedy=f"Install it: pip install {package}", extra=package)
 
 
 def _list_shown_columns(columns: tuple[str, ...]) -> list[str]:

@@ -6,6 +6,7 @@ the server charges an id once. Refusals come back as the same exceptions that a 
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import shutil
@@ -15,6 +16,7 @@ import urllib.error
 import urllib.request
 import uuid
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -69,10 +71,15 @@ class Connection:
         delta: str | float = 0,
         rho: str | float | None = None,
         request: str | None = None,
+        confidence: float | None = None,
         **rest: Any,
     ) -> Answer:
-        """Ask a question; under one request id it is charged once, however often it is sent."""
+        """Ask a question; under one request id it is charged once, however often it is sent.
+
+        `rest` are further fields of the server's question, for a server that is newer than this client.
+        """
         body = self._build_question(sql, parameters, epsilon, delta, rho) | rest
+        body |= {} if confidence is None else {"confidence": confidence}
         found = self.post("/v1/query", body, {"X-Request-Id": request or uuid.uuid4().hex})
         details = {name: value for name, value in found.items() if name not in ("rows", "columns")}
         return Answer(tuple(found["rows"]), tuple(found["columns"]), details)
@@ -188,6 +195,86 @@ class Connection:
                     raise _build_unreachable(self.url) from None
             time.sleep(0.1 * 2**attempt)
         raise _build_unreachable(self.url)
+
+
+def connect_async(
+    url: str, token: str | None = None, *, purpose: str = "", timeout: float = 60.0, tls: ssl.SSLContext | None = None
+) -> AsyncConnection:
+    """The same as `connect`, for `async` code: `await server.query(...)`."""
+    return AsyncConnection(connect(url, token, purpose=purpose, timeout=timeout, tls=tls))
+
+
+@dataclass(frozen=True, slots=True)
+class AsyncConnection:
+    """A connection whose calls are awaited; each runs in a thread of its own, so others go on meanwhile.
+
+    A question whose task is cancelled is taken back at the server: uncharged if it was not begun.
+    """
+
+    connection: Connection
+
+    async def query(
+        self,
+        sql: str,
+        parameters: Sequence[Any] = (),
+        *,
+        epsilon: str | float | None = None,
+        delta: str | float = 0,
+        rho: str | float | None = None,
+        request: str | None = None,
+        confidence: float | None = None,
+    ) -> Answer:
+        """Ask a question; under one request id it is charged once, however often it is sent."""
+        asked = request or uuid.uuid4().hex
+        rest = {} if confidence is None else {"confidence": confidence}
+        try:
+            return await asyncio.to_thread(
+                self.connection.query, sql, parameters, epsilon=epsilon, delta=delta, rho=rho, request=asked, **rest
+            )
+        except asyncio.CancelledError:
+            with suppress(DeniableError):
+                await asyncio.shield(asyncio.to_thread(self.connection.cancel, asked))
+            raise
+
+    async def explain(self, sql: str, parameters: Sequence[Any] = (), **budget: Any) -> dict[str, Any]:
+        """The privacy plan of a question; nothing is charged."""
+        return await asyncio.to_thread(self.connection.explain, sql, parameters, **budget)
+
+    async def cost(self, sql: str, parameters: Sequence[Any] = (), **budget: Any) -> dict[str, Any]:
+        """What a question costs, and how many more like it fit."""
+        return await asyncio.to_thread(self.connection.cost, sql, parameters, **budget)
+
+    async def balance(self) -> list[dict[str, Any]]:
+        """What is left from the dataset down to you."""
+        return await asyncio.to_thread(self.connection.balance)
+
+    async def schema(self) -> list[dict[str, Any]]:
+        """The tables and columns that you may name."""
+        return await asyncio.to_thread(self.connection.schema)
+
+    async def releases(self) -> list[dict[str, Any]]:
+        """Your own releases, the newest first."""
+        return await asyncio.to_thread(self.connection.releases)
+
+    async def register(self) -> dict[str, Any]:
+        """The public register of all releases."""
+        return await asyncio.to_thread(self.connection.register)
+
+    async def request(self, technique: str, tables: Sequence[str], **parameters: Any) -> dict[str, Any]:
+        """Ask the steward for a masked, anonymized or synthetic release."""
+        return await asyncio.to_thread(self.connection.request, technique, tables, **parameters)
+
+    async def requests(self) -> list[dict[str, Any]]:
+        """Your requests and their decisions."""
+        return await asyncio.to_thread(self.connection.requests)
+
+    async def download(self, request: str, table: str, path: str | Path) -> Path:
+        """Write a table of a release that you requested, once it was approved and made, to a Parquet file."""
+        return await asyncio.to_thread(self.connection.download, request, table, path)
+
+    async def cancel(self, request: str) -> bool:
+        """Take back a question; whether it had not been begun."""
+        return await asyncio.to_thread(self.connection.cancel, request)
 
 
 def _to_text(amount: str | float | None) -> str | None:

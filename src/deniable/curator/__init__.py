@@ -18,3 +18,8 @@ def __getattr__(name: str) -> object:
     from deniable.curator.curator import Curator
 
     return Curator
+
+
+def __dir__() -> list[str]:
+    """What is public."""
+    return __all__

@@ -6,7 +6,7 @@ import hashlib
 import json
 import subprocess
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field
 from fractions import Fraction
 from pathlib import Path
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from deniable.curator.context import Context, find_ledger, open_context
 from deniable.curator.scope import refuse_expired, withdrawn_rows
 from deniable.errors import DataError, ParameterError, nearest
+from deniable.policy.document import Policy, find_accepted, read
 from deniable.policy.schema import make_dialect
 from deniable.release.record import Record, SparseRecord
 
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from deniable.assess.evidence import Attempt, Evidence, Settings
     from deniable.attacks.outcome import Outcome
     from deniable.engines.base import Restriction
-    from deniable.policy.document import Policy
     from deniable.policy.schema import TableSchema
 
 
@@ -88,7 +88,8 @@ class Judgment(Record):
 class AttackReport(SparseRecord):
     """How many people the attacks exposed, by whom and knowing what; of a table also which columns are to blame.
 
-    `before` is the same intruder against the original rows, where they are at hand.
+    `before` is the same intruder against the original rows, where they are at hand. `policy` was accepted for the rows
+    and was not named: what it limits was not judged.
     """
 
     subject: str
@@ -108,6 +109,7 @@ class AttackReport(SparseRecord):
     verdicts: list[dict[str, Any]]
     untried: list[str]
     failed: bool
+    policy: str | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -128,9 +130,9 @@ class LimitedAttacks(Record):
         return [name for name, share in self.exposed.items() if share > self.limits[name]]
 
 
-def attack(order: Order, progress: Progress | None = None) -> AttackReport:
+def attack(order: Order, progress: Progress | None = None, given: Context | None = None) -> AttackReport:
     """Attack what was named, with all that applies; the findings are plain values, and none is a row."""
-    with _open_policy(order) as context:
+    with nullcontext(given) if given is not None else _open_policy(order) as context:
         policy = context.policy if context else None
         if order.counts is not None or order.source.endswith(STATISTICS):
             found = _attack_statistics(order)
@@ -139,14 +141,13 @@ def attack(order: Order, progress: Progress | None = None) -> AttackReport:
         else:
             logged = order.source.endswith(LOGS)
             found = _attack_log(order, context, progress) if logged else _attack_table(order, context, progress)
-        return AttackReport(**found, **_judge(found, policy, order.limits))
+        named = None if policy is not None else find_accepted(order.source, order.original)
+        return AttackReport(**found, **_judge(found, policy, order.limits), policy=named)
 
 
 @contextmanager
 def _open_policy(order: Order) -> Iterator[Context | None]:
     """The context of the policy and its ledger, if one is named and has not expired: it tells who withdrew."""
-    from deniable.policy.document import read
-
     if order.policy is None:
         yield None
         return
@@ -222,8 +223,7 @@ def _read_state(order: Order, evidence: Evidence) -> dict[str, Any]:
         state = json.loads(order.state.read_text(encoding="utf-8"))
     except ValueError:
         return {}
-    attempts: dict[str, Any] = state.get("attempts", {}) if state.get("key") == _key(order, evidence) else {}
-    return attempts
+    return dict(state.get("attempts", {}) if state.get("key") == _key(order, evidence) else {})
 
 
 def _write_state(path: Path, key: str, attempts: Mapping[str, Any]) -> None:
@@ -352,7 +352,7 @@ def _read_rows(source: str, order: Order, context: Context | None) -> pa.Table:
 def table_at(source: str, encoding: str | None = None, left_out: tuple[Restriction, ...] = ()) -> pa.Table:
     """The rows of a file; a CSV file may be in another encoding than UTF-8. Some rows may be left out."""
     from deniable.engines.base import quote
-    from deniable.engines.postgresql.engine import FetchingEngine
+    from deniable.engines.fetching import FetchingEngine
 
     with FetchingEngine(root=Path.cwd()) as engine:
         engine.attach(TABLE, source, csv=make_dialect(encoding))
@@ -559,9 +559,9 @@ def judge_limits(found: Mapping[str, Any], policy: Policy | None, further: Mappi
 
 
 def _judge(found: Mapping[str, Any], policy: Policy | None, further: Mapping[str, Fraction]) -> Judgment:
-    from deniable.assess.evidence import judge
+    from deniable.assess.evidence import judge, spread_limit
 
-    limits = _combine_limits(policy, further)
+    limits = spread_limit(_combine_limits(policy, further), found["exposed"])
     verdicts = [asdict(one) | {"failed": one.failed} for one in judge(found["exposed"], limits)]
     allowed = {name: float(most) for name, most in limits.items()}
     untried = _list_untried(found, limits, further)
@@ -590,9 +590,10 @@ def _list_untried(found: Mapping[str, Any], limits: Iterable[str], further: Iter
 
 
 def _check_word(name: str) -> None:
+    from deniable.assess.evidence import EVERY
     from deniable.policy.layout.release import ATTACKS
 
-    if name not in ATTACKS:
+    if name not in (*ATTACKS, EVERY):
         raise ParameterError(
             f"There is no attack '{name}'", expected=f"One of {', '.join(ATTACKS)}", remedy=nearest(name, ATTACKS)
         )

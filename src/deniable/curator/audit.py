@@ -26,6 +26,7 @@ from deniable.errors import DataError, ParameterError
 
 if TYPE_CHECKING:
     from deniable.assess.mechanism_audit import AuditReport, Claim, Subject
+    from deniable.policy.document import Policy
 
 Progress = Callable[[float], None]
 FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
@@ -47,14 +48,16 @@ class AuditOrder:
     delta: str = "0"
     mu: str | None = None
     spends: str | None = None
-    worlds: tuple[str, ...] = ()
+    worlds: tuple[Any, ...] = ()
     neighbors: str | None = None
     tries: int = 20
-    policy: Path | None = None
+    policy: Path | Policy | None = None
     canaries: int | None = None
     timed: bool = False
     runs: int = 20_000
     confidence: float = 0.999
+    function: Callable[..., Any] | None = None
+    """The subject itself, where a caller of Python has it at hand."""
 
 
 def audit(order: AuditOrder, progress: Progress | None = None) -> AuditReport:
@@ -64,7 +67,7 @@ def audit(order: AuditOrder, progress: Progress | None = None) -> AuditReport:
     claim = _read_claim(order)
     if order.canaries is not None:
         words = f"which of {order.canaries} canaries were in, by one run"
-        return audit_canaries(_find_function(order.subject), order.canaries, claim, words)
+        return audit_canaries(order.function or find_function(order.subject), order.canaries, claim, words)
     subject = _find_subject(order)
     return audit_claim(claim, progress) if subject is None else audit_subject(subject, claim, progress)
 
@@ -81,6 +84,8 @@ def _read_claim(order: AuditOrder) -> Claim:
 
 def _find_subject(order: AuditOrder) -> Subject | None:
     """What the words name; None where they name a mechanism of ours."""
+    if order.function is not None:
+        return _make_function(order)
     if QUESTION.match(order.subject):
         return _make_question(order)
     if order.subject == OUTPUTS:
@@ -102,11 +107,11 @@ def _make_question(order: AuditOrder) -> Subject:
     from deniable.ledger.budget_tree import choose_accounting
     from deniable.policy.access import Accounting
     from deniable.policy.budget import budget
-    from deniable.policy.document import read
+    from deniable.policy.document import Policy, read
 
     if order.policy is None:
         raise ParameterError("A question is audited under a policy", remedy="Say --policy policy.yaml")
-    policy = refuse_expired(read(order.policy))
+    policy = refuse_expired(order.policy if isinstance(order.policy, Policy) else read(order.policy))
     pure = choose_accounting(policy.budgets) == Accounting.PURE
     return make_question_subject(order.subject, policy.tables, budget(order.epsilon, order.delta), pure=pure)
 
@@ -114,7 +119,7 @@ def _make_question(order: AuditOrder) -> Subject:
 def _list_pairs(order: AuditOrder, worlds: Sequence[Any]) -> tuple[tuple[Any, Any], ...]:
     """Pairs that a function proposes, or the first world with each of the others."""
     if order.neighbors is not None:
-        propose = _find_function(order.neighbors)
+        propose = find_function(order.neighbors)
         return tuple(tuple(propose(number)) for number in range(order.tries))
     return tuple((worlds[0], other) for other in worlds[1:])
 
@@ -138,7 +143,7 @@ def _make_function(order: AuditOrder) -> Subject:
     """A function of a world, or of a world and a number of runs."""
     from deniable.assess.mechanism_audit import Subject
 
-    function = _find_function(order.subject)
+    function = order.function or find_function(order.subject)
     several = len(_list_places(function)) > 1
     pairs = _list_pairs(order, [_parse_world(text) for text in order.worlds] or [0, 1])
 
@@ -186,15 +191,16 @@ def _time(function: Callable[..., Any], world: Any, several: bool) -> list[Any]:
     return [found, time.process_time_ns() - start]
 
 
-def _parse_world(text: str) -> Any:
+def _parse_world(text: Any) -> Any:
     """A world as it is given to a function: a number, a list, a mapping; else the text itself, such as a file."""
     try:
-        return json.loads(text)
+        return json.loads(text) if isinstance(text, str) else text
     except ValueError:
         return text
 
 
-def _find_function(name: str) -> Callable[..., Any]:
+def find_function(name: str) -> Callable[..., Any]:
+    """The function that `module:function` names, importable from where the command runs."""
     module, _, function = name.partition(":")
     if str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))

@@ -15,6 +15,7 @@ charge, and at most one answer of it is ever seen.
 from __future__ import annotations
 
 import json
+import logging
 import secrets
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
@@ -32,11 +33,12 @@ from deniable.errors import (
     DataError,
     DeniableError,
     ExecutionFailed,
+    InternalError,
     ParameterError,
     Stopped,
     StorageError,
 )
-from deniable.policy.budget import ZCDP, Budget, exact
+from deniable.policy.budget import ZCDP, Budget, exact, say_budget
 from deniable.policy.schema import PrivacyUnit
 
 if TYPE_CHECKING:
@@ -50,10 +52,21 @@ if TYPE_CHECKING:
     from deniable.query.plan import QueryPlan
     from deniable.release import Guarantee, Technique
 
+LOG = logging.getLogger("deniable")
+"""What was charged, by the numbers of entries and the names of tables; nothing of questions or rows."""
+
 DISPLAY_DELTA = "1e-9"
 """The delta at which a rho is shown as an epsilon."""
 
 Measured = TypeVar("Measured")
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """How something that is measured is stored: as bytes, and read back."""
+
+    write: Callable[[Any], bytes]
+    read: Callable[[bytes], Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +96,8 @@ class Job(Generic[Measured]):
     inside: tuple[str, ...] | None = None
     """The public tables that what is measured depends on, where those are not all that are read."""
     details: Mapping[str, Any] = field(default_factory=dict)
+    form: Form | None = None
+    """How it is stored where it is no answer to a question; what a request id was charged for is stored under it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,10 +164,13 @@ def run_job(
 ) -> JobResult[Any]:
     """The measurements of a job: stored ones where it was asked before, else charged, measured and stored.
 
-    `request` is the asker's id of this attempt: asked again under it, the job is not charged again. `stop` is set when
-    the job is taken back: before the charge it ends uncharged; after it the charge stands.
+    `request` is the asker's id of this attempt: asked again under it, the job is not charged again, and gives what was
+    measured then; one that nothing would store takes none. `stop` is set when the job is taken back: before the charge
+    it ends uncharged; after it the charge stands.
     """
     assert job.measure is not None
+    if request and not (job.canonical or job.form):
+        raise InternalError("a request id was given for something that is not stored")
     opened = open_job(context, job) if opened is None else opened
     if opened.key and (stored := find_answer(context.store, opened.key)) is not None:
         return _result(job, stored, opened, None, True)
@@ -161,20 +179,20 @@ def run_job(
         if not job.free:
             _refuse_cancelled(stop)
             asked = f"{opened.key}:{job.text}" if opened.key else job.text
-            known = bool(opened.key)
+            known = bool(opened.key or request)
             receipt = charge(context, job, request=request, question=asked, epoch=opened.epoch, stored=known)
-            if receipt.repeated and opened.key and (found := find_answer(context.store, receipt.release)) is not None:
+            found = find_answer(context.store, receipt.release, job.form) if receipt.repeated else None
+            if found is not None:
                 return _result(job, found, opened, receipt, False)
         with after_the_charge(None if job.free else context, stop, charged=not job.free):
             measured = job.measure(engine)
     release = receipt.release if receipt is not None else secrets.token_hex(12)
     time = datetime.now(UTC).replace(microsecond=0)
-    if not opened.key:
-        measured = measured if job.restore is None else job.restore(measured)
-        return JobResult(measured, opened.epoch, opened.versions, release, time, receipt, False)
-    with nullcontext() if receipt is None else still_charged():
-        stored = store_answer(context.store, opened.key, StoredAnswer(measured, release, time), receipt)
-    return _result(job, stored, opened, receipt, False)
+    answer = StoredAnswer(measured, release, time)
+    if opened.key or request:
+        with nullcontext() if receipt is None else still_charged():
+            answer = store_answer(context.store, opened.key or release, answer, receipt, job.form)
+    return _result(job, answer, opened, receipt, False)
 
 
 def _take_turn(context: Context, job: Job[Any], stop: Flag | None) -> AbstractContextManager[None]:
@@ -186,7 +204,7 @@ def _take_turn(context: Context, job: Job[Any], stop: Flag | None) -> AbstractCo
 
 def _result(
     job: Job[Any], stored: StoredAnswer, opened: OpenJob, receipt: Receipt | None, repeated: bool
-) -> JobResult[NoisyResults]:
+) -> JobResult[Any]:
     found = stored.measured if job.restore is None else job.restore(stored.measured)
     return JobResult(found, opened.epoch, opened.versions, stored.release, stored.time, receipt, repeated)
 
@@ -231,11 +249,28 @@ def charge(
         question,
         {**job.details, **_state_claim(job), "epoch": epoch or context.epoch, **_name_sources(context, job)},
     )
-    receipt = context.ledger.record(posting)
+    try:
+        receipt = context.ledger.record(posting)
+    except BudgetExceeded as over:
+        raise _restate_refusal(context, job, over) from None
+    LOG.info("ledger entry %d: %s of %s", receipt.number, posting.act, ", ".join(job.private) or "no table")
     if not stored:
         with still_charged():
             context.store.see(receipt.number, receipt.head)
     return receipt
+
+
+def _restate_refusal(context: Context, job: Job[Any], over: BudgetExceeded) -> BudgetExceeded:
+    """A refusal in the unit in which the question was asked and the policy is written, if the ledger keeps another."""
+    if job.cost is None or isinstance(job.cost, ZCDP) or not over.happened.startswith("asked rho"):
+        return over
+    where = over.happened.rpartition(" (")[2].rstrip(")")
+    left = context.state_left(str(over.fields.get("node", ""))) or context.state_left()
+    return BudgetExceeded(
+        f"asked {say_budget(job.cost)}, and {left} is left ({where})",
+        remedy="Ask for less: --explain says how many such questions fit, and deniable ledger show what was spent",
+        **over.fields,  # type: ignore[arg-type]
+    )
 
 
 CLAIM = "claim"
@@ -363,29 +398,37 @@ def guarantee_of(technique: Technique, unit: PrivacyUnit | str | None, cost: Bud
 
 @dataclass(frozen=True, slots=True)
 class StoredAnswer:
-    """The noisy measurements of a question, with the id and time of their release."""
+    """The noisy measurements of a question, or a model, with the id and time of their release."""
 
-    measured: NoisyResults = field(repr=False)
+    measured: Any = field(repr=False)
     release: str
     time: datetime
 
 
-def find_answer(store: AnswerStore, name: str) -> StoredAnswer | None:
+def find_answer(store: AnswerStore, name: str, form: Form | None = None) -> StoredAnswer | None:
     """The answer stored under a key or a release id."""
     value = store.find(ANSWERS, name)
-    return None if value is None else _read_answer(value)
+    return None if value is None else _read_answer(value, form)
 
 
-def store_answer(store: AnswerStore, key: str, answer: StoredAnswer, receipt: Receipt | None = None) -> StoredAnswer:
+def store_answer(
+    store: AnswerStore, key: str, answer: StoredAnswer, receipt: Receipt | None = None, form: Form | None = None
+) -> StoredAnswer:
     """Store an answer; gives the one that is stored, which may have come first from elsewhere."""
-    text = _write_answer(answer)
+    text = _write_answer(answer, form)
     seen = None if receipt is None else (receipt.number, receipt.head)
     kept = store.keep(ANSWERS, key, answer.release, text, seen=seen)
-    return answer if kept == text else _read_answer(kept)
+    return answer if kept == text else _read_answer(kept, form)
 
 
-def _write_answer(answer: StoredAnswer) -> bytes:
-    """A line of JSON that says what follows, then two Arrow streams for each measured step: its keys, its values."""
+def _write_answer(answer: StoredAnswer, form: Form | None = None) -> bytes:
+    """A line of JSON that says what follows, then what was measured, in its form.
+
+    Of a question that is two Arrow streams for each measured step: its keys, its values.
+    """
+    told = {"release": answer.release, "time": answer.time.isoformat()}
+    if form is not None:
+        return json.dumps(told).encode() + b"\n" + form.write(answer.measured)
     streams = [
         _write_stream(table)
         for parts in answer.measured.values()
@@ -393,15 +436,17 @@ def _write_answer(answer: StoredAnswer) -> bytes:
         for table in (part.keys, _values_table(part.values))
     ]
     steps = {name: len(parts) for name, parts in answer.measured.items()}
-    head = {"release": answer.release, "time": answer.time.isoformat(), "steps": steps}
-    return json.dumps(head | {"lengths": [len(each) for each in streams]}).encode() + b"\n" + b"".join(streams)
+    head = told | {"steps": steps, "lengths": [len(each) for each in streams]}
+    return json.dumps(head).encode() + b"\n" + b"".join(streams)
 
 
-def _read_answer(value: bytes) -> StoredAnswer:
+def _read_answer(value: bytes, form: Form | None = None) -> StoredAnswer:
     from deniable.query.execute import Noisy
 
     start = value.index(b"\n") + 1
     head, tables = json.loads(value[:start]), []
+    if form is not None:
+        return StoredAnswer(form.read(value[start:]), head["release"], datetime.fromisoformat(head["time"]))
     for length in head["lengths"]:
         tables.append(_read_stream(value, start, length))
         start += length

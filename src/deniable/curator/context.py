@@ -16,7 +16,7 @@ import re
 import secrets
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 from cachetools import LRUCache, cached
 
 from deniable.curator.scope import SAMPLE_KEYS, Scope, SharedTables, is_expired, refuse_expired
-from deniable.curator.sources import make_engine_for
+from deniable.curator.sources import list_files, make_engine_for, refuse_private_as_public
 from deniable.errors import AccessRefused, DataError, DeniableError, ParameterError, PolicyError, nearest
 from deniable.governance import requests, tokens, withdrawals
 from deniable.governance.grants import Role
@@ -39,15 +39,15 @@ if TYPE_CHECKING:
     from deniable.governance.grants import Asker
     from deniable.governance.requests import Request
     from deniable.governance.tokens import Token
-    from deniable.ledger import Balance, Ledger
+    from deniable.ledger import Balance, Ledger, Posting
     from deniable.ledger.answer_store import AnswerStore
     from deniable.ledger.witness import Source, Witness
     from deniable.policy.budget import Budget
     from deniable.policy.document import Policy
     from deniable.policy.schema import TableSchema
 
-ANSWERS = "answers"
-"""The collection of stored answers."""
+ANSWERS, STREAMS = "answers", "streams"
+"""The collections of stored answers, and of streams: their plans, noise and closed periods."""
 MOST_MANIFEST = 1 << 20
 """Bytes of a manifest that count."""
 PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,63}")
@@ -204,6 +204,8 @@ class Context:
     """The name of the ledger's place; empty where it is kept in memory."""
     elsewhere: str = ""
     """The ledger that holds the budget of these sources, where this one is kept in memory."""
+    made: bool = False
+    """Whether the ledger is a new file, made when this was opened."""
 
     @property
     def epoch(self) -> str:
@@ -270,6 +272,18 @@ class Context:
         """What is spent and left, from the dataset down to the asker."""
         return self.ledger.balance(*self.path)
 
+    def state_left(self, node: str = "") -> str:
+        """What is left of a node, else of the tightest, in the policy's unit: "about 8.2 of epsilon 10"; or nothing."""
+        from deniable.policy.budget import find_left, say_left
+
+        shares = []
+        for each in self.balance():
+            if each.limit is not None and each.remaining is not None and node in ("", each.node):
+                stated = (each.limit, each.spent, each.remaining)
+                _, whole, left = find_left(*stated)
+                shares.append((left / whole if whole else 0, say_left(*stated)))
+        return min(shares, default=(0, ""))[1]
+
     def remaining(self) -> Budget | None:
         """The least that is left from the dataset down to the asker; None where the policy sets no budget."""
         return self.ledger.find_remaining(*self.path)
@@ -281,10 +295,12 @@ class Context:
             from deniable.ledger.witness import Witness
 
             with suppress(DeniableError):  # a ledger that broke meanwhile is refused when it is next opened
-                Witness().see(self.place, self.ledger, find_stored(self.store))
+                Witness().see(self.place, self.ledger, self.store)
         release_inputs(self.ledger)
-        self.ledger.close()
         self.store.close()
+        if self.made:
+            discard_unused(self.ledger)
+        self.ledger.close()
 
 
 def digest_terms(terms: str) -> str:
@@ -343,11 +359,12 @@ def forget_answers(context: Context, by: str = "steward") -> int:
     if not is_expired(context.policy):
         return 0
     context.shown.clear()
-    count = len(context.store.list_all(ANSWERS))
+    count = sum(len(context.store.list_all(each)) for each in (ANSWERS, STREAMS))
     posting = Posting(Act.EXPIRE, analyst=by, details={"answers": count})
     # First, so that no request id of before gets another answer under its charge.
     receipt = context.ledger.record(posting) if count else None
-    context.store.empty(ANSWERS)
+    for each in (ANSWERS, STREAMS):
+        context.store.empty(each)
     head = context.ledger.head()
     if receipt is not None and head is not None and head.sequence != receipt.number:
         context.ledger.record(posting)  # what was charged meanwhile may say that answers were there
@@ -374,7 +391,7 @@ def open_context(
     """The context of a policy. `sources` replace the policy's; `limits` (memory, threads) are those of engines.
 
     A ledger that is not there is made only where nothing refuses it: one without entries would stand in the way of the
-    one that was lost.
+    one that was lost. If nothing is written to it, it is gone again when the context is closed.
     """
     refuse_private_as_public(policy, sources)
 
@@ -382,9 +399,10 @@ def open_context(
         return make_engine_for(policy, dict(sources or {}), rows, **limits)
 
     over = partial(_open_over, policy, ledger, dict(sources or {}), make_engine, engine, asker)
-    if engine is None and _is_missing(ledger):
+    missing = _is_missing(ledger)
+    if engine is None and missing:
         replace(over(rehearsed=True), place="").close()
-    return over()
+    return replace(over(), made=missing)
 
 
 def _is_missing(ledger: str | Path | None) -> bool:
@@ -404,7 +422,8 @@ def _open_over(
     rehearsed: bool = False,
 ) -> Context:
     """The context over a ledger; `rehearsed`, over an empty one in memory that stands for the one at this place."""
-    from deniable.ledger.ledger import open_answer_store, open_ledger, place_answers, refuse_mismatch
+    from deniable.ledger.ledger import open_answer_store, open_ledger, tie_store
+    from deniable.ledger.sqlite import place_answers
 
     opened = open_ledger(None if rehearsed else ledger, policy)
     with ExitStack() as stack:
@@ -412,12 +431,9 @@ def _open_over(
         alone = rehearsed and not place_answers(str(ledger)).exists()
         store = open_answer_store(None if alone else ledger, policy.dataset)
         stack.callback(store.close)
-        refuse_mismatch(opened, store, COLLECTION)
-        if store.is_lasting:
-            opened.count_stored = store.count_values
+        tie_store(opened, store, COLLECTION)
         state = LedgerState(opened)
-        if ledger is not None and not rehearsed:
-            _hold_to_accepted(policy, opened, state.accepted())
+        accepted = _hold_to_accepted(policy, state.accepted()) if ledger is not None and not rehearsed else []
         shared = SharedTables(
             policy,
             store,
@@ -429,98 +445,62 @@ def _open_over(
         )
         scope = Scope(shared, asker)
         stack.callback(scope.close)
-        place, elsewhere = _call_witness(scope, policy, opened, ledger, find_stored(store))
+        place, elsewhere = _call_witness(scope, policy, opened, ledger, store, accepted)
         if place and policy.witness:
             _send_heads(policy, opened, store)
         stack.pop_all()  # nothing was refused: the context closes them
-    hold_inputs(opened, [path for table in policy.tables for path in _list_files(policy, table, sources)])
-    return Context(policy, scope, opened, store, state, Cache(), Cache(), asker, place, elsewhere)
+    hold_inputs(opened, [path for table in policy.tables for path in list_files(policy, table, sources)])
+    return Context(policy, scope, opened, store, state, Cache(), Cache(), asker, place=place, elsewhere=elsewhere)
 
 
-def _hold_to_accepted(policy: Policy, opened: Ledger, accepted: str) -> None:
+def discard_unused(ledger: Ledger) -> None:
+    """Remove the file of a ledger that was made and never written to, with its answer store; both are let go of."""
+    from deniable.ledger.sqlite import SqliteStore, place_answers
+
+    if isinstance(ledger.store, SqliteStore) and ledger.known_head is None:
+        ledger.store.discard(place_answers(ledger.store.path))
+
+
+def _hold_to_accepted(policy: Policy, accepted: str) -> list[Posting]:
     """Refuse another policy than the ledger names as accepted, where the accepted one is not there to compare with.
 
     Reading the policy compares it with what the user's state holds; a state that was removed must forget nothing. A
-    policy that was accepted before it had a ledger is noted in it now.
+    policy that was accepted before it had a ledger is to be noted in it: what that takes is given.
     """
     from deniable.policy.document import find_acceptance
 
     if not accepted:
-        if (by := find_acceptance(policy.hash)) is not None:
-            note_accepted(opened, policy, by)
-    elif accepted != policy.hash and find_acceptance(accepted) is None:
+        return [state_acceptance(policy, by)] if (by := find_acceptance(policy.hash)) is not None else []
+    if accepted != policy.hash and find_acceptance(accepted) is None:
         raise PolicyError(
             f"the ledger says that another policy of '{policy.dataset}' was accepted, and this user's state does not "
             "hold it: whether this one protects less cannot be told",
             expected="The policy that was accepted last, or the state in which it was kept (accepted.json)",
             remedy="Put either back, or let the steward say: deniable policy accept POLICY --by NAME",
         )
+    return []
 
 
-def note_accepted(opened: Ledger, policy: Policy, by: str) -> None:
-    """Write into a ledger which policy was accepted."""
+def state_acceptance(policy: Policy, by: str) -> Posting:
+    """What is written into a ledger when a policy is accepted."""
     from deniable.ledger import Act, Posting
 
-    opened.record(Posting(Act.ACCEPT, analyst=by, details={"policy": policy.hash}))
-
-
-def refuse_private_as_public(policy: Policy, sources: Mapping[str, Any] | None = None) -> None:
-    """Refuse a public table that holds a file of a private one, under whichever name the copy stands.
-
-    And two private tables over one file that protect different units: what is spent on rows does not add up to people.
-    """
-    private = [(table, path) for table in policy.private for path in _list_files(policy, table, sources)]
-    by_size: dict[int, list[tuple[TableSchema, Path]]] = {}
-    for table, path in private:
-        same_size = by_size.setdefault(path.stat().st_size, [])
-        for other, known in same_size:
-            if str(other.unit) != str(table.unit) and path.samefile(known):
-                raise PolicyError(
-                    f"the tables '{other.name}' and '{table.name}' read the same file and protect different units",
-                    expected="One unit for one source, whatever its tables are called",
-                    remedy=f"Drop '{table.name}' from the policy, or give it the unit of '{other.name}'",
-                )
-        same_size.append((table, path))
-    for table in (each for each in policy.tables if each.public):
-        for path in _list_files(policy, table, sources):
-            for owner, own in by_size.get(path.stat().st_size, ()):
-                if _hold_the_same(path, own):
-                    raise PolicyError(
-                        f"the public table '{table.name}' holds the rows of the private table '{owner.name}'",
-                        expected="A source is private or public, whatever its name",
-                        remedy=f"Drop '{table.name}' from the policy, or give it another source",
-                    )
-
-
-def _list_files(policy: Policy, table: TableSchema, sources: Mapping[str, Any] | None) -> Sequence[Path]:
-    """The files of a table that are there; none for frames and databases elsewhere."""
-    from deniable.engines.sources import is_frame, resolve_source
-
-    source = (sources or {}).get(table.name, table.source)
-    if is_frame(source) or str(source).startswith(("postgresql:", "spark:")):
-        return ()
-    try:
-        return [path for path in resolve_source(source, policy.folder).paths if path.stat().st_size]
-    except (DataError, ParameterError, OSError):
-        return ()  # refused with its reason when the table is attached
-
-
-def _hold_the_same(path: Path, other: Path) -> bool:
-    """Whether two files of one size hold the same bytes."""
-    from deniable.engines.sources import hash_file
-
-    return path.samefile(other) or hash_file(path) == hash_file(other)
-
-
-def find_stored(store: AnswerStore) -> int:
-    """The number of the last entry of the ledger that its answer store has seen."""
-    return (store.last_seen() or (0, ""))[0]
+    return Posting(Act.ACCEPT, analyst=by, details={"policy": policy.hash})
 
 
 def _call_witness(
-    scope: Scope, policy: Policy, opened: Ledger, ledger: str | Path | None, stored: int
+    scope: Scope,
+    policy: Policy,
+    opened: Ledger,
+    ledger: str | Path | None,
+    store: AnswerStore,
+    accepted: list[Posting],
 ) -> tuple[str, str]:
-    """Refuse a ledger that lost entries, and one whose sources have a budget in another; says its place, or that."""
+    """Refuse a ledger that lost entries, and one whose sources have a budget in another; says its place, or that.
+
+    A ledger claims its sources with its first entry, and has the `accepted` policy noted then: one that nothing is
+    written to stands in nobody's way.
+    """
     from deniable.ledger.witness import Witness, name_place
 
     witness = Witness()
@@ -528,10 +508,22 @@ def _call_witness(
         known = policy.budgets is not None and not witness.is_blank
         return "", next(iter(witness.find_holders(mark_sources(scope, {}))), "") if known else ""
     place = name_place(ledger, policy.dataset)
+    witness.compare(place, opened, store)
     _refuse_published(scope, witness, place)
-    witness.compare(place, opened, stored)
-    if policy.budgets is not None and not is_expired(policy):
-        witness.claim(place, mark_sources(scope, witness.find_stamps(place)), opened.list_charged())
+    claims = policy.budgets is not None and not is_expired(policy)
+    sources = mark_sources(scope, witness.find_stamps(place)) if claims else []
+    begun = opened.head() is not None
+    witness.claim(place, sources, opened.list_charged(), note=begun)
+
+    def begin() -> list[Posting]:
+        witness.claim(place, sources)
+        return accepted
+
+    if begun:
+        for posting in accepted:
+            opened.record(posting)
+    else:
+        opened.on_first = begin
     return place, ""
 
 

@@ -2,29 +2,32 @@
 
 from __future__ import annotations
 
+import functools
+import html
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from deniable.errors import ParameterError
+from deniable.curator.verbs import ReleaseVerbs
+from deniable.errors import ParameterError, nearest
 from deniable.policy.document import Policy, read
 
 if TYPE_CHECKING:
-    import pyarrow as pa
+    import threading
 
-    from deniable.curator.anonymize.check import CheckReport
     from deniable.curator.context import Context
     from deniable.curator.governance.epochs import EpochReport
+    from deniable.curator.query.metadata import QuestionPreview
     from deniable.curator.query.sql import QueryAnswer
     from deniable.curator.query.watch import LiveWatch
-    from deniable.curator.synthesize.inspect import LinkedView, ModelView
-    from deniable.curator.train import Trained
     from deniable.dp.accounting import Event
     from deniable.engines.base import Engine
     from deniable.governance.grants import Asker
     from deniable.ledger import Balance, Ledger, Receipt
     from deniable.policy.budget import Amount, Budget
+    from deniable.policy.schema import TableSchema
     from deniable.query.builder import Question
     from deniable.query.explain import (
         BlocksExplanation,
@@ -35,18 +38,18 @@ if TYPE_CHECKING:
         TopExplanation,
         WatchExplanation,
     )
-    from deniable.release import Release
-    from deniable.synth.linked import LinkedModel
-    from deniable.synth.model import SynthModel
+
+BESIDE = "beside the policy"
+"""The ledger of a policy file where none is named."""
 
 
-class Curator:
+class Curator(ReleaseVerbs):
     """Stands between the respondents and the analysts.
 
     `sources` replaces the policy's sources by rows at hand (pandas, Polars, Arrow) or other paths, by table name.
     `ledger` is where charges are written: the path of a file, or a `postgresql://` address; without one they are
-    kept in memory. `who` names who asks and for what purpose; left out, it is the steward. `limits` are those of
-    engines: `memory`, `threads`.
+    kept in memory. `who` names who asks and for what purpose; left out, it is the steward. `memory` and `threads`
+    limit the engine.
 
     >>> curator = Curator.open("policy.yaml")                                             # doctest: +SKIP
     >>> curator.query("SELECT sex, COUNT(*) FROM visits GROUP BY sex", epsilon=0.5)       # doctest: +SKIP
@@ -59,20 +62,94 @@ class Curator:
         sources: Mapping[str, Any] | None = None,
         engine: Engine | None = None,
         ledger: str | Path | None = None,
-        **limits: Any,
+        memory: str | None = None,
+        threads: int | None = None,
     ) -> None:
         from deniable.curator.context import open_context
+        from deniable.curator.sources import hold_frames
 
-        self.context: Context = open_context(policy, sources=sources, engine=engine, ledger=ledger, **limits)
+        if not isinstance(policy, Policy):
+            raise ParameterError(
+                f"Curator takes a policy that was read, not a {type(policy).__name__}",
+                remedy=f"Open the file: Curator.open({str(policy)!r})"
+                if isinstance(policy, str | Path)
+                else "For a table at hand: Curator.from_frame(table, unit=..., budget=...)",
+            )
+        given = (("memory", memory), ("threads", threads))
+        limits: dict[str, Any] = {name: value for name, value in given if value is not None}
+        self._text = ""
+        self.context: Context = open_context(
+            policy, sources=hold_frames(sources), engine=engine, ledger=ledger, **limits
+        )
 
     @classmethod
-    def open(cls, path: str | Path, **rest: Any) -> Self:
+    def open(
+        cls,
+        path: str | Path,
+        *,
+        sources: Mapping[str, Any] | None = None,
+        engine: Engine | None = None,
+        ledger: str | Path | None = BESIDE,
+        memory: str | None = None,
+        threads: int | None = None,
+    ) -> Self:
         """The curator of a policy file, with the ledger beside it; `ledger=None` keeps charges in memory instead."""
         from deniable.curator.context import ledger_of
 
-        if "ledger" not in rest:
-            rest["ledger"] = ledger_of(Path(path), None)
-        return cls(read(path), **rest)
+        place = ledger_of(Path(path), None) if ledger is BESIDE else ledger
+        return cls(read(path), sources=sources, engine=engine, ledger=place, memory=memory, threads=threads)
+
+    @classmethod
+    def from_frame(
+        cls,
+        frame: Any,
+        unit: str,
+        budget: Amount | Mapping[str, Amount] | Budget,
+        *,
+        name: str = "",
+        bounds: Mapping[str, tuple[Any, Any] | tuple[Any, Any, Any]] | None = None,
+        categories: Mapping[str, Sequence[Any]] | None = None,
+        max_rows: int | None = None,
+        max_groups: int | None = None,
+        max_rows_per_group: int | None = None,
+        ledger: str | Path | None = None,
+        encoding: str | None = None,
+        memory: str | None = None,
+        threads: int | None = None,
+    ) -> Self:
+        """The curator of a table at hand, without a policy file; `save_policy` writes one.
+
+        `frame` is a pandas or Polars DataFrame, an Arrow table, an object with `__arrow_c_stream__`, or a file's path.
+        `unit` is the column that tells people apart ("row" if each row is another person), `budget` the epsilon that
+        all answers together may cost, or a mapping such as {"epsilon": 1, "delta": 1e-6}. `bounds` and `categories`
+        are what is publicly known of columns, never read off the data: {"age": (0, 120)}, {"sex": ["F", "M"]}. At most
+        `max_rows` rows of one person count (one, if nothing is said). The table is called `name` in questions: "data",
+        or as its file is.
+
+        The budget is kept in a ledger that is found again by the rows: the same rows have one budget.
+
+        >>> import pyarrow as pa
+        >>> people = pa.table({"id": [1, 2, 3], "age": [30, 40, 50]})
+        >>> curator = Curator.from_frame(people, unit="id", budget=1, bounds={"age": (0, 120)})  # doctest: +SKIP
+        >>> curator.query("SELECT AVG(age) FROM data", epsilon=0.5)                              # doctest: +SKIP
+        """
+        from deniable.curator.frames import Wanted, describe_frame
+
+        wanted = Wanted(
+            unit, budget, name, bounds, categories, max_rows, max_groups, max_rows_per_group, encoding
+        )  # fmt: skip
+        made = describe_frame(frame, wanted, ledger)
+        curator = cls(made.policy, sources=made.sources, ledger=made.ledger, memory=memory, threads=threads)
+        curator._text = made.text
+        return curator
+
+    def save_policy(self, path: str | Path) -> Path:
+        """Write the policy of `from_frame` to a new file, to be read, changed and opened with `Curator.open`."""
+        from deniable.curator.frames import write_policy
+
+        if not self._text:
+            raise ParameterError("this curator was opened from a policy file", remedy="Copy that file")
+        return write_policy(self._text, self.context.place, Path(path))
 
     @property
     def policy(self) -> Policy:
@@ -111,12 +188,29 @@ class Curator:
         delta: Amount = 0,
         rho: Amount | None = None,
         who: Asker | None = None,
-        **rest: Any,
+        confidence: float = 0.95,
+        intervals: bool = True,
+        nonnegative: bool = False,
+        consistent: bool = False,
+        bias_share: Amount | None = None,
+        request: str = "",
+        seconds: float | None = None,
+        stop: threading.Event | None = None,
     ) -> QueryAnswer:
-        """Answer a question in SQL with noise; see `deniable.curator.query.sql.query`."""
+        """Answer a question in SQL with noise: charged before the data is touched, and never refunded after.
+
+        `nonnegative` cuts counts off at 0, `consistent` makes the levels of a ROLLUP add up: both are free.
+        `bias_share` is a part of the budget for estimating how many units clamping and contribution bounds have cut.
+        Asked again under the same `request` id, a question is not charged again. `seconds` limits the work after the
+        charge; `stop` takes the question back, uncharged if it was not begun.
+        """
         from deniable.curator.query import auto_bounds
 
-        return auto_bounds.query(self._for(who), sql, _budget(epsilon, delta, rho), **rest)
+        return auto_bounds.query(
+            self._for(who), sql, _budget(epsilon, delta, rho), confidence=confidence, intervals=intervals,
+            nonnegative=nonnegative, consistent=consistent, bias_share=bias_share, request=request, seconds=seconds,
+            stop=stop,
+        )  # fmt: skip
 
     def explain(
         self,
@@ -132,11 +226,34 @@ class Curator:
 
         return auto_bounds.explain(self._for(who), sql, _budget(epsilon, delta, rho))
 
-    def error_curve(self, sql: str, *, who: Asker | None = None, **rest: Any) -> list[ErrorPoint]:
-        """The expected error of a question against epsilon; see `deniable.curator.query.sql.error_curve`."""
+    def preview(
+        self,
+        sql: str,
+        *,
+        epsilon: Amount | None = None,
+        delta: Amount = 0,
+        rho: Amount | None = None,
+        who: Asker | None = None,
+    ) -> QuestionPreview:
+        """What a question would take of the asker's budget, and the error to expect; no row is read."""
+        from deniable.curator.query import metadata
+
+        return metadata.preview(self._for(who), sql, _budget(epsilon, delta, rho))
+
+    def error_curve(
+        self,
+        sql: str,
+        *,
+        epsilons: Sequence[Amount] | None = None,
+        delta: Amount = 0,
+        confidence: float = 0.95,
+        who: Asker | None = None,
+    ) -> list[ErrorPoint]:
+        """The expected error of each number of a question at each epsilon; no row is read, nothing is charged."""
         from deniable.curator.query import sql as questions
 
-        return questions.error_curve(self._for(who), sql, **rest)
+        chosen = questions.EPSILONS if epsilons is None else tuple(epsilons)
+        return questions.error_curve(self._for(who), sql, epsilons=chosen, delta=delta, confidence=confidence)
 
     def table(self, source: str) -> Question:
         """A question by methods: `curator.table("visits").group_by("sex").count().ask(epsilon=0.5)`."""
@@ -145,12 +262,19 @@ class Curator:
         return Question(source, self.query, self.explain)
 
     def find_bounds(
-        self, table: str, column: str, epsilon: Amount, *, who: Asker | None = None, **rest: Any
+        self,
+        table: str,
+        column: str,
+        epsilon: Amount,
+        *,
+        delta: Amount = 0,
+        confidence: float = 0.99,
+        who: Asker | None = None,
     ) -> QueryAnswer:
         """Bounds of a column that has none declared, found by a noisy histogram over powers of two."""
         from deniable.curator.query import auto_bounds
 
-        return auto_bounds.find_bounds(self._for(who), table, column, epsilon, **rest)
+        return auto_bounds.find_bounds(self._for(who), table, column, epsilon, delta=delta, confidence=confidence)
 
     def top(
         self,
@@ -160,14 +284,16 @@ class Curator:
         *,
         epsilon: Amount,
         delta: Amount = 0,
+        where: str = "",
+        confidence: float = 0.95,
         who: Asker | None = None,
-        **rest: Any,
     ) -> QueryAnswer:
-        """The k largest groups by number of units, with noisy counts."""
+        """The k largest groups by number of units, with noisy counts; `where` is a condition on rows."""
         from deniable.curator.query import top_k
         from deniable.policy.budget import budget
 
-        return top_k.top(self._for(who), source, _listed(keys), k, budget(epsilon, delta), **rest)
+        asked = budget(epsilon, delta)
+        return top_k.top(self._for(who), source, _listed(keys), k, asked, where=where, confidence=confidence)
 
     def explain_top(
         self,
@@ -177,14 +303,14 @@ class Curator:
         *,
         epsilon: Amount,
         delta: Amount = 0,
+        where: str = "",
         who: Asker | None = None,
-        **rest: Any,
     ) -> TopExplanation | PrivateTopExplanation:
         """What `top` would choose, measure and cost, without touching data."""
         from deniable.curator.query import top_k
         from deniable.policy.budget import budget
 
-        return top_k.explain(self._for(who), source, _listed(keys), k, budget(epsilon, delta), **rest)
+        return top_k.explain(self._for(who), source, _listed(keys), k, budget(epsilon, delta), where=where)
 
     def watch(self, sql: str, threshold: int, epsilon: Amount, *, who: Asker | None = None) -> LiveWatch:
         """A handle that tells when a count passes a threshold; charged once, now."""
@@ -193,12 +319,12 @@ class Curator:
         return watch.watch(self._for(who), sql, threshold, epsilon)
 
     def explain_watch(
-        self, sql: str, threshold: int, epsilon: Amount, *, who: Asker | None = None, **rest: Any
+        self, sql: str, threshold: int, epsilon: Amount, *, confidence: float = 0.95, who: Asker | None = None
     ) -> WatchExplanation:
         """What a watch would compare and cost, without touching data."""
         from deniable.curator.query import watch
 
-        return watch.explain(self._for(who), sql, threshold, epsilon, **rest)
+        return watch.explain(self._for(who), sql, threshold, epsilon, confidence=confidence)
 
     def sample_and_aggregate(
         self,
@@ -208,13 +334,22 @@ class Curator:
         blocks: int,
         bounds: tuple[Amount, Amount],
         epsilon: Amount,
+        aggregate: str = "median",
+        default: Amount | None = None,
+        frames: str = "arrow",
         who: Asker | None = None,
-        **rest: Any,
     ) -> QueryAnswer:
-        """Any function of a table's rows, computed on disjoint blocks of units and combined with noise."""
+        """Any function of a table's rows, computed on disjoint blocks of units and combined with noise.
+
+        `aggregate` is median or mean, `default` counts where the function fails, `frames` is what the function gets:
+        arrow, pandas or polars. The function sees rows: only the steward should hand one in.
+        """
         from deniable.curator.query import sample_aggregate
 
-        return sample_aggregate.release(self._for(who), function, table, blocks, bounds, epsilon, **rest)
+        return sample_aggregate.release(
+            self._for(who), function, table, blocks, bounds, epsilon, aggregate=aggregate, default=default,
+            frames=frames,
+        )  # fmt: skip
 
     def explain_sample_and_aggregate(
         self,
@@ -223,13 +358,17 @@ class Curator:
         blocks: int,
         bounds: tuple[Amount, Amount],
         epsilon: Amount,
+        aggregate: str = "median",
+        default: Amount | None = None,
+        confidence: float = 0.95,
         who: Asker | None = None,
-        **rest: Any,
     ) -> BlocksExplanation:
         """What a function on disjoint blocks would cost, and its error, without touching data."""
         from deniable.curator.query import sample_aggregate
 
-        return sample_aggregate.explain(self._for(who), table, blocks, bounds, epsilon, **rest)
+        return sample_aggregate.explain(
+            self._for(who), table, blocks, bounds, epsilon, aggregate=aggregate, default=default, confidence=confidence
+        )
 
     def hierarchy(
         self,
@@ -239,16 +378,22 @@ class Curator:
         epsilon: Amount | None = None,
         delta: Amount = 0,
         rho: Amount | None = None,
+        aggregate: str = "COUNT(*)",
+        importance: Mapping[str, float] | None = None,
+        nonnegative: bool = False,
+        confidence: float = 0.95,
         who: Asker | None = None,
-        **rest: Any,
     ) -> QueryAnswer:
         """A tree of counts or sums, from the total down, in which children add up to their parents.
 
-        `aggregate`, `importance`, `nonnegative` and `confidence` as wanted.
+        `importance` says by level how much of the budget it deserves.
         """
         from deniable.curator.query import hierarchy
 
-        return hierarchy.hierarchy(self._for(who), source, levels, _budget(epsilon, delta, rho), **rest)
+        return hierarchy.hierarchy(
+            self._for(who), source, levels, _budget(epsilon, delta, rho), aggregate=aggregate, importance=importance,
+            nonnegative=nonnegative, confidence=confidence,
+        )  # fmt: skip
 
     def margins(
         self,
@@ -258,13 +403,18 @@ class Curator:
         epsilon: Amount | None = None,
         delta: Amount = 0,
         rho: Amount | None = None,
+        aggregate: str = "COUNT(*)",
+        importance: Mapping[str, float] | None = None,
+        confidence: float = 0.95,
         who: Asker | None = None,
-        **rest: Any,
     ) -> QueryAnswer:
         """A set of margins, measured together, that agree with each other; keywords as for `hierarchy`."""
         from deniable.curator.query import hierarchy
 
-        return hierarchy.margins(self._for(who), source, margins, _budget(epsilon, delta, rho), **rest)
+        return hierarchy.margins(
+            self._for(who), source, margins, _budget(epsilon, delta, rho), aggregate=aggregate, importance=importance,
+            confidence=confidence,
+        )  # fmt: skip
 
     def explain_hierarchy(
         self,
@@ -274,13 +424,15 @@ class Curator:
         epsilon: Amount | None = None,
         delta: Amount = 0,
         rho: Amount | None = None,
+        aggregate: str = "COUNT(*)",
+        importance: Mapping[str, float] | None = None,
         who: Asker | None = None,
-        **rest: Any,
     ) -> SetsExplanation:
         """What a hierarchy would measure and cost, without touching private rows."""
         from deniable.curator.query import hierarchy
 
-        return hierarchy.explain_tree(self._for(who), source, levels, _budget(epsilon, delta, rho), **rest)
+        asked = _budget(epsilon, delta, rho)
+        return hierarchy.explain_tree(self._for(who), source, levels, asked, aggregate=aggregate, importance=importance)
 
     def explain_margins(
         self,
@@ -290,87 +442,19 @@ class Curator:
         epsilon: Amount | None = None,
         delta: Amount = 0,
         rho: Amount | None = None,
+        aggregate: str = "COUNT(*)",
+        importance: Mapping[str, float] | None = None,
         who: Asker | None = None,
-        **rest: Any,
     ) -> SetsExplanation:
         """What a set of margins would measure and cost, without touching private rows."""
         from deniable.curator.query import hierarchy
 
-        return hierarchy.explain_margins(self._for(who), source, margins, _budget(epsilon, delta, rho), **rest)
+        asked = _budget(epsilon, delta, rho)
+        return hierarchy.explain_margins(
+            self._for(who), source, margins, asked, aggregate=aggregate, importance=importance
+        )
 
-    # Releases
-
-    def mask(self, table: str, *, who: Asker | None = None, **rest: Any) -> Release:
-        """Mask one table as the policy says, in memory; see `deniable.curator.mask.run.mask_rows`."""
-        from deniable.curator.mask.run import mask_rows
-
-        return mask_rows(self._for(who), table, **rest)
-
-    def anonymize(
-        self, table: str, out: str | Path | None = None, *, who: Asker | None = None, **asked: Any
-    ) -> Release:
-        """Make one table k-anonymous, in memory or into a file; see `deniable.curator.anonymize.run.anonymize_rows`."""
-        from deniable.curator.anonymize.run import anonymize_rows
-
-        return anonymize_rows(self._for(who), table, out, **asked)
-
-    def check(self, table: str, *columns: Sequence[str], who: Asker | None = None) -> CheckReport:
-        """Measure k, l, t and the risks of a table as it stands; see `deniable.curator.anonymize.check.check_rows`."""
-        from deniable.curator.anonymize.check import check_rows
-
-        return check_rows(self._for(who), table, *columns)
-
-    def describe(
-        self, table: str, out: str | Path | None = None, *, epsilon: Amount | None = None, delta: Amount = 0,
-        rho: Amount | None = None, who: Asker | None = None, **order: Any,
-    ) -> SynthModel | LinkedModel:  # fmt: skip
-        """Learn a table's synthetic model within a budget, and keep it in a file if one is named.
-
-        Charged before rows are read, which are bounded to what one unit may add. `order` may name a `method`,
-        `columns`, a `workload`, `areas` and `linked`; see `deniable.curator.synthesize.run.Order`.
-        """
-        from deniable.curator.synthesize.run import learn_and_keep, place_order
-
-        wanted = place_order(table, epsilon, delta, rho, **order)
-        return learn_and_keep(self._for(who), wanted, None if out is None else Path(out))
-
-    def synthesize(
-        self, table: str, out: str | Path, *, rows: int | None = None, seed: int = 0, epsilon: Amount | None = None,
-        delta: Amount = 0, rho: Amount | None = None, who: Asker | None = None, **order: Any,
-    ) -> Release:  # fmt: skip
-        """Write a synthetic twin of a table, with its model and its statement; options are those of `describe`."""
-        from deniable.curator.synthesize.run import place_order, synthesize
-
-        wanted = place_order(table, epsilon, delta, rho, **order)
-        return synthesize(self._for(who), wanted, Path(out), rows=rows, seed=seed)
-
-    @staticmethod
-    def generate(model: SynthModel | LinkedModel | str | Path, rows: int | None = None, **rest: Any) -> pa.Table:
-        """Rows of a model, or of a model file: no data is touched, nothing is charged. `rest`: `seed`, `where`.
-
-        Of people with their rows, so many people are drawn, and their rows come out.
-        """
-        from deniable.curator.synthesize.run import draw_rows
-
-        return draw_rows(model, rows, **rest)
-
-    def inspect(
-        self, model: SynthModel | LinkedModel | str | Path, against: str | None = None, **question: Any
-    ) -> ModelView | LinkedView:
-        """What a model tells anyone; `against` a table, beside its real rows, for the steward alone.
-
-        `question` may name `marginals`, a `target` and a `regression`.
-        """
-        from deniable.curator.synthesize.inspect import Question, public, steward
-
-        asked = Question(**question)
-        return public(model, asked) if against is None else steward(self.context, model, against, asked)
-
-    def train(self, table: str, target: str, *, who: Asker | None = None, **rest: Any) -> Trained:
-        """Learn a model of a column within a budget; see `deniable.curator.train.train_model`."""
-        from deniable.curator.train import train_model
-
-        return train_model(self._for(who), table, target, **rest)
+    # What was done
 
     def record(
         self,
@@ -404,6 +488,24 @@ class Curator:
         """The least that is left from the dataset down to the one who asks; None where the policy sets no budget."""
         return self._for(who).remaining()
 
+    def _for(self, who: Asker | None) -> Context:
+        return self.context.speak_for(who)
+
+    def __repr__(self) -> str:
+        return "\n".join(self._describe())
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the tables, whom they protect, and what is left."""
+        return "<p>" + "<br>".join(html.escape(line) for line in self._describe()) + "</p>"
+
+    def _describe(self) -> list[str]:
+        tables = [
+            f"  {table.name}: public" if table.public else f"  {table.name}: protects {table.unit}{_say_bound(table)}"
+            for table in self.policy.tables
+        ]
+        left = self.context.state_left()
+        return [f"Curator of '{self.policy.dataset}'", *tables, f"  {left} is left" if left else "  no budget is set"]
+
     def interrupt(self, thread: int) -> None:
         """Stop what the engine does for a thread; whatever was charged stays charged."""
         self.context.scope.interrupt(thread)
@@ -420,8 +522,10 @@ class Curator:
     ) -> None:
         self.close()
 
-    def _for(self, who: Asker | None) -> Context:
-        return self.context.speak_for(who)
+
+def _say_bound(table: TableSchema) -> str:
+    most = table.unit.rows_in_all if table.unit is not None and not table.unit.is_row else None
+    return "" if most is None else f", at most {most} row{'s' if most > 1 else ''} of each counted"
 
 
 def _budget(epsilon: Amount | None, delta: Amount, rho: Amount | None) -> Budget | None:
@@ -434,3 +538,36 @@ def _listed(keys: str | Sequence[str]) -> list[str]:
     if not isinstance(keys, Sequence):
         raise ParameterError("columns are given as a name or a list of names", expected='Such as ["sex", "town"]')
     return [keys] if isinstance(keys, str) else list(keys)
+
+
+def _suggest_keywords(kind: type) -> None:
+    """Let each public method refuse a keyword that it does not have by naming the one that was meant."""
+    for name in [name for name in dir(kind) if not name.startswith("_")]:
+        held = inspect.getattr_static(kind, name)
+        bare = held.__func__ if isinstance(held, classmethod | staticmethod) else held
+        if inspect.isfunction(bare):
+            guarded = _guard_keywords(bare)
+            setattr(kind, name, type(held)(guarded) if bare is not held else guarded)
+
+
+def _guard_keywords(method: Callable[..., Any]) -> Callable[..., Any]:
+    known = inspect.signature(method).parameters
+    if any(each.kind is each.VAR_KEYWORD for each in known.values()):
+        return method
+    names = [name for name in known if name not in ("self", "cls")]
+
+    @functools.wraps(method)
+    def call(*given: Any, **named: Any) -> Any:
+        for word in named:
+            if word not in known:
+                raise ParameterError(
+                    f"{method.__name__}() has no keyword '{word}'",
+                    expected=f"Its arguments: {', '.join(names)}",
+                    remedy=nearest(word, names),
+                )
+        return method(*given, **named)
+
+    return call
+
+
+_suggest_keywords(Curator)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,6 +14,19 @@ from deniable.curator.policy import check
 from deniable.errors import BudgetExceeded, QueryRefused
 from deniable.policy.budget import ApproxDP, exact
 from deniable.release.record import Record
+from deniable.storage import write_whole
+
+SURVEY = """\
+survey: taxes
+title: A question about taxes
+about: Asked of a generated town, to show that whoever answers can deny it.
+questions:
+  evaded_taxes:
+    ask: Did you ever evade taxes?
+    type: yes-no
+    method: two-coins
+"""
+"""The survey of the last chapter, which its commands check and serve."""
 
 
 def show_coins(stage: Stage) -> Chapter:
@@ -22,6 +36,7 @@ def show_coins(stage: Stage) -> Chapter:
     from deniable import world
     from deniable.localdp.frequency.randomized_response import two_coins
 
+    write_whole(stage.folder / "survey.yaml", SURVEY.encode())
     table = world.make("survey", min(stage.people, 20_000))["survey"]
     truth = np.array([answer == "yes" for answer in table["evaded_taxes"].to_pylist()])
     design = two_coins()
@@ -37,7 +52,10 @@ def show_coins(stage: Stage) -> Chapter:
             f"{tally[1] / truth.size:.1%} said yes; from that follows {told.counts[1] / truth.size:.1%}, between "
             f"{low:.1%} and {high:.1%}. In truth it is {truth.mean():.1%}.",
         ),
-        commands=("deniable survey serve survey.yaml",),
+        commands=(
+            f"deniable survey check {stage.at('survey.yaml')}",
+            f"deniable survey serve {stage.at('survey.yaml')}",
+        ),
     )
 
 
@@ -116,7 +134,10 @@ def show_masking(stage: Stage) -> Chapter:
             f"ZIP code, birth date and sex are among them, and still single out {left.per_thousand} of 1,000 rows: "
             "masking has no formal guarantee, and its statement says so.",
         ),
-        commands=("deniable key new people", "deniable mask -p town/policy.yaml --table visits -o masked.parquet"),
+        commands=(
+            f"deniable mask -p {stage.at('policy.yaml')} --table visits --key people=file:{stage.at('people.key')} "
+            f"-o {stage.at('masked.parquet')}",
+        ),
     )
 
 
@@ -135,7 +156,9 @@ def show_anonymity(stage: Stage) -> Chapter:
             "different diagnoses among them, at the least loss of information.",
             _proof(told),
         ),
-        commands=("deniable anonymize -p town/policy.yaml --table visits --k 5 -o anonymous.parquet",),
+        commands=(
+            f"deniable anonymize -p {stage.at('policy.yaml')} --table visits --k 5 -o {stage.at('anonymous.parquet')}",
+        ),
     )
 
 
@@ -164,7 +187,10 @@ def show_synthesis(stage: Stage) -> Chapter:
             f"{rows:,} rows of nobody are drawn from noisy counts, for epsilon 1 of the budget. {len(pairs)} tables "
             f"were worth their noise, such as {', '.join(str(pair) for pair in pairs[:4])}.",
         ),
-        commands=("deniable synthesize visits -p town/policy.yaml --epsilon 1 --delta 1e-7 -o synthetic.parquet",),
+        commands=(
+            f"deniable synthesize visits -p {stage.at('policy.yaml')} --epsilon 1 --delta 1e-7 "
+            f"-o {stage.at('synthetic.parquet')}",
+        ),
     )
 
 
@@ -196,7 +222,7 @@ def show_price(stage: Stage) -> Chapter:
             f"Asking for rows instead is refused: {refusal}",
         ),
         (row,),
-        commands=(f'deniable query "{QUESTION}" -p town/policy.yaml --epsilon 0.5 --explain',),
+        commands=(f'deniable query "{QUESTION}" -p {stage.at("policy.yaml")} --epsilon 0.5 --explain',),
     )
 
 
@@ -219,7 +245,7 @@ def show_answer(stage: Stage) -> Chapter:
         ),
         rows,
         bars=("sex", "visits", "at least", "at most"),
-        commands=(f'deniable query "{QUESTION}" -p town/policy.yaml --epsilon 0.5',),
+        commands=(f'deniable query "{QUESTION}" -p {stage.at("policy.yaml")} --epsilon 0.5',),
     )
 
 
@@ -257,8 +283,10 @@ def show_attacks(stage: Stage) -> Chapter:
         rows,
         bars=("rows", "named of 1,000"),
         commands=(
-            f"deniable attack masked.parquet --knows {','.join(KNOWN)} --register town/voters.parquet",
-            "deniable attack anonymous.parquet --policy town/policy.yaml --table visits --all --report report.html",
+            f"deniable attack {stage.at('masked.parquet')} --knows {','.join(KNOWN)} "
+            f"--register {stage.at('voters.parquet')}",
+            f"deniable attack {stage.at('anonymous.parquet')} --policy {stage.at('policy.yaml')} --table visits --all "
+            f"--report {stage.at('report.html')}",
         ),
     )
 
@@ -288,8 +316,8 @@ def show_ledger(stage: Stage) -> Chapter:
         ),
         releases,
         commands=(
-            "deniable ledger verify -p town/policy.yaml",
-            "deniable register -p town/policy.yaml -o register.html",
+            f"deniable ledger verify -p {stage.at('policy.yaml')}",
+            f"deniable register -p {stage.at('policy.yaml')} -o {stage.at('register.html')}",
         ),
     )
 
@@ -338,6 +366,10 @@ class Stage:
     ledger: Path
     curator: Curator = field(repr=False)
 
+    def at(self, name: str) -> str:
+        """A file of the town as a command names it."""
+        return shlex.quote(str(self.folder / name))
+
 
 ChapterMaker = Callable[[Stage], Chapter]
 
@@ -375,7 +407,7 @@ def _remove_old_ledger(folder: Path) -> Path:
     """The story's own ledger. A new town is nobody yet: what an earlier telling spent on another town is not kept."""
     from deniable.ledger.witness import Witness, name_place
 
-    ledger = folder / "story.ledger.sqlite"
+    ledger = Path(ledger_of(folder / "policy.yaml", None))
     for left in folder.glob(f"{ledger.stem}*"):
         left.unlink()
     Witness().forget(name_place(ledger, ""))
@@ -396,7 +428,10 @@ def make_town(folder: Path, people: int, progress: Callable[[float], None] | Non
             f"Its hospital recorded {rows['visits']:,} visits, without names. Its voter roll has names and is public.",
             f"One policy file says what is protected: {protects}; the whole budget is {checked['budgets']['dataset']}.",
         ),
-        commands=(f"deniable world make hospital --people {people} -o town", "deniable policy check town/policy.yaml"),
+        commands=(
+            f"deniable world make hospital --people {people} -o {shlex.quote(str(folder))}",
+            f"deniable policy check {shlex.quote(str(folder / 'policy.yaml'))}",
+        ),
     )
 
 

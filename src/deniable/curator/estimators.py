@@ -112,12 +112,11 @@ class PrivateEstimator:
         return rows
 
     def _open_curator(self, sources: dict[str, pa.Table] | None) -> Curator:
-        from deniable.curator.curator import Curator
+        from deniable.curator.curator import BESIDE, Curator
 
         if not isinstance(self.policy, str | Path):
             return Curator(self.policy, sources=sources, ledger=self.ledger)
-        named = {} if self.ledger is None else {"ledger": self.ledger}
-        return Curator.open(self.policy, sources=sources, **named)
+        return Curator.open(self.policy, sources=sources, ledger=BESIDE if self.ledger is None else self.ledger)
 
     def _list_settings(self) -> dict[str, Any]:
         left_out = ("policy", "table", "target", "ledger")

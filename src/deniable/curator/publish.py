@@ -210,6 +210,14 @@ def note_published(context: Context | None, sealed: Statement, release: str) -> 
     context.ledger.record(Posting(Act.PUBLISH, analyst=who, purpose=purpose, release=release, details=digests))
 
 
+def note_periods(context: Context, release: str, stream: Mapping[str, Any]) -> None:
+    """Write to the ledger how many periods of a stream are closed, before they are shown; no file left with it."""
+    from deniable.ledger import Act, Posting
+
+    details = {"file": "", "statement": "", "key": "", **stream}
+    context.ledger.record(Posting(Act.PUBLISH, analyst="steward", release=release, details=details))
+
+
 def note_types(
     rows: pa.Table | Iterable[pa.RecordBatch],
 ) -> tuple[pa.Table | Iterable[pa.RecordBatch], dict[str, pa.DataType | None]]:

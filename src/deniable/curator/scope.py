@@ -107,19 +107,15 @@ class Scope:
         return None if content is None else self.seal_version(name, content)
 
     def list_sources(self, *, public: bool = False) -> dict[str, tuple[str, str]]:
-        """Where the files of each private (or public) table are, and their stamps; but for frames and what is gone."""
-        from deniable.engines.sources import is_frame
-
-        found, policy = {}, self._shared.policy
+        """Where the rows of each private (or public) table are, and their stamps; but for streams and what is gone."""
+        found, policy, lasting = {}, self._shared.policy, self._shared.store.is_lasting
         for table in (each for each in policy.tables if each.public is public):
-            source = self.sources.get(table.name, table.source)
-            if not is_frame(source):
-                with suppress(DeniableError, OSError):
-                    found[table.name] = stamp_content(source, policy.folder)
+            with suppress(DeniableError, OSError):
+                found[table.name] = stamp_content(self.sources.get(table.name, table.source), policy.folder, lasting)
         return found
 
     def name_sources(self, names: Sequence[str]) -> dict[str, str]:
-        """A name of the source of each table by which it is the same in every policy; none for frames."""
+        """A name of the source of each table by which it is the same in every policy; none for streams."""
         from deniable.ledger.witness import name_source
 
         named = self._shared.named
@@ -129,11 +125,11 @@ class Scope:
 
     def sketch_rows(self, name: str, most: int) -> Sketch[int] | None:
         """The least hashes of a private table's rows and of the values in them; None where it cannot be read."""
-        from deniable.engines.base import is_in_database, sketch_rows
+        from deniable.engines.base import is_elsewhere, sketch_rows
         from deniable.ledger.witness import FEW_ROWS, Sketch
 
         source = self._shared.locate(name, None)
-        if is_in_database(source):
+        if is_elsewhere(source):
             return None  # rows stay there; the table is known by its place
         with suppress(DeniableError), self._shared.make_engine(rows=True) as engine:
             engine.attach(name, source, self._shared.policy.table(name))

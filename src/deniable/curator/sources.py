@@ -2,50 +2,151 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from deniable.errors import DataError, ParameterError, PolicyError
 
 if TYPE_CHECKING:
     from deniable.engines import Engine
     from deniable.policy.document import Policy
+    from deniable.policy.schema import TableSchema
 
 
 def make_engine_for(policy: Policy, sources: Mapping[str, Any], rows: bool, **limits: Any) -> Engine:
     """An engine for the policy's tables: the one where they are, or for work on `rows` one that has them here."""
-    from deniable.engines.base import is_in_database
+    from deniable.engines.base import is_elsewhere, is_in_spark
     from deniable.engines.duckdb import DuckDBEngine
 
-    if not any(is_in_database(sources.get(table.name, table.source)) for table in policy.tables):
+    away = [each for table in policy.tables if is_elsewhere(each := sources.get(table.name, table.source))]
+    if not away:
         return DuckDBEngine(root=policy.folder, **limits)
-    from deniable.engines.postgresql.engine import FetchingEngine, PostgreSQLEngine
-
     if rows:
+        from deniable.engines.fetching import FetchingEngine
+
         return FetchingEngine(root=policy.folder, **limits)
+    if not any(map(is_in_spark, away)):
+        return _open_postgresql(policy.folder, **limits)
+    if not all(map(is_in_spark, away)):
+        raise PolicyError(
+            "this policy has tables in PostgreSQL and tables in Spark",
+            expected="Tables in one of them, and files",
+            remedy="Write one policy for each",
+        )
+    from deniable.engines.spark.engine import SparkEngine
+    from deniable.query.sql.dialects import render_for_spark
+
+    return SparkEngine(render=render_for_spark, root=policy.folder, **limits)
+
+
+def _open_postgresql(folder: Path, **limits: Any) -> Engine:
+    from deniable.engines.postgresql.engine import PostgreSQLEngine
     from deniable.query.sql.dialects import render_for_postgresql
 
-    return PostgreSQLEngine(render=render_for_postgresql, root=policy.folder, **limits)
+    return PostgreSQLEngine(render=render_for_postgresql, root=folder, **limits)
+
+
+def hold_frames(sources: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+    """The sources, with rows that another library offers as a stream held as a table, since they are read again."""
+    from deniable.engines.sources import as_arrow, is_stream
+
+    if sources is None:
+        return None
+    return {name: as_arrow(source) if is_stream(source) else source for name, source in sources.items()}
 
 
 def hash_content(source: Any, folder: Path) -> str | None:
     """The fingerprint of all that a source holds, wherever it is; None for rows that can be read only once."""
-    from deniable.engines.base import is_in_database
+    from deniable.engines.base import is_elsewhere, is_in_spark
     from deniable.engines.sources import hash_source
 
-    if not is_in_database(source):
+    if not is_elsewhere(source):
         return hash_source(source, folder)
+    if is_in_spark(source):
+        from deniable.engines.spark.engine import version_source as version_in_spark
+
+        return version_in_spark(source, folder)
     from deniable.engines.postgresql.tables import version_source
 
     return version_source(source)
 
 
-def stamp_content(source: Any, folder: Path) -> tuple[str, str]:
-    """Where a source is, by one name however it is written, and what changes when its rows may have changed."""
-    from deniable.engines.base import is_in_database
-    from deniable.engines.sources import stamp_source
+def stamp_content(source: Any, folder: Path, lasting: bool = True) -> tuple[str, str]:
+    """Where a source is, by one name however it is written, and what changes when its rows may have changed.
 
-    if not is_in_database(source):
+    Rows in memory have no place: they are named by what they hold, under the witness's key. A curator that keeps
+    nothing (not `lasting`) does not begin a witness for them.
+    """
+    from deniable.engines.base import is_elsewhere, is_in_spark
+    from deniable.engines.sources import is_frame, stamp_source
+
+    if is_frame(source):
+        named = _name_frame(source, folder, lasting)
+        return named, named
+    if not is_elsewhere(source):
         return stamp_source(source, folder)
+    if is_in_spark(source):
+        from deniable.engines.spark.engine import stamp_table as stamp_in_spark
+
+        return stamp_in_spark(source, folder)
     from deniable.engines.postgresql.tables import stamp_table
 
     return stamp_table(source)
+
+
+def _name_frame(source: Any, folder: Path, lasting: bool) -> str:
+    from deniable.ledger.witness import Witness
+
+    witness, content = Witness(), hash_content(source, folder)
+    if content is None or (witness.is_blank and not lasting):
+        raise DataError("these rows are not compared with those of other ledgers", remedy="Pass a table and a ledger")
+    return witness.name_frame(content)
+
+
+def refuse_private_as_public(policy: Policy, sources: Mapping[str, Any] | None = None) -> None:
+    """Refuse a public table that holds a file of a private one, under whichever name the copy stands.
+
+    And two private tables over one file that protect different units: what is spent on rows does not add up to people.
+    """
+    private = [(table, path) for table in policy.private for path in list_files(policy, table, sources)]
+    by_size: dict[int, list[tuple[TableSchema, Path]]] = {}
+    for table, path in private:
+        same_size = by_size.setdefault(path.stat().st_size, [])
+        for other, known in same_size:
+            if str(other.unit) != str(table.unit) and path.samefile(known):
+                raise PolicyError(
+                    f"the tables '{other.name}' and '{table.name}' read the same file and protect different units",
+                    expected="One unit for one source, whatever its tables are called",
+                    remedy=f"Drop '{table.name}' from the policy, or give it the unit of '{other.name}'",
+                )
+        same_size.append((table, path))
+    for table in (each for each in policy.tables if each.public):
+        for path in list_files(policy, table, sources):
+            for owner, own in by_size.get(path.stat().st_size, ()):
+                if _hold_the_same(path, own):
+                    raise PolicyError(
+                        f"the public table '{table.name}' holds the rows of the private table '{owner.name}'",
+                        expected="A source is private or public, whatever its name",
+                        remedy=f"Drop '{table.name}' from the policy, or give it another source",
+                    )
+
+
+def list_files(policy: Policy, table: TableSchema, sources: Mapping[str, Any] | None) -> Sequence[Path]:
+    """The files of a table that are there; none for frames and databases elsewhere."""
+    from deniable.engines.sources import is_frame, resolve_source
+
+    source = (sources or {}).get(table.name, table.source)
+    if is_frame(source) or str(source).startswith(("postgresql:", "spark:")):
+        return ()
+    try:
+        return [path for path in resolve_source(source, policy.folder).paths if path.stat().st_size]
+    except (DataError, ParameterError, OSError):
+        return ()  # refused with its reason when the table is attached
+
+
+def _hold_the_same(path: Path, other: Path) -> bool:
+    """Whether two files of one size hold the same bytes."""
+    from deniable.engines.sources import hash_file
+
+    return path.samefile(other) or hash_file(path) == hash_file(other)

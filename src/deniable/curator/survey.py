@@ -175,14 +175,28 @@ def randomize(
     refuse_unwritable(out, rows=True)
     policy = refuse_expired(read(policy_file))
     name = _table_of(policy, source, table)
-    parts = {column: exact(amount, f"epsilon of {column}") for column, amount in (own or {}).items()}
     with closing(
         open_context(policy, ledger=ledger_of(policy_file, ledger), sources=_sources(name, source))
     ) as context:
-        made = _plan_records(context, name, exact(epsilon, "epsilon"), columns, parts)
-        result = run_job(context, _randomizing_job(context, name, made, source))
-        with still_charged():
-            return _write_randomized(context, name, made, result, out)
+        return randomize_rows(context, name, out, epsilon, columns, own, source)
+
+
+def randomize_rows(
+    context: Context,
+    name: str,
+    out: Path,
+    epsilon: Amount,
+    columns: Sequence[str] | None = None,
+    own: Mapping[str, Amount] | None = None,
+    source: str | None = None,
+) -> RandomizeReport:
+    """`randomize` under a policy that is open: `source` is what stands for the table's own source, if anything."""
+    refuse_unwritable(out, rows=True)  # once more, since the files that are read are known by now
+    parts = {column: exact(amount, f"epsilon of {column}") for column, amount in (own or {}).items()}
+    made = _plan_records(context, name, exact(epsilon, "epsilon"), columns, parts)
+    result = run_job(context, _randomizing_job(context, name, made, source))
+    with still_charged():
+        return _write_randomized(context, name, made, result, out)
 
 
 def _sources(name: str, source: str | None) -> dict[str, str]:

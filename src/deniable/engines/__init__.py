@@ -10,3 +10,8 @@ from deniable.engines.sources import require_driver
 from deniable.policy.schema import BadRows, CsvDialect
 
 __all__ = ["BadRows", "CsvDialect", "Engine", "Field", "quote", "require_driver"]
+
+
+def __dir__() -> list[str]:
+    """What is public."""
+    return sorted(__all__)

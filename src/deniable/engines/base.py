@@ -9,7 +9,9 @@ from __future__ import annotations
 import hashlib
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, runtime_checkable
@@ -37,6 +39,20 @@ def is_in_database(source: object) -> bool:
     (True, False)
     """
     return isinstance(source, str) and source.startswith("postgresql:")
+
+
+def is_in_spark(source: object) -> bool:
+    """Whether a source is a table or a folder that Spark reads.
+
+    >>> is_in_spark("spark:care.visits"), is_in_spark("visits.csv")
+    (True, False)
+    """
+    return isinstance(source, str) and source.startswith("spark:")
+
+
+def is_elsewhere(source: object) -> bool:
+    """Whether a source stays where it is, and questions go there."""
+    return is_in_database(source) or is_in_spark(source)
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,6 +223,27 @@ class Sampled:
 
 
 Restriction = Listed | Sampled
+
+
+def read_listed(kind: ColumnType, values: Iterable[str]) -> Iterator[str]:
+    """Listed values as texts that are equal for equal values of a type; those that are none of the type are left out.
+
+    >>> list(read_listed(ColumnType.INTEGER, ["007", "7.0", "7.5", "x"]))
+    ['7', '7']
+    """
+    for value in values:
+        if kind is ColumnType.INTEGER:
+            with suppress(ValueError, OverflowError, ArithmeticError):
+                number = Decimal(value.strip())
+                if number == int(number):
+                    yield str(int(number))
+        elif kind is ColumnType.DECIMAL:
+            with suppress(ValueError):
+                yield repr(float(value))
+        elif kind is ColumnType.BOOLEAN:
+            yield value.strip().lower()
+        else:
+            yield value
 
 
 def hash_restrictions(restrictions: tuple[Restriction, ...]) -> list[str]:

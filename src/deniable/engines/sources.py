@@ -13,14 +13,13 @@ import secrets
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from importlib.util import find_spec
 from itertools import chain
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -29,6 +28,9 @@ from deniable.engines.base import normalize_names
 from deniable.errors import DataError, MissingExtra, ParameterError, Place, nearest
 from deniable.policy.schema import find_codec
 from deniable.storage import ROW_ENDINGS, escape_formula, storage_errors, whole_file, write_whole
+
+if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
 
 
 class Format(StrEnum):
@@ -115,7 +117,7 @@ def keep_copy(source: str | Path, root: Path, folder: Path) -> str:
                     part.rename(folder)
             finally:
                 shutil.rmtree(part, ignore_errors=True)
-        scheme, _, name = (folder / "source.txt").read_text().partition(":")
+        scheme, _, name = (folder / "source.txt").read_text(encoding="utf-8").partition(":")
         os.utime(folder.parent)  # which epochs were used last decides which copies are kept
     return f"{scheme}:{folder / name}" if scheme else str(folder / name)
 
@@ -333,9 +335,18 @@ def _open(path: Path) -> BinaryIO:
     return gzip.open(path, "rb") if _is_gzip(path) else path.open("rb")  # type: ignore[return-value]
 
 
+ARROW_STREAM = "__arrow_c_stream__"
+"""The method of Arrow's PyCapsule interface: whatever has it can be read as a table."""
+
+
 def is_frame(source: object) -> bool:
-    """Whether a source is rows in memory rather than a path."""
-    return _library_of(source) in ("pandas", "polars", "pyarrow")
+    """Whether a source is rows in memory rather than a path: of a known library, or of any that speaks Arrow."""
+    return _library_of(source) in ("pandas", "polars", "pyarrow") or is_stream(source)
+
+
+def is_stream(source: object) -> bool:
+    """Whether rows are offered by another library as an Arrow stream, which may be readable only once."""
+    return _library_of(source) not in ("pandas", "polars", "pyarrow") and hasattr(source, ARROW_STREAM)
 
 
 def as_arrow(source: Any) -> pa.Table | pa.RecordBatchReader:
@@ -351,9 +362,12 @@ def as_arrow(source: Any) -> pa.Table | pa.RecordBatchReader:
         return _widen_columns((source.collect() if kind == "LazyFrame" else source).to_arrow())
     if library == "pandas" and kind == "DataFrame":
         return _widen_columns(_convert_pandas(source))
+    if is_stream(source):
+        return _widen_columns(pa.RecordBatchReader.from_stream(source).read_all())
     raise DataError(
         f"a {library} {kind} is not a table",
-        expected="A source is a path, a pandas or Polars DataFrame, a pyarrow Table or RecordBatchReader",
+        expected="A source is a path, a pandas or Polars DataFrame, a pyarrow Table or RecordBatchReader, or an object "
+        f"with {ARROW_STREAM}",
     )
 
 
@@ -511,6 +525,8 @@ HASHED_BYTES, HASHED_ROWS = 8 << 20, 65_536
 
 def hash_file(path: Path) -> str:
     """The fingerprint of one file's bytes."""
+    from concurrent.futures import ThreadPoolExecutor
+
     with path.open("rb") as file, ThreadPoolExecutor(max(2, os.cpu_count() or 2)) as pool:
         return combine_hashes(
             digest.hex() for digest in _hash_in_order(pool, iter(lambda: file.read(HASHED_BYTES), b""))

@@ -263,6 +263,8 @@ def pack_keys(columns: Sequence[Codes], sizes: Sequence[int]) -> tuple[NDArray[n
 
 DENSE = 4
 """A table with a place for each possible key serves where there are at most so many times more keys than rows."""
+SPARSE = 32
+"""The same for a table of which only the places of keys that occur are looked at."""
 
 
 def is_dense(key: NDArray[np.int64], span: int) -> bool:
@@ -272,11 +274,12 @@ def is_dense(key: NDArray[np.int64], span: int) -> bool:
 
 def number_keys(key: NDArray[np.int64], span: int) -> tuple[int, NDArray[np.int64]]:
     """How many different keys there are, and a number for each row's; keys are below `span`."""
-    if is_dense(key, span):
+    if span <= SPARSE * len(key):
         there = np.zeros(span, np.bool_)
         there[key] = True
-        place = np.cumsum(there)
-        return int(place[-1]), place[key] - 1
+        used, place = np.flatnonzero(there), np.empty(span, np.int32)
+        place[used] = np.arange(len(used), dtype=np.int32)
+        return len(used), place[key].astype(np.int64)
     coded = pa.array(key).dictionary_encode()
     return len(coded.dictionary), coded.indices.to_numpy().astype(np.int64)
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from deniable.errors import DataError, Infeasible, ParameterError
+from deniable.errors import DataError, Infeasible, ParameterError, pluralize
 from deniable.kanonymity.builders.numbers import truncate_coordinates
 from deniable.kanonymity.encoding import column_of, factorize, unify_spellings
 
@@ -54,7 +54,9 @@ def _refuse(rows: int, columns: tuple[str, ...], k: int) -> None:
         raise ParameterError(happened, expected="k of at least 1, and at least one column")
     if rows < k:
         remedy = "Ask for a smaller k, or add rows"
-        raise Infeasible(f"k is {k}, and the table has {rows} rows", expected=f"k is at most {rows}", remedy=remedy)
+        raise Infeasible(
+            f"k is {k}, and the table has {pluralize(rows, 'row')}", expected=f"k is at most {rows}", remedy=remedy
+        )
 
 
 def _read_numbers(table: pa.Table, name: str) -> NDArray[np.float64]:

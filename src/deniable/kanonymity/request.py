@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from deniable.errors import Infeasible, ParameterError, nearest
+from deniable.errors import Infeasible, ParameterError, nearest, pluralize
 from deniable.kanonymity.encoding import (
     Coded,
     Collapsed,
@@ -253,9 +253,9 @@ def refuse_too_few(rows: int, request: Request) -> None:
     for model in request.models:
         if isinstance(model, KAnonymity) and model.k > rows and (rows == 0 or request.suppress < 1):
             raise Infeasible(
-                f"k is {model.k}, and the table has {rows} rows",
+                f"k is {model.k}, and the table has {pluralize(rows, 'row')}",
                 expected=f"k is at most {rows}" if rows else "A table with rows",
-                remedy="Ask for a smaller k, or add rows",
+                remedy="Ask for a smaller k, or add rows" if rows else "Add rows",
             )
 
 

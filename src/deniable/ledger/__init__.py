@@ -6,7 +6,12 @@ decides by the policy's budget tree and its own entries alone. It never sees dat
 
 from __future__ import annotations
 
-from deniable.ledger.entry import Act, Entry, Posting
-from deniable.ledger.ledger import Balance, Ledger, Receipt, open_ledger
+from deniable.ledger.entry import Act, Balance, Entry, Posting, Receipt
+from deniable.ledger.ledger import Ledger, open_ledger
 
 __all__ = ["Act", "Balance", "Entry", "Ledger", "Posting", "Receipt", "open_ledger"]
+
+
+def __dir__() -> list[str]:
+    """What is public."""
+    return sorted(__all__)

@@ -19,7 +19,7 @@ import secrets
 import sqlite3
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from json.encoder import encode_basestring_ascii
 from pathlib import Path
@@ -108,6 +108,8 @@ class AnswerStore:
 
     def __init__(self, inner: Shelf) -> None:
         self._inner = inner
+        self._most: Mapping[str, int] = {}  # how many values of each collection this process saw
+        self._forgotten = 0
         self._key = secrets.token_bytes(32)
         with close_on_error(inner):
             self._key = inner.adopt_key(self._key, self._seal)
@@ -121,7 +123,14 @@ class AnswerStore:
         """
         sealed = self._seal(collection, name, alias, value)
         kept = self._inner.keep(collection, name, alias, sealed, None if seen is None else _write_seen(*seen))
+        count = _read_count(self._inner.find(COUNT, collection))
+        self._most = {**self._most, collection: max(count, self._most.get(collection, 0))}
         return self._open(collection, kept, name, alias)
+
+    @property
+    def key(self) -> bytes:
+        """The key of the seals, under which the ledger seals its entries too."""
+        return self._key
 
     @property
     def is_lasting(self) -> bool:
@@ -139,12 +148,29 @@ class AnswerStore:
 
     def empty(self, collection: str) -> int:
         """Forget all that a collection holds, and say how much that was."""
+        self._most = {name: most for name, most in self._most.items() if name != collection}
         return self._inner.empty(collection)
 
     def count_values(self) -> dict[str, int]:
         """How many values each collection has, as far as they are counted."""
-        counted = self._inner.list_all(COUNT).items()
-        return {name: int(count) for name, count in counted if name != TOTAL and count.isdigit()}
+        return {name: _read_count(count) for name, count in self._inner.list_all(COUNT).items() if name != TOTAL}
+
+    def recount(self, sealed: Mapping[str, int], forgotten: int = 0) -> dict[str, int]:
+        """How many values each collection has; refuses fewer than the ledger `sealed`, or than this process saw.
+
+        `forgotten` is the number of the last entry that says that answers were forgotten: what was seen before it does
+        not count. The store's own counts may be forged with its values.
+        """
+        if forgotten != self._forgotten:
+            self._forgotten, self._most = forgotten, {}
+        most = self._most  # before they are counted: others may store meanwhile
+        found = self.count_values()
+        for collection in sorted({*sealed, *most}):
+            least = max(sealed.get(collection, 0), most.get(collection, 0))
+            if found.get(collection, 0) < least:
+                raise _refuse_fewer(collection, found.get(collection, 0), least)
+        self._most = {name: max(count, self._most.get(name, 0)) for name, count in found.items()}
+        return found
 
     def see(self, number: int, head: str) -> None:
         """Remember that the ledger had this entry, unless a later one was seen."""
@@ -161,6 +187,10 @@ class AnswerStore:
             return None
         number, _, head = found.decode("ascii", "replace").partition(" ")
         return (int(number), head) if number.isdigit() else (0, "unreadable")
+
+    def count_seen(self) -> int:
+        """The number of the last entry of the ledger that was seen."""
+        return (self.last_seen() or (0, ""))[0]
 
     def dump(self) -> Iterator[Row]:
         """All that is stored, sealed as it is; refuses where something was changed."""
@@ -220,6 +250,19 @@ def _refuse_changed() -> IntegrityError:
         "something in the answer store was changed behind its back; it is not used",
         remedy="Put the newest copy of the store back; charge nothing until it is explained",
     )
+
+
+def _refuse_fewer(collection: str, found: int, least: int) -> IntegrityError:
+    return IntegrityError(
+        f"the answer store has {found} values of '{collection}', and {least} were stored: some were deleted, or the "
+        "store was replaced by an older copy",
+        remedy="Put the newest copy of the store back; charge nothing until it is explained",
+    )
+
+
+def _read_count(counted: bytes | None) -> int:
+    """A count as it is stored; one that cannot be read counts nothing."""
+    return int(counted) if counted is not None and counted.isdigit() else 0
 
 
 def _refuse_missing(collection: str, found: int, counted: int) -> IntegrityError:

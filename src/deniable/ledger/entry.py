@@ -19,6 +19,7 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from deniable.dp.accounting import Event, NoOpEvent, from_dict, to_dict
 from deniable.errors import UNKNOWN, DeniableError, IntegrityError, StorageError
+from deniable.policy.budget import Budget
 
 NOTHING: Mapping[str, object] = to_dict(NoOpEvent())
 
@@ -90,7 +91,10 @@ class Posting:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One line of a ledger. `time` is in UTC, by the clock of who wrote it; the order is that of `sequence`."""
+    """One line of a ledger. `time` is in UTC, by the clock of who wrote it; the order is that of `sequence`.
+
+    `seal` is its hash under the key of the answer store beside the ledger: who cannot read that key appends nothing.
+    """
 
     sequence: int
     time: datetime
@@ -109,6 +113,7 @@ class Entry:
     details: Mapping[str, Any]
     previous: str
     hash: str = ""
+    seal: str = ""
 
     @property
     def priced(self) -> Event:
@@ -122,8 +127,42 @@ class Entry:
 
     def as_dict(self) -> dict[str, Any]:
         """The entry as plain JSON values."""
-        shown = {name: getattr(self, name) for name in self.__slots__}
+        shown = {name: getattr(self, name) for name in self.__slots__ if name != "seal" or self.seal}
         return shown | {"time": self.time.isoformat(timespec="microseconds"), "tables": list(self.tables)}
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """What a charge leaves with the one who asked: its place in the ledger, and the head of the chain there.
+
+    `repeated` tells that the request was charged before, and not again. `remaining` is the least that is left on the
+    path from the dataset to the asker (None without a limit).
+    """
+
+    number: int
+    head: str
+    time: datetime
+    release: str
+    request: str
+    remaining: Budget | None
+    repeated: bool = False
+
+    def as_dict(self) -> dict[str, Any]:
+        """The receipt as plain values."""
+        time = self.time.isoformat(timespec="microseconds")
+        told = {"number": self.number, "head": self.head, "time": time}
+        return told | {"release": self.release, "request": self.request}
+
+
+@dataclass(frozen=True, slots=True)
+class Balance:
+    """One node of the tree: what it may spend, what is spent, what is left; `period` where it is renewed."""
+
+    node: str
+    limit: Budget | None
+    spent: Budget | None
+    remaining: Budget | None
+    period: str = ""
 
 
 def genesis(dataset: str) -> str:
@@ -131,8 +170,16 @@ def genesis(dataset: str) -> str:
     return digest({"ledger": dataset})
 
 
-def chain_entry(posting: Posting, before: Entry | None, time: datetime, dataset: str, policy: str) -> Entry:
-    """The entry of a posting after another one."""
+def chain_entry(
+    posting: Posting, before: Entry | None, time: datetime, dataset: str, policy: str, key: bytes | None = None
+) -> Entry:
+    """The entry of a posting after another one, sealed with a key if there is one."""
+    if before is not None and before.seal and key is None:
+        raise IntegrityError(
+            "the entries of this ledger are sealed, and the key is not at hand",
+            expected="The answer store beside the ledger, which holds the key",
+            remedy="Put the newest copy of it back, or use a role that may read it",
+        )
     entry = Entry(
         sequence=before.sequence + 1 if before else 1,
         time=time,
@@ -149,19 +196,32 @@ def chain_entry(posting: Posting, before: Entry | None, time: datetime, dataset:
         question=posting.fingerprint,
         policy=policy,
         details=dict(posting.details),
-        previous=before.hash if before else genesis(dataset),
+        previous=link_of(before, dataset),
     )
-    return seal_entry(entry)
+    return seal_entry(entry, key)
 
 
-def seal_entry(entry: Entry) -> Entry:
-    """The entry with the hash of its content."""
-    return replace(entry, hash=hash_of(entry))
+def link_of(before: Entry | None, dataset: str) -> str:
+    """What an entry has for the hash before it: also the seal there, so that no seal can be taken off."""
+    if before is None:
+        return genesis(dataset)
+    return digest([before.hash, before.seal]) if before.seal else before.hash
+
+
+def seal_entry(entry: Entry, key: bytes | None = None) -> Entry:
+    """The entry with the hash of its content, and the seal of that under a key."""
+    hashed = hash_of(entry)
+    return replace(entry, hash=hashed, seal="" if key is None else sign_hash(hashed, key))
 
 
 def hash_of(entry: Entry) -> str:
     """The hash that an entry's content gives."""
-    return digest({name: value for name, value in entry.as_dict().items() if name != "hash"})
+    return digest({name: value for name, value in entry.as_dict().items() if name not in ("hash", "seal")})
+
+
+def sign_hash(hashed: str, key: bytes) -> str:
+    """The seal of an entry with that hash."""
+    return hashlib.blake2b(hashed.encode(), key=key, digest_size=16, person=b"ledger entry").hexdigest()
 
 
 def encode_entry(entry: Entry) -> str:
@@ -189,28 +249,37 @@ def refuse_broken(sequence: int, what: str) -> IntegrityError:
     )
 
 
-def check_line(line: Line, before: Entry | None, dataset: str) -> Entry:
-    """The entry of a stored line; refuses one that is not what was written after the entry before."""
+def check_line(line: Line, before: Entry | None, dataset: str, key: bytes | None = None) -> Entry:
+    """The entry of a stored line; refuses one that is not what was written after the entry before.
+
+    Without the key seals are not compared; but after an entry with one, all have one.
+    """
     number = before.sequence + 1 if before else 1
     if line.sequence != number:
         raise refuse_broken(number, "is missing")
     entry = decode_entry(line.text, number)
-    if _hash_text(line.text, entry.hash) != entry.hash or line_of(entry, line.text) != line:
+    if _hash_text(line.text, entry.hash, entry.seal) != entry.hash or line_of(entry, line.text) != line:
         raise refuse_broken(number, "was changed")
     if entry.sequence != number or entry.dataset != dataset:
         raise refuse_broken(number, "belongs elsewhere")
-    if entry.previous != (before.hash if before else genesis(dataset)):
+    if entry.previous != link_of(before, dataset):
         raise refuse_broken(number, "does not follow the one before")
+    sealed = bool(before is not None and before.seal)
+    if sealed > bool(entry.seal) or (key is not None and entry.seal not in ("", sign_hash(entry.hash, key))):
+        raise refuse_broken(number, "was not written by deniable: it lacks the seal that only its key gives")
     return entry
 
 
-def _hash_text(text: str, written: str) -> str:
-    """The hash of a stored text without its own: of what was sealed, if the text is canonical, else of something else.
+def _hash_text(text: str, *written: str) -> str:
+    """The hash of a stored text without its own, and without its seal: of what was hashed, if the text is canonical.
 
-    The last `hash` is that of the entry: what follows it in the order of names are texts, where quotes are escaped.
+    The last `hash` and the last `seal` are those of the entry: what follows in the order of names are texts, where
+    quotes are escaped.
     """
-    before, _, after = text.rpartition(f',"hash":"{written}"')
-    return hashlib.sha256((before + after).encode()).hexdigest()
+    for name, value in zip(("hash", "seal"), written, strict=True):
+        before, _, after = text.rpartition(f',"{name}":"{value}"')
+        text = before + after
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def refuse_cut_off() -> IntegrityError:
@@ -270,6 +339,12 @@ class Store(Protocol):
 
     def lines(self, after: int = 0, acts: tuple[str, ...] = ()) -> Iterator[Line]:
         """The entries after that number, of these acts or of all."""
+
+    def find_key(self) -> bytes | None:
+        """The key of the answer store beside it, where that can be read."""
+
+    def identify(self) -> str:
+        """What it is known by, however its place is written; empty where nothing keeps it."""
 
     def count_servers(self) -> int:
         """How many servers share it, this one among them, as far as it can know."""
@@ -338,6 +413,14 @@ class MemoryStore:
         with self._lock:
             found = self._lines[after:]
         return (line for line in found if not acts or line.act in acts)
+
+    def find_key(self) -> bytes | None:
+        """None: nothing is kept beside it."""
+        return None
+
+    def identify(self) -> str:
+        """Nothing: it is gone with its process."""
+        return ""
 
     def count_servers(self) -> int:
         """One: nobody else sees it."""

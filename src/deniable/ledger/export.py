@@ -63,7 +63,7 @@ from deniable.ledger.entry import (
     refuse_broken,
     refuse_cut_off,
 )
-from deniable.ledger.ledger import POSTGRES, Ledger, Verified, place_answers, refuse_mismatch, verify
+from deniable.ledger.ledger import POSTGRES, Ledger, Verified, refuse_mismatch, verify
 from deniable.ledger.sqlite import COLUMNS as LINE
 from deniable.ledger.sqlite import (
     STEPS,
@@ -71,12 +71,13 @@ from deniable.ledger.sqlite import (
     close_on_error,
     find_version,
     migrate,
+    place_answers,
     refuse_foreign,
     refuse_newer,
     translate_errors,
 )
 from deniable.ledger.witness import Witness
-from deniable.storage import PRIVATE_FILE, escape_formula, storage_errors
+from deniable.storage import PRIVATE_FILE, escape_formula, give_name, storage_errors
 
 COLUMNS = (
     "sequence", "time", "act", "analyst", "purpose", "tables", "technique", "epsilon", "delta", "rho", "unit",
@@ -227,7 +228,7 @@ def back_up(ledger: Ledger, store: AnswerStore, path: Path) -> Verified:
             _write_backup(part, book.after(0), store.dump())
         copied = verify_backup(part, ledger.dataset)
         with storage_errors(path):
-            os.link(part, path)  # unlike a rename it refuses a file that came meanwhile
+            give_name(part, path)  # unlike a rename it refuses a file that came meanwhile
     finally:
         part.unlink(missing_ok=True)
     return copied
@@ -269,10 +270,12 @@ def read_backup(path: Path) -> tuple[list[Line], list[Row]]:
 
 def open_backup(path: Path, dataset: str) -> Ledger:
     """The ledger in a backup, to be read."""
-    held = MemoryStore()
-    for line in read_backup(path)[0]:
+    held, (lines, rows) = MemoryStore(), read_backup(path)
+    for line in lines:
         held.append(line)
-    return Ledger(dataset, None, held)
+    ledger = Ledger(dataset, None, held)
+    ledger.key = next((bytes(value) for collection, _, _, value in rows if collection == SEAL), None)
+    return ledger
 
 
 def _hold_rows(rows: Iterable[Row]) -> AnswerStore:

@@ -14,11 +14,11 @@ from __future__ import annotations
 import math
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 from deniable.dp.accounting import Accountant, Event, PureAccountant, ZCDPAccountant
 from deniable.errors import AccessRefused, DataError, DeniableError, IntegrityError, InternalError, ParameterError
@@ -26,11 +26,13 @@ from deniable.ledger import budget_tree
 from deniable.ledger.answer_store import AnswerStore, MemoryShelf, SqliteShelf
 from deniable.ledger.entry import (
     Act,
+    Balance,
     Book,
     Entry,
     GroupCommit,
     MemoryStore,
     Posting,
+    Receipt,
     Store,
     chain_entry,
     check_line,
@@ -41,6 +43,7 @@ from deniable.ledger.entry import (
     refuse_broken,
     refuse_cut_off,
 )
+from deniable.ledger.sqlite import place_answers
 from deniable.policy.access import Budgets
 from deniable.policy.budget import ZCDP, Budget, budget
 from deniable.policy.document import Policy
@@ -51,40 +54,6 @@ STORED = "stored"
 """The detail of a charge or a release that says how many values the answer store had of each collection."""
 MOST_REPEATS = 10**6
 """Beyond so many more questions of a kind, nobody counts."""
-
-
-@dataclass(frozen=True, slots=True)
-class Receipt:
-    """What a charge leaves with the one who asked: its place in the ledger, and the head of the chain there.
-
-    `repeated` tells that the request was charged before, and not again. `remaining` is the least that is left on the
-    path from the dataset to the asker (None without a limit).
-    """
-
-    number: int
-    head: str
-    time: datetime
-    release: str
-    request: str
-    remaining: Budget | None
-    repeated: bool = False
-
-    def as_dict(self) -> dict[str, Any]:
-        """The receipt as plain values."""
-        time = self.time.isoformat(timespec="microseconds")
-        told = {"number": self.number, "head": self.head, "time": time}
-        return told | {"release": self.release, "request": self.request}
-
-
-@dataclass(frozen=True, slots=True)
-class Balance:
-    """One node of the tree: what it may spend, what is spent, what is left; `period` where it is renewed."""
-
-    node: str
-    limit: Budget | None
-    spent: Budget | None
-    remaining: Budget | None
-    period: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +68,8 @@ class _Standing:
     """The number of the last entry that says that stored answers were forgotten."""
     stored: Mapping[str, int] = field(default_factory=dict)
     """How many values the answer store had of each collection, by the last entry that says so."""
+    first: str = ""
+    """The hash of the first entry, by which a ledger is known wherever it is kept."""
 
 
 @dataclass(slots=True)
@@ -108,6 +79,8 @@ class _Work:
     book: Book
     standing: _Standing
     stored: Mapping[str, int]
+    robbed: IntegrityError | None
+    """Why the answer store is not to be trusted: it has fewer values than it had."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,15 +118,22 @@ class Ledger:
         self.budgets = budgets
         self.policy = policy
         self.store = store if store is not None else MemoryStore()
+        self.key: bytes | None = None
+        """What entries are sealed with: the key of the answer store beside the ledger, where there is one."""
         self._clock = clock
         self._accounting = budget_tree.choose_accounting(budgets)
         self._group_commit: GroupCommit[_Work, Posting, Receipt] = GroupCommit(self._begin, self._write)
         self._standing = _Standing(None, {})
         self.on_written: Callable[[Ledger], None] = lambda _: None
         """What is called after entries were written, such as to tell a witness."""
+        self.on_first: Callable[[], Iterable[Posting]] = tuple
+        """What is called before the first entry is written; what it gives is written before that. It may refuse."""
+        self.on_act: Callable[[int, str], None] = lambda *_: None
+        """What is called with the number and hash of each act of governance, which no answer is stored with."""
         self.on_close: Callable[[], None] = lambda: None
-        self.count_stored: Callable[[], Mapping[str, int]] = dict
-        """How many values the answer store has of each collection: sealed with what is charged, and never less."""
+        self.count_stored: Callable[[Mapping[str, int], int], Mapping[str, int]] = lambda *_: {}
+        """How many values the answer store has of each collection: sealed with what is charged. Refuses fewer than were
+        sealed before, but for those that the entry of the number given forgot."""
         self._seen: dict[tuple[str, str], _PathBalance] = {}
 
     def charge(self, posting: Posting) -> Receipt:
@@ -164,39 +144,60 @@ class Ledger:
 
     def record(self, posting: Posting) -> Receipt:
         """Write what has no price: a release without a formal guarantee, or an act of governance."""
-        return self._group_commit.submit(_assign_ids(posting))
+        receipt = self._group_commit.submit(_assign_ids(posting))
+        if posting.act not in (Act.CHARGE, Act.RELEASE):
+            self.on_act(receipt.number, receipt.head)
+        return receipt
 
     @contextmanager
     def _begin(self) -> Iterator[_Work]:
         """The one writer's transaction, after all that was written before; what it wrote counts once it is kept."""
         known = self._standing
         with self.store.begin_write() as book:
-            work = _Work(book, self._follow(book, known), self.count_stored())
+            standing = self._follow(book, known)
+            try:
+                work = _Work(book, standing, self.count_stored(standing.stored, standing.forgotten), None)
+            except IntegrityError as refusal:
+                work = _Work(book, standing, {}, refusal)
             yield work
         self._standing = work.standing
         self.on_written(self)
 
     def _write(self, work: _Work, posting: Posting) -> Receipt:
         """Decide on a posting and write it; whatever is refused is refused before anything is written."""
-        head, accounts = work.standing.head, work.standing.accounts
+        standing = work.standing
+        if work.robbed is not None and posting.act is not Act.EXPIRE:  # what is being forgotten may be gone already
+            raise work.robbed
         known = work.book.of_request(posting.analyst, posting.request)
         if known is not None:
-            return self._repeat_receipt(decode_entry(known, 0), posting, work.standing.forgotten)
+            return self._repeat_receipt(decode_entry(known, 0), posting, standing.forgotten)
         time, charged, posting = self._now(), {}, _seal_counts(posting, work.stored)
-        units = work.standing.units | _list_units(posting)
         if posting.act is Act.CHARGE:
-            _refuse_other_unit(posting, work.standing.units)
+            _refuse_other_unit(posting, standing.units)
             budget_tree.refuse_ended(self.budgets, posting.analyst, time)
             nodes = budget_tree.find_path(self.budgets, posting.purpose, posting.analyst, time)
-            charged = budget_tree.charge_nodes(self._accounting, nodes, accounts, posting.event)
-        entry = chain_entry(posting, head, time, self.dataset, self.policy)
+            charged = budget_tree.charge_nodes(self._accounting, nodes, standing.accounts, posting.event)
+        for first in self.on_first() if standing.head is None else ():
+            self._append(work, _assign_ids(first), time, {})
+        entry = self._append(work, posting, time, charged)
+        return _make_receipt(entry, _find_least(charged))
+
+    def _append(self, work: _Work, posting: Posting, time: datetime, charged: Mapping[str, Accountant]) -> Entry:
+        """Write an entry at the end of the chain, and add it up."""
+        before = work.standing
+        entry = chain_entry(posting, before.head, time, self.dataset, self.policy, self.key)
         text = encode_entry(entry)
         work.book.append(line_of(entry, text))
         settled = {key: budget_tree.settle_account(account) for key, account in charged.items()}
-        forgotten = entry.sequence if posting.act is Act.EXPIRE else work.standing.forgotten
-        stored, last = _find_counts([entry], work.standing.stored), decode_entry(text, entry.sequence)
-        work.standing = _Standing(last, {**accounts, **settled}, units, forgotten, stored)
-        return _make_receipt(entry, _find_least(charged))
+        work.standing = _Standing(
+            decode_entry(text, entry.sequence),
+            {**before.accounts, **settled},
+            before.units | _list_units(posting),
+            entry.sequence if posting.act is Act.EXPIRE else before.forgotten,
+            _find_counts([entry], before.stored),
+            before.first or entry.hash,
+        )
+        return entry
 
     def _read_standing(self) -> _Standing:
         """What the chain adds up to now; refuses one that is not what was written."""
@@ -222,12 +223,13 @@ class Ledger:
             return known
         new = []
         for line in book.after(before.sequence if before else BEFORE_ALL):
-            before = check_line(line, before, self.dataset)
+            before = check_line(line, before, self.dataset, self.key)
             new.append(before)
         units = known.units.union(*(_list_units(entry) for entry in new))
         accounts = budget_tree.replay_entries(self.budgets, known.accounts, new)
         forgotten = max((each.sequence for each in new if each.act == Act.EXPIRE), default=known.forgotten)
-        self._standing = _Standing(before, accounts, units, forgotten, _find_counts(new, known.stored))
+        stored, first = _find_counts(new, known.stored), known.first or next((entry.hash for entry in new), "")
+        self._standing = _Standing(before, accounts, units, forgotten, stored, first)
         return self._standing
 
     def admit(self, purpose: str = "", analyst: str = "") -> None:
@@ -237,10 +239,12 @@ class Ledger:
 
     def balance(self, purpose: str = "", analyst: str = "") -> tuple[Balance, ...]:
         """What is spent and left on the path from the dataset to an asker; only the dataset's if none is named."""
-        return tuple(
-            Balance(node.title, node.limit, _find_spent(accountant), accountant.compute_remaining(), node.period)
-            for node, accountant in self._accounts(purpose, analyst)
-        )
+        return tuple(_read_balance(*account) for account in self._accounts(purpose, analyst))
+
+    def foresee_balance(self, event: Event, purpose: str = "", analyst: str = "") -> tuple[Balance, ...]:
+        """The balance as it would be after a charge; BudgetExceeded where that does not fit."""
+        accounts = self._accounts(purpose, analyst)
+        return tuple(_read_balance(node, accountant.compose(event)) for node, accountant in accounts)
 
     def find_remaining(self, purpose: str = "", analyst: str = "") -> Budget | None:
         """The least that is left on the path to an asker; None without a limit."""
@@ -266,9 +270,20 @@ class Ledger:
         """Each table that was charged for by itself, with whom the charges protect."""
         return self._read_standing().units
 
-    def list_stored(self) -> Mapping[str, int]:
-        """How many values of each collection the answer store must have at least."""
-        return self._read_standing().stored
+    @property
+    def first(self) -> str:
+        """The hash of the first entry, by which a ledger is known wherever it is kept; empty while it has none."""
+        return self._read_standing().first
+
+    @property
+    def forgotten(self) -> int:
+        """The number of the last entry that says that stored answers were forgotten; 0 where none does."""
+        return self._read_standing().forgotten
+
+    def recount(self, store: AnswerStore) -> None:
+        """Refuse an answer store that has fewer values than the ledger says that it had."""
+        standing = self._read_standing()
+        store.recount(standing.stored, standing.forgotten)
 
     @property
     def known_head(self) -> Entry | None:
@@ -354,9 +369,17 @@ def _seal_counts(posting: Posting, stored: Mapping[str, int]) -> Posting:
 
 
 def _find_counts(entries: Iterable[Entry], known: Mapping[str, int]) -> Mapping[str, int]:
-    """What the answer store must have after these entries: as the last says; nothing after answers were forgotten."""
+    """What the answer store must have after these entries: as the last says, but for what was forgotten since.
+
+    Refuses an entry that says that there was less than before, where none says that it was forgotten.
+    """
     for entry in entries:
-        known = {} if entry.act == Act.EXPIRE else entry.details.get(STORED, known)
+        if entry.act == Act.EXPIRE:
+            known = {name: count for name, count in known.items() if name not in entry.details}
+        stored = entry.details.get(STORED, known)
+        if any(stored.get(name, 0) < count for name, count in known.items()):
+            raise refuse_broken(entry.sequence, "says that fewer answers were stored than before it: some were deleted")
+        known = stored
     return known
 
 
@@ -387,6 +410,11 @@ def _find_least(accounts: Mapping[str, Accountant]) -> Budget | None:
     if rhos:
         return ZCDP(min(rhos), delta)
     return budget(min(each.epsilon for each in left if not isinstance(each, ZCDP)), delta)
+
+
+def _read_balance(node: budget_tree.Node, accountant: Accountant) -> Balance:
+    spent, left = _find_spent(accountant), accountant.compute_remaining()
+    return Balance(node.title, node.limit, spent, left, node.period)
 
 
 def _find_spent(accountant: Accountant) -> Budget | None:
@@ -427,7 +455,7 @@ def verify(ledger: Ledger, head: str | None = None, number: int | None = None) -
     seen, known = head is None, ledger.known_head
     with ledger.store.begin_read() as book:
         for line in book.after(BEFORE_ALL):
-            entry = check_line(line, before, ledger.dataset)
+            entry = check_line(line, before, ledger.dataset, ledger.key)
             if head is not None and number == entry.sequence and entry.hash != head:
                 raise refuse_broken(entry.sequence, "is not the one that the receipt was given for")
             seen = seen or (entry.hash == head and number in (None, entry.sequence))
@@ -454,6 +482,7 @@ def open_ledger(place: str | Path | None, policy: Policy, *, writable: bool = Tr
     One of another dataset, or whose chain is broken, is refused, unless it is opened to be read and verified.
     """
     opened = Ledger(policy.dataset, policy.budgets, _open_store(place, policy.dataset, writable), policy=policy.hash)
+    opened.key = opened.store.find_key()
     if writable:
         try:
             opened.head()
@@ -472,11 +501,6 @@ def open_answer_store(place: str | Path | None, dataset: str) -> AnswerStore:
 
         return AnswerStore(PostgresShelf(str(place), dataset))
     return AnswerStore(SqliteShelf(place_answers(place)))
-
-
-def place_answers(place: str | Path) -> Path:
-    """Where the answer store beside a ledger in a file is."""
-    return Path(place).with_suffix(".kept.sqlite")
 
 
 def refuse_mismatch(ledger: Ledger, store: AnswerStore, withdrawals: str) -> None:
@@ -500,7 +524,7 @@ def refuse_mismatch(ledger: Ledger, store: AnswerStore, withdrawals: str) -> Non
                 "the ledger is not the one that charged for the answers stored beside it, or an older copy of it",
                 remedy="Put the newest copy of the ledger back. docs/topics/ledger.md says what to do if it is lost",
             )
-    _refuse_fewer(ledger, store)
+    ledger.recount(store)
     withdrawn = [entry.details.get("commitment") for entry in ledger.entries(acts=("withdraw",))]
     if withdrawn and not set(withdrawn) <= set(store.list_all(withdrawals)):
         raise IntegrityError(
@@ -509,24 +533,26 @@ def refuse_mismatch(ledger: Ledger, store: AnswerStore, withdrawals: str) -> Non
         )
 
 
+def tie_store(ledger: Ledger, store: AnswerStore, withdrawals: str) -> None:
+    """Refuse a ledger and an answer store that do not fit; from now on each seals how far the other is."""
+    refuse_mismatch(ledger, store, withdrawals)
+    if store.is_lasting:
+        ledger.key = store.key
+        ledger.count_stored, ledger.on_act = store.recount, partial(_see_act, store)
+
+
+def _see_act(store: AnswerStore, number: int, head: str) -> None:
+    """Remember an act, so that it is missed when it is deleted. One that the disk refuses is seen with the next."""
+    with suppress(DeniableError):
+        store.see(number, head)
+
+
 def refuse_changed_store(place: str | Path, ledger: Ledger, withdrawals: str) -> None:
     """Refuse to read a ledger of which the answer store beside it was changed; a copy may be without its store."""
     beside = str(place).startswith(POSTGRES) or place_answers(place).exists()
     if beside and next(ledger.entries(acts=("charge", "release")), None) is not None:
         with closing(open_answer_store(place, ledger.dataset)) as store:
             refuse_mismatch(ledger, store, withdrawals)
-
-
-def _refuse_fewer(ledger: Ledger, store: AnswerStore) -> None:
-    """Refuse a store that has less than the ledger says that it had: its own counts may be forged with its values."""
-    found = store.count_values()
-    for collection, sealed in sorted(ledger.list_stored().items()):
-        if found.get(collection, 0) < sealed:
-            raise IntegrityError(
-                f"the answer store has {found.get(collection, 0)} values of '{collection}', and {sealed} were stored "
-                "by the ledger: some were deleted, or the store was replaced by an older copy",
-                remedy="Put the newest copy of the store back; charge nothing until it is explained",
-            )
 
 
 NOTHING = (0, "")

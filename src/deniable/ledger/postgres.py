@@ -10,7 +10,7 @@ import hashlib
 import os
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from threading import Event as Flag
 from typing import Any, LiteralString, cast
 
@@ -22,11 +22,27 @@ from deniable.ledger.sqlite import close_on_error, refuse_newer
 FINAL: LiteralString = "BEGIN RAISE EXCEPTION 'entries are never changed or deleted' USING ERRCODE = '23514'; END"
 """What the triggers of the entries do."""
 FIND_LAYOUT: LiteralString = (
-    "SELECT c.relname::text, c.relkind::text, c.relrowsecurity, ARRAY(SELECT t.tgname || ' ' || p.prosrc"
+    "SELECT c.relname::text, concat_ws(' ', c.relkind, c.relpersistence, am.amname), ARRAY(SELECT concat_ws(' ',"
+    " a.attname, format_type(a.atttypid, a.atttypmod), CASE WHEN a.attnotnull THEN 'not null' END,"
+    " CASE WHEN a.atthasdef THEN 'default' END, CASE WHEN a.attcollation <> t.typcollation THEN 'collation' END)"
+    " FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid"
+    " WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum),"
+    " ARRAY(SELECT concat_ws(' ', t.tgname, t.tgtype, p.prosrc, pg_get_expr(t.tgqual, t.tgrelid))"
     " FROM pg_trigger t JOIN pg_proc p ON p.oid = t.tgfoid WHERE t.tgrelid = c.oid AND NOT t.tgisinternal"
-    " AND t.tgenabled = 'O' ORDER BY t.tgname), (SELECT count(*) FROM pg_rewrite r WHERE r.ev_class = c.oid)"
-    " FROM pg_class c WHERE c.oid IN (to_regclass('deniable_entries'), to_regclass('deniable_kept'))"
+    " AND t.tgenabled = 'O' ORDER BY t.tgname), ARRAY(SELECT concat_ws(' ', n.contype,"
+    " (SELECT string_agg(a.attname, ' ' ORDER BY place) FROM unnest(n.conkey) WITH ORDINALITY k (number, place)"
+    " JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum = k.number)) FROM pg_constraint n"
+    " WHERE c.oid IN (n.conrelid, n.confrelid) AND n.contype <> 'n' ORDER BY 1),"
+    " (SELECT count(*) FROM pg_index i WHERE i.indrelid = c.oid AND NOT EXISTS"
+    " (SELECT FROM pg_constraint n WHERE n.conindid = i.indexrelid AND n.conrelid = c.oid)),"
+    " (SELECT count(*) FROM pg_inherits h WHERE c.oid IN (h.inhrelid, h.inhparent)),"
+    " (SELECT count(*) FROM pg_rewrite r WHERE r.ev_class = c.oid), c.relrowsecurity"
+    " FROM pg_class c JOIN pg_am am ON am.oid = c.relam"
+    " WHERE c.oid IN (to_regclass('deniable_entries'), to_regclass('deniable_kept'), to_regclass('deniable_layout'))"
 )
+"""How each table is laid out: what it is (a plain table that outlives a crash), its columns, triggers and constraints;
+and how many further indexes, relatives by inheritance, rules and row security it has, which are none."""
+FIND_EVENT_TRIGGERS: LiteralString = "SELECT evtname::text FROM pg_event_trigger WHERE evtenabled <> 'D' ORDER BY 1"
 SCHEMA: tuple[LiteralString, ...] = (
     "CREATE TABLE IF NOT EXISTS deniable_entries (dataset text, sequence bigint, act text NOT NULL,"
     " analyst text NOT NULL, request text NOT NULL, text text NOT NULL,"
@@ -43,6 +59,10 @@ PRESENCE_LOCK = 0x64656E69
 COUNT_HOLDERS: LiteralString = (
     "SELECT count(DISTINCT pid) FROM pg_locks WHERE locktype = 'advisory' AND granted AND classid = %s AND objid = %s"
     " AND objsubid = 2 AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
+)
+IDENTIFY: LiteralString = (
+    "SELECT (SELECT system_identifier FROM pg_control_system()), oid FROM pg_database"
+    " WHERE datname = current_database()"
 )
 WAIT_SECONDS = 10
 """How long a connection, a lock or a statement may take: a database that stalls must not hold its servers up."""
@@ -63,6 +83,8 @@ STEPS: tuple[tuple[LiteralString, ...], ...] = (
         " FILTER (WHERE drawer = 'count' AND name <> ''), 0)::text::bytea FROM deniable_kept GROUP BY dataset"
         " ON CONFLICT DO NOTHING",
     ),
+    # Entries are sealed: earlier versions cannot read them.
+    (),
 )
 """How a layout becomes the next one. A database from before layouts had numbers is of one of these."""
 LAYOUT: tuple[LiteralString, ...] = (
@@ -223,6 +245,21 @@ class PostgresStore:
                 return
             after = rows[-1][0]
 
+    def find_key(self) -> bytes | None:
+        """The key of the answer store; None where it never saw the ledger, or the role may not read it."""
+        with suppress(StorageError), self._database.transaction() as run:
+            seen, found = (
+                run(FIND, (self._database.dataset, each, [each], [each])).fetchone() for each in (SEEN, SEAL)
+            )
+            return bytes(found[0]) if seen is not None and found is not None else None
+        return None
+
+    def identify(self) -> str:
+        """The cluster and the database in it, whatever its host is called, and the dataset there."""
+        with self._database.transaction() as run:
+            cluster, database = run(IDENTIFY).fetchone()
+        return f"postgresql {cluster}/{database}#{self._database.dataset}"
+
     def count_servers(self) -> int:
         """How many servers share this ledger, this one among them."""
         return self._database.count_servers()
@@ -375,23 +412,49 @@ def _find_version(run: Any) -> int:
     return int(run("SELECT coalesce(max(version), 0) FROM deniable_layout").fetchone()[0])
 
 
-def _refuse_foreign(run: Any) -> None:
-    """Refuse tables to which somebody added triggers, rules or row security, or that are no tables any more.
+PLAIN, NOTHING_ELSE = "r p heap", (0, 0, 0, False)
+EXPECTED: dict[str, tuple[Any, ...]] = {
+    "deniable_entries": (
+        PLAIN,
+        ["dataset text not null", "sequence bigint not null"]
+        + [f"{name} text not null" for name in ("act", "analyst", "request", "text")],
+        [f"deniable_final 27 {FINAL}", f"deniable_whole 34 {FINAL}"],  # before update or delete; before truncate
+        ["p dataset sequence", "u dataset analyst request"],
+        *NOTHING_ELSE,
+    ),
+    "deniable_kept": (
+        PLAIN,
+        [f"{name} text not null" for name in ("dataset", "drawer", "name", "alias")] + ["value bytea not null"],
+        [],
+        ["p dataset drawer name", "u dataset drawer alias"],
+        *NOTHING_ELSE,
+    ),
+    "deniable_layout": (PLAIN, ["version integer not null"], [], [], *NOTHING_ELSE),
+}
+"""How the tables are laid out, as FIND_LAYOUT tells it."""
 
-    Such things could drop or invent entries while the chain looks whole.
+
+def _refuse_foreign(run: Any) -> None:
+    """Refuse tables that are not exactly what this version lays out, and a database with event triggers.
+
+    What somebody added could drop or invent entries while the chain looks whole; a table that is not logged is empty
+    after a crash.
     """
     found = {name: tuple(rest) for name, *rest in run(FIND_LAYOUT).fetchall()}
-    expected = {
-        "deniable_entries": ("r", False, [f"{name} {FINAL}" for name in ("deniable_final", "deniable_whole")], 0),
-        "deniable_kept": ("r", False, [], 0),
-    }
-    changed = sorted(name for name in expected if found.get(name) != expected[name])
+    changed = sorted(name for name in EXPECTED if found.get(name) != EXPECTED[name])
     if changed:
         raise IntegrityError(
-            f"{', '.join(changed)} in the ledger's database is not laid out as deniable does it: a trigger, a rule or "
-            "row security was added, changed or removed",
+            f"{', '.join(changed)} in the ledger's database is not laid out as deniable does it: a column, constraint, "
+            "index, trigger, rule, child table or row security was added, changed or removed, or it is not logged",
             expected="The tables and triggers of this version, and nothing else on them",
             remedy="Find out who did that, and undo it; else restore the ledger from a backup",
+        )
+    events = [name for (name,) in run(FIND_EVENT_TRIGGERS).fetchall()]
+    if events:
+        raise IntegrityError(
+            f"the ledger's database has event triggers: {', '.join(events)}",
+            expected="None: they run whatever somebody wrote when tables are laid out, or at every connection",
+            remedy="Find out whose they are, and remove them; or give the ledger a database of its own",
         )
 
 

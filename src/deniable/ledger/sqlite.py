@@ -42,6 +42,8 @@ STEPS: tuple[tuple[str, ...], ...] = (
     ),
     # Totals beside the entries could be falsified; what was spent follows from the entries alone.
     ("DROP TABLE IF EXISTS totals",),
+    # Entries are sealed: earlier versions cannot read them.
+    (),
 )
 """How a layout becomes the next one. Files from before layouts had numbers say 0, and are of one of these."""
 
@@ -59,6 +61,7 @@ class SqliteStore:
         # Readers have a connection of their own, so that nobody who reads waits for a writer's flush.
         self._lock, self._reading = threading.RLock(), threading.RLock()
         self._owner = os.getpid()
+        self._file: tuple[int, int] | None = None
         self._connection = self._open()
         self._reader = self._open_reader()
 
@@ -69,6 +72,7 @@ class SqliteStore:
             connection = self._ours()
             with roll_back_on_error(connection):
                 connection.execute("BEGIN IMMEDIATE")
+                self._refuse_replaced()
                 yield SqliteBook(connection)
                 self._commit(connection)
 
@@ -79,6 +83,33 @@ class SqliteStore:
         except sqlite3.Error as failure:
             undone = getattr(failure, "sqlite_errorname", "").startswith(("SQLITE_FULL", "SQLITE_BUSY"))
             _refuse(failure, self.path, None if undone else UNKNOWN)
+
+    def _refuse_replaced(self) -> None:
+        """Refuse to write to a file that has lost its name, which nobody would find again."""
+        if _find_file(self.path) != self._file:
+            raise StorageError(
+                f"the ledger '{self.path.name}' was removed, or replaced by another, while it was open",
+                remedy="Run the command again, or start the server anew, once the right one is in its place",
+            )
+
+    def discard(self, *beside: Path) -> None:
+        """Let go of the file, and remove it with those beside it if it has no entry and nobody else has it open."""
+        with self._lock, self._reading:
+            self._reader.close()
+            try:
+                self._connection.execute("PRAGMA busy_timeout = 0")
+                # Leaving the write-ahead log needs the file for oneself: that fails where another has it open.
+                (mode,) = self._connection.execute("PRAGMA journal_mode = DELETE").fetchone()
+                self._connection.execute("BEGIN EXCLUSIVE")
+                unused = self._connection.execute("SELECT 1 FROM entries").fetchone() is None
+                if mode == "delete" and unused and _find_file(self.path) == self._file:
+                    for path in (*(log for each in beside for log in _list_logs(each)), *beside, self.path):
+                        path.unlink(missing_ok=True)
+            except (sqlite3.Error, OSError):
+                pass  # somebody else uses it: it stays
+            finally:
+                _rollback(self._connection)
+                self._connection.close()
 
     @contextmanager
     def begin_read(self) -> Iterator[SqliteBook]:
@@ -107,6 +138,24 @@ class SqliteStore:
             if not found:
                 return
             after = found[-1].sequence
+
+    def find_key(self) -> bytes | None:
+        """The key of the answer store beside it, if that saw the ledger.
+
+        A store that was lost and made anew has another key: that it is lost is told then, and not that seals differ.
+        """
+        beside = place_answers(self.path)
+        if not beside.exists():
+            return None
+        with suppress(sqlite3.Error), closing(open_connection(f"{beside.as_uri()}?mode=ro")) as connection:
+            sql = "SELECT value FROM kept WHERE drawer = 'seal' AND EXISTS (SELECT 1 FROM kept WHERE drawer = 'seen')"
+            found = connection.execute(sql).fetchone()
+            return bytes(found[0]) if found is not None else None
+        return None
+
+    def identify(self) -> str:
+        """The whole path, without links."""
+        return os.path.realpath(self.path)
 
     def count_servers(self) -> int:
         """One: a file does not say who else has it open."""
@@ -150,7 +199,27 @@ class SqliteStore:
                 connection.execute("PRAGMA journal_mode = WAL")
                 connection.execute("PRAGMA synchronous = FULL")
                 migrate(connection, STEPS, "entries", self.path)
+            self._file = _find_file(self.path)
             return connection
+
+
+def place_answers(place: str | Path) -> Path:
+    """Where the answer store beside a ledger in a file is: beside the file itself, if a link leads to it."""
+    return Path(os.path.realpath(place)).with_suffix(".kept.sqlite")
+
+
+def _find_file(path: Path) -> tuple[int, int] | None:
+    """What a path leads to now; None where nothing is there."""
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def _list_logs(path: Path) -> tuple[Path, ...]:
+    """The write-ahead log of a file, and its index."""
+    return tuple(path.with_name(path.name + ending) for ending in ("-wal", "-shm"))
 
 
 class SqliteBook:

@@ -26,8 +26,10 @@ from typing import Generic, TypeVar
 from urllib.parse import urlsplit
 
 from deniable.errors import AccessRefused, IntegrityError, StorageError
-from deniable.ledger.ledger import POSTGRES, Ledger
+from deniable.ledger.answer_store import AnswerStore
+from deniable.ledger.ledger import POSTGRES, Ledger, open_answer_store, open_ledger, tie_store
 from deniable.ledger.sqlite import roll_back_on_error, translate_errors
+from deniable.policy.document import Policy
 from deniable.storage import PRIVATE_FILE
 
 STATE_VARIABLE = "DENIABLE_STATE"
@@ -45,7 +47,10 @@ PATIENCE = 20.0
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS secret (key BLOB NOT NULL) STRICT;
 CREATE TABLE IF NOT EXISTS ledgers (place TEXT PRIMARY KEY, number INTEGER NOT NULL, head TEXT NOT NULL) STRICT;
+CREATE TABLE IF NOT EXISTS homes (place TEXT PRIMARY KEY, identity TEXT NOT NULL, first TEXT NOT NULL) STRICT;
 CREATE TABLE IF NOT EXISTS stores (place TEXT PRIMARY KEY, seen INTEGER NOT NULL) STRICT;
+CREATE TABLE IF NOT EXISTS counted (
+  place TEXT PRIMARY KEY, forgotten INTEGER NOT NULL, counts TEXT NOT NULL) STRICT;
 CREATE TABLE IF NOT EXISTS sources (
   place TEXT NOT NULL, source TEXT NOT NULL, stamp TEXT NOT NULL, marks TEXT NOT NULL,
   PRIMARY KEY (place, source)) STRICT;
@@ -84,6 +89,15 @@ class Source:
     unit: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Home:
+    """What a ledger is known by, however its place is written: the file or database itself, and its first entry."""
+
+    place: str
+    identity: str = ""
+    first: str = ""
+
+
 def state_folder() -> Path:
     """Where the user's own state is kept: $DENIABLE_STATE, or ~/.deniable."""
     told = os.environ.get(STATE_VARIABLE)
@@ -108,6 +122,26 @@ def name_source(path: str) -> str:
     return f"source {hashlib.sha256(path.encode()).hexdigest()[:16]}"
 
 
+@contextmanager
+def open_for_acts(
+    place: str | Path, policy: Policy, withdrawals: str, *, lost: bool = False
+) -> Iterator[tuple[Ledger, AnswerStore]]:
+    """A ledger with its answer store, to write acts of governance; the witness is told of them.
+
+    `withdrawals` is the collection of people who withdrew. One that is `lost` is not compared with what it was.
+    """
+    witness, named = Witness(), name_place(place, policy.dataset)
+    with (
+        closing(open_ledger(place, policy)) as ledger,
+        closing(open_answer_store(place, policy.dataset)) as store,
+    ):
+        tie_store(ledger, store, withdrawals)
+        if not lost:
+            witness.compare(named, ledger, store)
+        yield ledger, store
+        witness.see(named, ledger, store)
+
+
 class Witness:
     """What is known of all ledgers of this user, in one file."""
 
@@ -124,6 +158,12 @@ class Witness:
     def is_blank(self) -> bool:
         """Whether no ledger was ever told to it."""
         return not self.path.exists()
+
+    def name_frame(self, content: str) -> str:
+        """A name for rows in memory, from the digest of what they hold; without the key it tells nothing of them."""
+        with self._open() as connection:
+            key = _find_key(connection)
+        return f"frame {hashlib.blake2b(content.encode(), key=key, digest_size=8).hexdigest()}"
 
     def find_holders(self, sources: Sequence[Source], place: str = "") -> list[str]:
         """The ledgers, but for that at a place, that hold the budget of these sources."""
@@ -148,14 +188,22 @@ class Witness:
                 connection.execute("INSERT OR REPLACE INTO compared VALUES (?, ?, ?)", noted)
         return found
 
-    def claim(self, place: str, sources: Sequence[Source], charged: frozenset[tuple[str, str]] = frozenset()) -> None:
+    def claim(
+        self,
+        place: str,
+        sources: Sequence[Source],
+        charged: frozenset[tuple[str, str]] = frozenset(),
+        *,
+        note: bool = True,
+    ) -> None:
         """Note that a ledger holds the budget of these sources; refuse what another one holds already.
 
         `charged` are the sources that it charged for, each with its unit: their rows are refused under another unit.
+        Without `note` nothing is claimed yet.
         """
         with self._open() as connection:
             key = _find_key(connection)
-            apart = {other for (other,) in connection.execute("SELECT other FROM apart WHERE place = ?", (place,))}
+            apart = _list_apart(connection, place)
             for source in _drop_generated(connection, sources):
                 for other in sorted(_find_others(connection, place, key, source) - apart):
                     raise AccessRefused(
@@ -166,7 +214,7 @@ class Witness:
                         other=other,
                     )
                 _refuse_other_unit(connection, place, key, source, charged)
-                if source.sketch or not _is_known(connection, place, source.path):
+                if note and (source.sketch or not _is_known(connection, place, source.path)):
                     row = (place, source.path, source.stamp, _write_marks(_mark_sketch(key, source.sketch)))
                     connection.execute("INSERT OR REPLACE INTO sources VALUES (?, ?, ?, ?)", row)
 
@@ -183,20 +231,27 @@ class Witness:
             connection.executemany("INSERT OR IGNORE INTO apart VALUES (?, ?)", [(place, other) for other in others])
         return others
 
-    def compare(self, place: str, ledger: Ledger, stored: int = 0) -> None:
-        """Refuse a ledger that lost entries which it had when it was last seen; else remember how far it is.
+    def compare(self, place: str, ledger: Ledger, store: AnswerStore) -> None:
+        """Refuse a ledger that lost what it had when it was last seen, or whose answer store did; else remember it.
 
-        `stored` is the last entry that the answer store beside it has seen: an older copy of that is refused too.
+        It is known by what it is, under whichever address or path it is opened.
         """
         with self._open() as connection:
-            _refuse_rollback(connection, place, ledger)
-            _refuse_older_store(connection, place, stored)
-            _note_head(connection, place, ledger, stored)
+            home = _find_home(place, ledger)
+            _refuse_rollback(connection, home, ledger)
+            _refuse_older_store(connection, home, ledger, store)
+            _note_head(connection, home, ledger, store)
 
     def refuse_older(self, place: str, ledger: Ledger) -> None:
         """Refuse a copy for a ledger that had more entries, or others, when it was last seen."""
         with self._open() as connection:
-            _refuse_rollback(connection, place, ledger)
+            _refuse_rollback(connection, _find_home(place, ledger), ledger)
+
+    def forget_counts(self, place: str, ledger: Ledger) -> None:
+        """Forget how much the answer store of a ledger had: the steward put a backup in its place."""
+        with self._open() as connection:
+            same = [(each,) for each in _list_same(connection, _find_home(place, ledger))]
+            connection.executemany("DELETE FROM counted WHERE place = ?", same)
 
     def is_new(self, place: str) -> bool:
         """Whether no ledger with entries was ever seen there."""
@@ -204,8 +259,7 @@ class Witness:
 
     def _count_seen(self, place: str) -> int:
         with self._open() as connection:
-            seen = connection.execute("SELECT number FROM ledgers WHERE place = ?", (place,)).fetchone()
-        return int(seen[0]) if seen is not None else 0
+            return _count_entries(connection, place)
 
     def refuse_missing(self, place: str) -> None:
         """Refuse to take a ledger that is not there for one that never was."""
@@ -216,10 +270,10 @@ class Witness:
                 remedy="Put it back. If it is lost: deniable ledger separate --lost, or ledger restore --lost",
             )
 
-    def see(self, place: str, ledger: Ledger, stored: int = 0) -> None:
+    def see(self, place: str, ledger: Ledger, store: AnswerStore) -> None:
         """Remember how far a ledger is, and the answer store beside it."""
         with self._open() as connection:
-            _note_head(connection, place, ledger, stored)
+            _note_head(connection, _find_home(place, ledger), ledger, store)
 
     def is_late(self, address: str) -> bool:
         """Whether a witness elsewhere did not reply a while ago, and is left alone."""
@@ -234,13 +288,16 @@ class Witness:
             connection.execute("INSERT OR REPLACE INTO late VALUES (?, ?)", (address, time.time() + seconds))
         return not late
 
-    def forget(self, place: str) -> int:
-        """Forget a ledger, since it is lost; says how many entries it had."""
+    def forget(self, place: str, ledger: Ledger | None = None) -> int:
+        """Forget a ledger, since it is lost, wherever it was; says how many entries it had."""
         with self._open() as connection:
-            seen = connection.execute("SELECT number FROM ledgers WHERE place = ?", (place,)).fetchone()
-            for table in ("ledgers", "sources", "stores"):
-                connection.execute(f"DELETE FROM {table} WHERE place = ?", (place,))  # noqa: S608  our own names
-            return int(seen[0]) if seen is not None else 0
+            home = _read_home(connection, place) if ledger is None else _find_home(place, ledger)
+            gone = [each for each in sorted(_list_same(connection, home)) if each == place or not _is_copy(home, each)]
+            seen = [_count_entries(connection, each) for each in gone]
+            for table in ("ledgers", "sources", "stores", "homes", "counted"):
+                sql = f"DELETE FROM {table} WHERE place = ?"  # noqa: S608  our own names
+                connection.executemany(sql, [(each,) for each in gone])
+            return max(seen, default=0)
 
     @contextmanager
     def _open(self) -> Iterator[sqlite3.Connection]:
@@ -265,17 +322,58 @@ class Witness:
                 connection.execute("COMMIT")
 
 
-def _refuse_rollback(connection: sqlite3.Connection, place: str, ledger: Ledger) -> None:
-    seen = connection.execute("SELECT number, head FROM ledgers WHERE place = ?", (place,)).fetchone()
-    if seen is None or not seen[0]:
-        return
-    found = next(ledger.entries(seen[0] - 1), None)
-    if found is None or found.hash != seen[1]:
-        raise IntegrityError(
-            f"the ledger had {seen[0]} entries when it was last used, and those are not what it has now",
-            expected="The newest copy of the ledger: an older one would give back what was spent since",
-            remedy="Put the newest copy back. If it is lost: deniable ledger separate --lost, or ledger restore --lost",
-        )
+def _find_home(place: str, ledger: Ledger) -> Home:
+    return Home(place, ledger.store.identify(), ledger.first)
+
+
+def _read_home(connection: sqlite3.Connection, place: str) -> Home:
+    """A ledger as it was when it was last seen at a place."""
+    known = connection.execute("SELECT identity, first FROM homes WHERE place = ?", (place,)).fetchone()
+    return Home(place, *known) if known is not None else Home(place)
+
+
+def _list_same(connection: sqlite3.Connection, home: Home) -> set[str]:
+    """The places at which the same ledger was seen, or a copy of it: by what it is, or by its first entry."""
+    sql = "SELECT place FROM homes WHERE (identity <> '' AND identity = ?) OR (first <> '' AND first = ?)"
+    return {home.place, *(place for (place,) in connection.execute(sql, (home.identity, home.first)))}
+
+
+def _list_own(connection: sqlite3.Connection, place: str) -> set[str]:
+    """The other spellings of a ledger's place, and those that it was moved from."""
+    home = _read_home(connection, place)
+    kept = connection.execute("SELECT place FROM homes WHERE identity <> '' AND identity = ?", (home.identity,))
+    moved = (each for each in _list_same(connection, home) if not _is_copy(home, each))
+    return {place, *(each for (each,) in kept), *moved}
+
+
+def _is_copy(home: Home, other: str) -> bool:
+    """Whether the ledger at another place is a file that is there beside this one, or may be another database."""
+    return other != home.place and ("://" in other or Path(other).exists())
+
+
+def _list_apart(connection: sqlite3.Connection, place: str) -> set[str]:
+    """The ledgers beside which the steward let the one at a place have a budget of its own."""
+    return {other for (other,) in connection.execute("SELECT other FROM apart WHERE place = ?", (place,))}
+
+
+def _count_entries(connection: sqlite3.Connection, place: str) -> int:
+    seen = connection.execute("SELECT number FROM ledgers WHERE place = ?", (place,)).fetchone()
+    return int(seen[0]) if seen is not None else 0
+
+
+def _refuse_rollback(connection: sqlite3.Connection, home: Home, ledger: Ledger) -> None:
+    for place in _list_same(connection, home) - _list_apart(connection, home.place):
+        seen = connection.execute("SELECT number, head FROM ledgers WHERE place = ?", (place,)).fetchone()
+        if seen is None or not seen[0]:
+            continue
+        found = next(ledger.entries(seen[0] - 1), None)
+        if found is None or found.hash != seen[1]:
+            raise IntegrityError(
+                f"the ledger had {seen[0]} entries when it was last used, and those are not what it has now",
+                expected="The newest copy of the ledger: an older one would give back what was spent since",
+                remedy="Put the newest copy back. If it is lost: deniable ledger separate --lost, or ledger restore "
+                "--lost",
+            )
 
 
 def _find_key(connection: sqlite3.Connection) -> bytes:
@@ -341,11 +439,11 @@ def _is_known(connection: sqlite3.Connection, place: str, source: str) -> bool:
 
 def _find_others(connection: sqlite3.Connection, place: str, key: bytes, source: Source) -> set[str]:
     """The other ledgers that hold a source, by its path or by its rows."""
-    marks = _mark_sketch(key, source.sketch)
-    listed = connection.execute("SELECT place, source, marks FROM sources WHERE place <> ?", (place,)).fetchall()
+    marks, own = _mark_sketch(key, source.sketch), _list_own(connection, place)
+    listed = connection.execute("SELECT place, source, marks FROM sources").fetchall()
     return {
         other
-        for other, path, known in listed
+        for other, path, known in (each for each in listed if each[0] not in own)
         if _is_within(path, source.path) or (source.sketch and _hold_same_rows(marks, _read_marks(known)))
     }
 
@@ -401,21 +499,32 @@ def _measure_surprise(agreed: float, chance: float) -> float:
     return sum(share * math.log(share / by_chance) for share, by_chance in terms if share > 0)
 
 
-def _refuse_older_store(connection: sqlite3.Connection, place: str, stored: int) -> None:
-    seen = connection.execute("SELECT seen FROM stores WHERE place = ?", (place,)).fetchone()
-    if seen is not None and seen[0] > stored:
-        raise IntegrityError(
-            f"the answer store knew of entry {seen[0]} when it was last used, and now of entry {stored}",
-            expected="The newest copy of the store: an older one lacks answers that were charged, and who withdrew",
-            remedy="Put the newest copy back, or restore a backup of both: deniable ledger restore",
-        )
+def _refuse_older_store(connection: sqlite3.Connection, home: Home, ledger: Ledger, store: AnswerStore) -> None:
+    """Refuse an answer store that saw less of the ledger than it had seen, or has fewer values than it had."""
+    stored = store.count_seen()
+    for place in _list_same(connection, home) - _list_apart(connection, home.place):
+        seen = connection.execute("SELECT seen FROM stores WHERE place = ?", (place,)).fetchone()
+        if seen is not None and seen[0] > stored:
+            raise IntegrityError(
+                f"the answer store knew of entry {seen[0]} when it was last used, and now of entry {stored}",
+                expected="The newest copy of the store: an older one lacks answers that were charged, and who withdrew",
+                remedy="Put the newest copy back, or restore a backup of both: deniable ledger restore",
+            )
+        counted = connection.execute("SELECT forgotten, counts FROM counted WHERE place = ?", (place,)).fetchone()
+        if counted is not None and counted[0] == ledger.forgotten:
+            store.recount(json.loads(counted[1]), ledger.forgotten)
 
 
-def _note_head(connection: sqlite3.Connection, place: str, ledger: Ledger, stored: int = 0) -> None:
-    head = ledger.head()
+def _note_head(connection: sqlite3.Connection, home: Home, ledger: Ledger, store: AnswerStore) -> None:
+    """Note how far a ledger is; of one without entries there is nothing to note."""
+    head, place = ledger.head(), home.place
+    if head is None:
+        return
+    connection.execute("INSERT OR REPLACE INTO homes VALUES (?, ?, ?)", (place, home.identity, ledger.first))
     noted = "INSERT INTO stores VALUES (?, ?) ON CONFLICT DO UPDATE SET seen = max(seen, excluded.seen)"
-    connection.execute(noted, (place, stored))
-    number, hashed = (head.sequence, head.hash) if head is not None else (0, "")
-    known = connection.execute("SELECT number FROM ledgers WHERE place = ?", (place,)).fetchone()
-    if known is None or known[0] < number:
-        connection.execute("INSERT OR REPLACE INTO ledgers VALUES (?, ?, ?)", (place, number, hashed))
+    connection.execute(noted, (place, store.count_seen()))
+    counts = json.dumps(store.recount({}, ledger.forgotten))  # refuses what fell since this process saw it
+    connection.execute("INSERT OR REPLACE INTO counted VALUES (?, ?, ?)", (place, ledger.forgotten, counts))
+    if _count_entries(connection, place) < head.sequence:
+        row = (place, head.sequence, head.hash)
+        connection.execute("INSERT OR REPLACE INTO ledgers VALUES (?, ?, ?)", row)

@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from deniable.errors import KeyUnavailable, ParameterError, StorageError
+from deniable.storage import give_name, is_open_to_others
 
 SECRET_BYTES = 32
 NAME = re.compile(r"[a-z][a-z0-9_-]{0,62}")
@@ -213,13 +214,13 @@ def store_key(key: Key, path: Path) -> Path:
 def replace_key(new: Key, directory: Path) -> Path:
     """Put a new key in the place of the one of its name, which is kept beside it as NAME.1.key, NAME.2.key ...
 
-    The old key is linked to its new name before the new key takes its place, so at no moment is either lost.
+    The old key gets its second name before the new key takes its place, so at no moment is either lost.
     """
     path = directory / (new.name + SUFFIX)
     number = 1 + sum(1 for _ in directory.glob(f"{new.name}.*{SUFFIX}"))
     kept = directory / f"{new.name}.{number}{SUFFIX}"
     fresh = store_key(new, directory / f".{new.name}.{os.getpid()}.new")
-    os.link(path, kept)
+    give_name(path, kept)
     os.replace(fresh, path)
     return kept
 
@@ -232,13 +233,17 @@ def _read_place(place: str) -> str:
 def _read_file(path: str) -> str:
     try:
         descriptor = os.open(path, os.O_RDONLY)
+    except FileNotFoundError:
+        make = f"Make it: deniable key new {Path(path).stem}. If it was made before, put its backup there: a lost key "
+        make += "cannot be recovered"
+        raise KeyUnavailable(f"there is no key at {path}", remedy=make) from None
     except OSError as failure:
-        raise KeyUnavailable(f"there is no readable key at {path}: {failure.strerror}", remedy=LOST) from None
+        raise KeyUnavailable(f"the key at {path} cannot be read: {failure.strerror}", remedy=LOST) from None
     with os.fdopen(descriptor, "rb") as file:
-        mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
-        if mode & 0o077:
+        status = os.fstat(file.fileno())
+        if is_open_to_others(status):
             raise KeyUnavailable(
-                f"{path} can be read by others (mode {mode:04o})",
+                f"{path} can be read by others (mode {stat.S_IMODE(status.st_mode):04o})",
                 expected="A key file belongs to its owner alone (mode 0600)",
                 remedy=f"`chmod 600 {path}`, and rotate the key if others may have read it",
             )
@@ -253,7 +258,7 @@ def _read_environment(variable: str) -> str:
 
 
 def _read_command(command: str) -> str:
-    program = shlex.split(command)
+    program = shlex.split(command, posix=os.name == "posix")  # elsewhere a backslash is part of a path
     try:
         # Its error output is dropped: a secret store may print what it was asked to hide.
         done = subprocess.run(  # noqa: S603  the steward's own command, without a shell

@@ -186,7 +186,7 @@ class Checkpoint:
         path = self.folder / "order"
         if not path.exists():
             write_whole(path, secrets.token_hex(16).encode())
-        return path.read_text()
+        return path.read_text(encoding="utf-8")
 
     def part(self, number: int) -> Path:
         """Where part number so-and-so is, or will be."""

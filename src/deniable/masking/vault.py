@@ -30,6 +30,7 @@ from deniable.dp.samplers.entropy import SYSTEM
 from deniable.errors import IntegrityError, KeyUnavailable, MissingExtra, ParameterError, StorageError
 from deniable.masking import columns, keys, pseudonyms
 from deniable.masking.keys import Key
+from deniable.storage import is_open_to_others
 
 LENGTH = 12
 PATIENCE_SECONDS = 60
@@ -405,5 +406,5 @@ def _require_aes() -> None:
 
 def refuse_shared(path: Path) -> None:
     """Refuse a vault that others could read or write."""
-    if path.exists() and path.stat().st_mode & 0o077:
+    if path.exists() and is_open_to_others(path.stat()):
         raise KeyUnavailable(f"the vault {path} can be opened by others", remedy=f"`chmod 600 {path}`")

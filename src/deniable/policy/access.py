@@ -80,10 +80,18 @@ class Budgets:
     accounting: Accounting = Accounting.PURE
     purposes: tuple[Purpose, ...] = ()
     analysts: tuple[Analyst, ...] = ()
+    _named: Mapping[str, Analyst] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        named: dict[str, Analyst] = {}
+        for each in self.analysts:
+            for name in (each.name, *each.members):
+                named.setdefault(name, each)
+        object.__setattr__(self, "_named", named)  # looked up for every charge, and there may be thousands
 
     def find_analyst(self, name: str) -> Analyst | None:
         """The entry of somebody: their own, or that of their group."""
-        return next((each for each in self.analysts if name == each.name or name in each.members), None)
+        return self._named.get(name)
 
     def find_purpose(self, name: str) -> Purpose | None:
         """The purpose of that name."""

@@ -151,3 +151,47 @@ def split(whole: Budget, weights: tuple[Fraction, ...]) -> tuple[Budget, ...]:
             return tuple(ZCDP(rho * w / total, delta * w / total) for w in weights)
         case _:
             return tuple(budget(whole.epsilon * w / total, whole.delta * w / total) for w in weights)
+
+
+def find_left(limit: Budget, spent: Budget | None, remaining: Budget) -> tuple[str, Fraction, Fraction]:
+    """The unit of a limit, its amount, and how much of it is left, in that unit.
+
+    An account may be kept in rho under a limit in epsilon: the part of the account that is left is then taken for the
+    part of the limit.
+    """
+    unit, whole = ("rho", limit.rho) if isinstance(limit, ZCDP) else ("epsilon", limit.epsilon)
+    left, used = _take_amount(remaining), Fraction(0) if spent is None else _take_amount(spent)
+    return unit, whole, whole * left / (left + used) if left + used else Fraction(0)
+
+
+def say_left(limit: Budget, spent: Budget | None, remaining: Budget) -> str:
+    """What is left of a limit, as people say it.
+
+    >>> say_left(PureDP(Fraction(2)), PureDP(Fraction(1, 2)), PureDP(Fraction(3, 2)))
+    '1.5 of epsilon 2'
+    >>> say_left(ApproxDP(Fraction(10), Fraction(1, 10**6)), ZCDP(Fraction(1, 4)), ZCDP(Fraction(1)))
+    'about 8 of epsilon 10'
+    """
+    unit, whole, left = find_left(limit, spent, remaining)
+    converted = isinstance(remaining, ZCDP) is not isinstance(limit, ZCDP)
+    return f"{'about ' if converted else ''}{_shorten(left)} of {unit} {_shorten(whole)}"
+
+
+def say_budget(amount: Budget) -> str:
+    """A budget as people say it.
+
+    >>> say_budget(ApproxDP(Fraction(1, 2), Fraction(1, 10**6)))
+    'epsilon 0.5 and delta 1e-06'
+    """
+    unit = "rho" if isinstance(amount, ZCDP) else "epsilon"
+    shown = f"{unit} {_shorten(_take_amount(amount))}"
+    return f"{shown} and delta {_shorten(amount.delta)}" if amount.delta else shown
+
+
+def _take_amount(amount: Budget) -> Fraction:
+    """The larger part of a budget, whatever it is counted in."""
+    return amount.rho if isinstance(amount, ZCDP) else amount.epsilon
+
+
+def _shorten(amount: Fraction) -> str:
+    return f"{float(amount):.4g}"

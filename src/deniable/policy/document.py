@@ -31,6 +31,7 @@ from deniable.policy.check.tree_checker import Checker, Section
 from deniable.policy.diff import list_loosened
 from deniable.policy.layout import policy_file
 from deniable.policy.schema import TableSchema
+from deniable.policy.stream import Stream, build_streams
 from deniable.policy.yaml_tree import MOST_BYTES, Mistakes, parse_tree
 from deniable.storage import ACCEPTED, place_state, storage_errors, write_whole
 
@@ -49,6 +50,7 @@ class Policy:
     epochs: Epochs | None = None
     accepts: tuple[str, ...] = ()
     witness: str | None = None
+    streams: tuple[Stream, ...] = ()
     folder: Path = field(default=Path(), compare=False, repr=False)
 
     @property
@@ -69,6 +71,15 @@ class Policy:
         known = [table.name for table in self.tables]
         expected = f"The policy has: {', '.join(known)}"
         raise ParameterError(f"the policy has no table '{name}'", expected=expected, remedy=nearest(name, known))
+
+    def stream(self, name: str) -> Stream:
+        """The stream of that name."""
+        known = [each.name for each in self.streams]
+        for each in self.streams:
+            if each.name == name:
+                return each
+        expected = f"The policy has: {', '.join(known)}" if known else "The policy has none: write stream: into it"
+        raise ParameterError(f"the policy has no stream '{name}'", expected=expected, remedy=nearest(name, known))
 
     def same_people(self, column: str) -> tuple[str, ...]:
         """All columns that hold the same people's values as this unit column does, through declared links.
@@ -136,13 +147,13 @@ def find_acceptance(digest: str) -> str | None:
     return next((str(one["by"]) for one in kept), None)
 
 
-def find_accepted(source: Any) -> str | None:
-    """The file of the policy that was accepted last for a file of rows, or for a copy of it; None where none was."""
-    if not isinstance(source, str | Path) or not os.path.isfile(source):
-        return None
-    place = os.path.realpath(source)
-    about = (one for one in reversed(_read_accepted()) if any(_hold_the_same(place, own) for own in one["sources"]))
-    return next((str(one["file"]) for one in about), None)
+def find_accepted(*files: Any) -> str | None:
+    """The policy that was accepted last for one of these files of rows, or for a copy of it; None where none was."""
+    places = [os.path.realpath(each) for each in files if isinstance(each, str | Path) and os.path.isfile(each)]
+    for one in reversed(_read_accepted()) if places else ():
+        if any(_hold_the_same(place, own) for place in places for own in one["sources"]):
+            return str(one["file"])
+    return None
 
 
 def _hold_the_same(one: str, other: str) -> bool:
@@ -252,11 +263,12 @@ def _build_policy(entry: Section, folder: Path, mistakes: Mistakes) -> Policy:
         access.build_epochs(entry.section("epochs"), mistakes),
         entry.get("accepts", ()),
         entry.get("witness", None),
+        build_streams(entry.section("stream"), known, mistakes) if "stream" in entry else (),
         folder,
     )
 
 
-UNORDERED = frozenset({"tables", "columns", "purposes", "analysts", "keys", "accepts"})
+UNORDERED = frozenset({"tables", "columns", "purposes", "analysts", "keys", "accepts", "streams", "questions"})
 """Fields whose order means nothing: entries that stand under names in the file, and lists that are sets of names."""
 
 
@@ -285,7 +297,7 @@ def canonicalize(value: object) -> object:
 
 def _record(value: object) -> dict[str, object]:
     shown: dict[str, object] = {"is": type(value).__name__}
-    for own in fields(value):  # type: ignore[arg-type]
+    for own in (each for each in fields(value) if each.init):  # type: ignore[arg-type]  # the rest follows from it
         here = getattr(value, own.name)
         if not isinstance(here, Path) and here != _default(own):
             form = canonicalize(here)

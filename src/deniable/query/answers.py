@@ -179,7 +179,7 @@ ENGINE_STABLE_TYPES = frozenset({pa.int64(), pa.float64(), pa.string(), pa.bool_
 
 def pick_columns(relation: Relation, frames: Mapping[str, pa.Table]) -> pa.Table | None:
     """The columns of a plain selection from a measured node; None where the engine has to do it."""
-    if not isinstance(relation, PublicSelect) or not isinstance(relation.input, Measured) or not _is_plain(relation):
+    if not isinstance(relation, PublicSelect) or not isinstance(relation.input, Measured) or not is_plain(relation):
         return None
     frame, columns = frames[relation.input.name], {}
     for name, expression in relation.projections:
@@ -189,7 +189,7 @@ def pick_columns(relation: Relation, frames: Mapping[str, pa.Table]) -> pa.Table
     return pa.table(columns) if all(each.type in ENGINE_STABLE_TYPES for each in columns.values()) else None
 
 
-def _is_plain(select: PublicSelect) -> bool:
+def is_plain(select: PublicSelect) -> bool:
     """Whether it neither filters, groups, orders nor cuts."""
     ordered = select.order or select.limit is not None or select.offset or select.distinct or select.windows
     return not (select.predicate or select.keys or select.aggregates or select.grouped or ordered)

@@ -53,7 +53,7 @@ def list_spendings(asked: Budget, thresholds: int, ordered: bool) -> tuple[Spend
         raise QueryRefused(
             "the groups of this question are not public, and showing them needs a delta",
             expected="A budget with a delta such as 1e-6",
-            remedy="State a delta, or declare the key's categories in the policy",
+            remedy="State a delta, or declare the key's categories in the policy (in Python, categories=)",
         )
     found = []
     if not isinstance(asked, ZCDP):

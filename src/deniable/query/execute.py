@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import date, datetime
 from typing import Any, Protocol
 
 import numpy as np
@@ -21,9 +22,10 @@ from numpy.typing import NDArray
 
 from deniable.dp.mechanisms import QuantileMechanism
 from deniable.dp.samplers import SYSTEM, Entropy
-from deniable.errors import QueryRefused
-from deniable.query.algebra.relation import name_rollup_flag
-from deniable.query.answers import Answer, add_interval_columns, finish_answer, pick_columns
+from deniable.errors import DataError, InternalError, QueryRefused
+from deniable.query.algebra.expression import Kind
+from deniable.query.algebra.relation import Measured, PublicSelect, name_rollup_flag
+from deniable.query.answers import Answer, add_interval_columns, finish_answer, is_plain, pick_columns
 from deniable.query.double_entry import check
 from deniable.query.joint import apply_strategy, name_part, reconstruct, solve_block
 from deniable.query.keys import PrivateKeys, PublicKeys
@@ -127,6 +129,48 @@ def present(
     shown = add_interval_columns(plan.relation) if presentation.intervals else plan.relation
     picked = pick_columns(shown, frames)
     return engine.run(rendered(shown), frames=frames, seconds=seconds) if picked is None else picked
+
+
+def is_rehearsed(plan: QueryPlan) -> bool:
+    """Whether more is done with the noisy numbers of a plan than to show them."""
+    select = plan.relation
+    return not (isinstance(select, PublicSelect) and isinstance(select.input, Measured) and is_plain(select))
+
+
+def rehearse(plan: QueryPlan, engine: Runner) -> None:
+    """Refuse, before anything is charged, a question whose part over noisy numbers fails whatever the numbers are.
+
+    It is computed once over two invented groups; no private row is read.
+    """
+    invented = {node.node.name: tuple(_invent_step(node, step) for step in node.steps) for node in plan.nodes}
+    try:
+        present(plan, invented, engine)
+    except (InternalError, DataError):
+        raise QueryRefused(
+            "the part of the question that is computed from the noisy answers cannot be computed",
+            expected="ORDER BY, HAVING and window functions over columns and numbers of the answer",
+            remedy="Look at their arguments and frames",
+        ) from None
+
+
+INVENTED: dict[Kind, tuple[Any, Any]] = {
+    Kind.INTEGER: (1, 2),
+    Kind.DECIMAL: (0.5, 1.5),
+    Kind.TEXT: ("a", "b"),
+    Kind.BOOLEAN: (False, True),
+    Kind.DATE: (date(2000, 1, 1), date(2001, 2, 3)),
+    Kind.DATETIME: (datetime(2000, 1, 1), datetime(2001, 2, 3, 4, 5, 6)),
+    Kind.NULL: (None, None),
+}
+"""Keys of invented groups."""
+
+
+def _invent_step(node: NodePlan, step: Step) -> Noisy:
+    groups = 2 if step.places else 1
+    keys = {f"k{place}": pa.array(INVENTED[node.node.keys[place][1].facts.kind][:groups]) for place in step.places}
+    more = sum(len(each.measurement.quantiles) - 1 for each in step.placed if isinstance(each.measurement, Ordered))
+    values = tuple(np.arange(1, groups + 1, dtype=np.int64) for _ in range(len(step.placed) + more))
+    return Noisy(pa.table(keys) if keys else pa.table({"_": pa.nulls(1)}).select([]), values)
 
 
 def _build_frame(node: NodePlan, parts: tuple[Noisy, ...], presentation: Presentation) -> pa.Table:

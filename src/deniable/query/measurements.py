@@ -329,8 +329,9 @@ def _refuse_unbounded(aggregate: NoisyAggregate, text: str) -> QueryRefused:
     call, inner = aggregate.text.rstrip(")").split("(", 1)
     plain = aggregate.quantile is None and not isinstance(argument, ColumnRef) and inner.count("(") == inner.count(")")
     shown = inner if plain else ", ".join(sorted(name.split(".", 1)[-1] for name in columns_of(argument))) or "x"
+    stated = f" (in Python, bounds={{'{shown}': (0, 100)}})" if isinstance(argument, ColumnRef) else ""
     return QueryRefused(
         f"{aggregate.text}: {what} has no declared bounds",
         place=place_at(text, aggregate.place),
-        remedy=f"Declare bounds in the policy, or clamp in the query: {call}(CLAMP({shown}, 0, 100))",
+        remedy=f"Declare bounds in the policy{stated}, or clamp in the query: {call}(CLAMP({shown}, 0, 100))",
     )

@@ -393,8 +393,14 @@ def limits_of(
     return Limits(groups if chooses or scaled else None, rows, norm=2 if scaled else None), groups
 
 
+MISSING_BOUNDS = {"max_rows": "rows", "max_groups": "groups", "max_rows_per_group": "rows of each group"}
+
+
 def _refuse_missing_bound(name: str, option: str, unit: PrivacyUnit) -> QueryRefused:
+    """Refuse a question for which nobody said how much of one person counts."""
+    stated = f"{name}: 3, bounding: rows" if name == "max_rows" else f"{name}: 3"
     return QueryRefused(
-        f"the policy does not bound {name} of {unit}",
-        remedy=f"Declare {name} in the policy, or write OPTIONS ({option} = 5) in the question",
+        f"nobody said how many {MISSING_BOUNDS[name]} one person may contribute ({unit})",
+        remedy=f"Say it in the policy, unit: {{column: {unit.column}, {stated}}}; in Python, {name}=3; or in the "
+        f"question, OPTIONS ({option} = 3)",
     )

@@ -25,3 +25,8 @@ __all__ = [
     "verify",
     "write_release",
 ]
+
+
+def __dir__() -> list[str]:
+    """What is public."""
+    return sorted(__all__)

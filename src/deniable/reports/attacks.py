@@ -97,7 +97,15 @@ def _describe_attacks(found: Found) -> tuple[Block, ...]:
         return (Paragraph("No attack was run."),)
     alt = "; ".join(f"{outcome['attack']} {outcome['exposed']['share']:.0%}" for outcome in _list_outcomes(found)) + "."
     spec = plots.draw_bars(
-        rows, category="attack", value="share", low="low", high="high", series="who", alt=alt, title="success"
+        rows,
+        category="attack",
+        value="share",
+        low="low",
+        high="high",
+        series="who",
+        alt=alt,
+        title="success",
+        form=plots.PERCENT,
     )
     told = [outcome["sentence"] for outcome in _list_outcomes(found)]
     warned = [f"{outcome['attack']}: {warning}" for outcome in _list_outcomes(found) for warning in outcome["warnings"]]
@@ -113,6 +121,7 @@ def list_success_rates(outcome: Found) -> list[dict[str, object]]:
     more = [f"{outcome['figures'][key]} {word}" for key, word in units.items() if outcome["figures"].get(key)]
     named = ", ".join([outcome["attack"], *more])
     parts = [("attack", outcome["exposed"])] + ([("control", outcome["control"])] if outcome["control"] else [])
+    parts = [(who, rate) for who, rate in parts if rate["trials"]]  # of nothing tried, nothing can be drawn
     return [
         {"attack": named, "who": who, "share": rate["share"], "low": rate["low"], "high": rate["high"]}
         for who, rate in parts
@@ -124,7 +133,8 @@ def _describe_curve(found: Found) -> tuple[Block, ...]:
     if not curve:
         return ()
     alt = f"Knowing {curve[-1]['known']} columns singles out {curve[-1]['share']:.0%} of people."
-    spec = plots.draw_lines(curve, x="known", y="share", low="low", high="high", alt=alt, title="share singled out")
+    spec = plots.draw_lines(curve, x="known", y="share", low="low", high="high", alt=alt, title="share singled out",
+                            form=plots.PERCENT)  # fmt: skip
     sets = [{"columns": " + ".join(one["columns"]), "singled out": f"{one['share']:.1%}"}
             for one in found.get("identifying_sets", [])[:20]]  # fmt: skip
     tables = (Table.of(sets, "Smallest sets of columns that single out half of the people or more"),) if sets else ()
@@ -137,7 +147,8 @@ def _describe_blame(found: Found) -> tuple[Block, ...]:
     if not rows:
         return said
     alt = f"Without {rows[0]['column']}, {rows[0]['unique_without']:.0%} of people would be unique."
-    spec = plots.draw_bars(rows, category="column", value="unique_without", alt=alt, title="unique without it")
+    spec = plots.draw_bars(rows, category="column", value="unique_without", alt=alt, title="unique without it",
+                           form=plots.PERCENT)  # fmt: skip
     return (*said, Plot(spec, "People who stay unique when the intruder does not know a column"))
 
 
@@ -425,7 +436,7 @@ def plot_game(points: Sequence[Found], epsilon: float) -> Plot:
     alt = (
         f"The best attacker's hits against false alarms: {over} of {len(points)} strategies above epsilon {epsilon:g}."
     )
-    spec = plots.draw_lines(rows, x="false alarms", y="hits", series="who", alt=alt)
+    spec = plots.draw_lines(rows, x="false alarms", y="hits", series="who", alt=alt, form=plots.PERCENT)
     return Plot(spec, f"What the best attacker reaches, and what epsilon {epsilon:g} allows")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import date
 from typing import Any
 
 from deniable.reports import plots
@@ -61,7 +62,7 @@ def build_register_page(told: Mapping[str, Any]) -> Page:
     """The page of the register, from the document that `deniable register --json` prints."""
     releases = told["releases"]
     sections = (
-        Section("At a glance", _summarize_register(told)),
+        Section("At a glance", (*_summarize_register(told), *_draw_spending(releases))),
         Section("Releases", (Table.of([_build_row(each) for each in releases], "Every release, oldest first"),)),
         Section("How to check", (Paragraph(f"{HOW}\n\nThe head of the chain is {told['head']}."),)),
     )
@@ -76,11 +77,41 @@ def _summarize_register(told: Mapping[str, Any]) -> tuple[Block, ...]:
         KeyFigure(f"{standing['without_guarantee']:,}", "releases without a formal guarantee"),
     ]
     if standing["spent"] is not None:
-        remark = f"of {_render_amount(standing['limit'])}" if standing["limit"] else "no limit is set"
-        figures.append(KeyFigure(_render_amount(standing["spent"]), "spent in all", remark))
+        figures.append(_show_spending(standing))
     beware = "Releases without a formal guarantee are not in the total: no number bounds what they disclose."
     warning = (Callout(beware, Tone.WARNING),) if standing["without_guarantee"] else ()
     return (KeyFigures(tuple(figures)), *warning)
+
+
+def _show_spending(standing: Mapping[str, Any]) -> KeyFigure:
+    """What is spent, as a share of the budget where both are counted alike."""
+    spent, limit, left = standing["spent"], standing["limit"], standing.get("remaining") or {}
+    if not limit:
+        return KeyFigure(_render_amount(spent), "spent in all", "no limit is set")
+    counted = next((name for name in ("rho", "epsilon") if name in spent and name in left), None)
+    whole = float(spent[counted]) + float(left[counted]) if counted else 0.0
+    if counted is None or not whole:
+        return KeyFigure(_render_amount(spent), "spent in all", f"of {_render_amount(limit)}")
+    remark = f"{_render_amount(spent)} spent; the budget is {_render_amount(limit)}"
+    return KeyFigure(f"{float(spent[counted]) / whole:.1%}", "of the budget is spent", remark)
+
+
+def _draw_spending(releases: Sequence[Mapping[str, Any]]) -> tuple[Block, ...]:
+    """Epsilon over time, added up release by release; nothing where all was released on one day."""
+    charged = [each for each in releases if each.get("epsilon") is not None]
+    days = sorted({str(each["date"]) for each in charged})
+    if len(days) < FEWEST_DAYS:
+        return ()
+    rows = [
+        {"day": date.fromisoformat(day), "epsilon": sum(float(one["epsilon"]) for one in charged if one["date"] <= day)}
+        for day in days
+    ]
+    alt = f"Epsilon of all releases together, from {days[0]} to {days[-1]}: {rows[-1]['epsilon']:g} in the end."
+    told = "Epsilon of all releases so far, simply added up; the ledger's accountant counts otherwise"
+    return (Plot(plots.draw_lines(rows, x="day", y="epsilon", alt=alt), told),)
+
+
+FEWEST_DAYS = 2
 
 
 def _render_amount(budget: dict[str, str]) -> str:
@@ -88,8 +119,14 @@ def _render_amount(budget: dict[str, str]) -> str:
 
 
 def _build_row(release: Mapping[str, Any]) -> dict[str, object]:
-    tables: Sequence[str] = release["tables"]
-    return {**release, "tables": ", ".join(tables)}
+    """One line: who is protected, and what was claimed, before the id, which is long."""
+    shown = {name: value for name, value in release.items() if name not in ("release", "tables")}
+    return {
+        "date": shown.pop("date", None),
+        "tables": ", ".join(release["tables"]),
+        **shown,
+        "release": release["release"],
+    }
 
 
 def build_estate_page(told: Mapping[str, Any]) -> Page:

@@ -11,6 +11,7 @@ import hashlib
 import json
 import os
 import re
+from collections import Counter
 from functools import cache
 from html import escape
 from importlib.resources import files
@@ -35,7 +36,7 @@ def build_config() -> dict[str, Any]:
     return {
         "background": None,
         "font": FONT,
-        "padding": {"left": 2, "right": 6, "top": 6, "bottom": 2},
+        "padding": {"left": 2, "right": 8, "top": 6, "bottom": 2},
         "view": {"stroke": None},
         "axis": {
             "labelColor": SOFT,
@@ -50,7 +51,6 @@ def build_config() -> dict[str, Any]:
             "labelPadding": 5,
             "labelLimit": 220,
         },
-        "axisX": {"labelFlush": False},
         "scale": {"bandPaddingInner": 0.25},
         "axisBand": {"grid": False, "domain": False, "ticks": False},
         "legend": {
@@ -80,7 +80,7 @@ def render(page: Page) -> str:
     blocks = [block for section in page.sections for block in section.blocks]
     scripts = _load_scripts() if any(isinstance(block, Plot) for block in blocks) else ()
     if any(isinstance(block, Table) and block.search for block in blocks):
-        scripts = (*scripts, ("", _read_static("search.js")))
+        scripts = (*scripts, ("", read_static("search.js")))
     named = tuple((f"section-{number}", section) for number, section in enumerate(page.sections, start=1))
     return "\n".join(
         (
@@ -90,7 +90,7 @@ def render(page: Page) -> str:
             "<body>",
             _render_header(page, named),
             "<main>",
-            *(_render_section(anchor, section) for anchor, section in named),
+            _tell_tables_apart("\n".join(_render_section(anchor, section) for anchor, section in named)),
             "</main>",
             f"<footer><p>{_escape(page.foot or 'Made by deniable.')}</p></footer>",
             *(f"<script{kind}>{script}</script>" for kind, script in scripts),
@@ -102,10 +102,15 @@ def render(page: Page) -> str:
 
 def write(page: Page, path: Path) -> Path:
     """Write the page under its name at once: a reader sees the old page or the whole new one."""
+    return write_text(render(page), path)
+
+
+def write_text(text: str, path: Path) -> Path:
+    """Write a finished page under its name, whole or not at all."""
     unfinished = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        unfinished.write_text(render(page), encoding="utf-8")
+        unfinished.write_text(text, encoding="utf-8")
         unfinished.replace(path)
     except OSError as refused:
         if unfinished.exists():
@@ -119,7 +124,7 @@ def write(page: Page, path: Path) -> Path:
 
 
 def _render_head(title: str, scripts: tuple[str, ...]) -> str:
-    allowed = " ".join(f"'sha256-{_hash_script(script)}'" for script in scripts) or "'none'"
+    allowed = " ".join(f"'sha256-{hash_script(script)}'" for script in scripts) or "'none'"
     policy = f"{NOTHING_FETCHED}; script-src {allowed}"
     return "\n".join(
         (
@@ -129,7 +134,7 @@ def _render_head(title: str, scripts: tuple[str, ...]) -> str:
             '<meta name="viewport" content="width=device-width, initial-scale=1">',
             '<meta name="referrer" content="no-referrer">',
             f"<title>{_escape(title)}</title>",
-            f"<style>{_read_static('page.css')}</style>",
+            f"<style>{read_static('page.css')}</style>",
             "</head>",
         )
     )
@@ -145,6 +150,17 @@ def _render_header(page: Page, named: tuple[tuple[str, Section], ...]) -> str:
 def _render_section(anchor: str, section: Section) -> str:
     body = "\n".join(_render_block(block) for block in section.blocks)
     return f'<section aria-labelledby="{anchor}"><h2 id="{anchor}">{_escape(section.heading)}</h2>\n{body}\n</section>'
+
+
+def _tell_tables_apart(html: str) -> str:
+    """Number tables of one name: in a screen reader's list of regions each has a name of its own."""
+    seen: Counter[str] = Counter()
+
+    def name(found: re.Match[str]) -> str:
+        seen[found[2]] += 1
+        return f"{found[1]}{found[2]}{f', table {seen[found[2]]}' if seen[found[2]] > 1 else ''}{found[3]}"
+
+    return re.sub(r'(<div class="wide" role="region" tabindex="0" aria-label=")([^"]*)(")', name, html)
 
 
 def _render_block(block: Block) -> str:
@@ -190,7 +206,8 @@ def _render_table(table: Table) -> str:
     kinds = [' class="number"' if _is_numeric(table, place) else "" for place in range(len(table.columns))]
     caption = f"<caption>{_escape(table.caption)}</caption>" if table.caption else ""
     head = "".join(
-        f'<th scope="col"{kind}>{_escape(name)}</th>' for name, kind in zip(table.columns, kinds, strict=True)
+        f'<th scope="col"{kind}>{_escape(name)}</th>' if name else "<td></td>"
+        for name, kind in zip(table.columns, kinds, strict=True)
     )
     body = "".join(
         "<tr>"
@@ -217,6 +234,9 @@ def _render_plot(plot: Plot) -> str:
     twin, told = plot.twin, _escape(str(plot.spec["description"]))
     if not twin.rows:
         return f'<figure>{caption}<p class="empty">Nothing to draw: there are no rows.</p></figure>'
+    if plot.spec.get("usermeta", {}).get("zero"):
+        words = '<p class="empty">Every value is 0, so there is nothing to draw.</p>'
+        return f"<figure>{caption}{words}{_render_table(twin)}</figure>"
     more = len(twin.rows) - MOST_TWIN_ROWS
     cut = Table(twin.columns, twin.rows[:MOST_TWIN_ROWS], twin.caption)
     note = f'<p class="more">{more:,} more rows are not shown.</p>' if more > 0 else ""
@@ -257,12 +277,14 @@ def _encode_json(spec: object) -> str:
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026").replace("\u2028", "\\u2028")
 
 
-def _hash_script(script: str) -> str:
+def hash_script(script: str) -> str:
+    """The hash by which a content security policy allows a script or a style."""
     return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
 
 
 @cache
-def _read_static(name: str) -> str:
+def read_static(name: str) -> str:
+    """A file of the pages' own: style, script, or vendored library."""
     return (files("deniable.reports") / "static" / name).read_text(encoding="utf-8")
 
 
@@ -270,15 +292,15 @@ def _read_static(name: str) -> str:
 def _load_scripts() -> tuple[tuple[str, str], ...]:
     """The scripts of a page with plots, as (attributes, text): Vega, Vega-Lite, then the interpreter with our own."""
     library = "\n".join(
-        re.sub(r"^//# sourceMappingURL=.*$", "", _read_static(name), flags=re.MULTILINE)
+        re.sub(r"^//# sourceMappingURL=.*$", "", read_static(name), flags=re.MULTILINE)
         for name in ("vega.min.js", "vega-lite.min.js")
     )
     # The interpreter is published as a module importing one other: inside a page both are already at hand.
     interpreter, changed = re.subn(
-        r"^import (\{.*\}) from 'vega-util';$", r"const \1 = vega;", _read_static("vega-interpreter.js"), flags=re.M
+        r"^import (\{.*\}) from 'vega-util';$", r"const \1 = vega;", read_static("vega-interpreter.js"), flags=re.M
     )
     interpreter, named = re.subn(r"^export \{ (\w+) as (\w+) \};$", r"const \2 = \1;", interpreter, flags=re.M)
-    own = re.sub(r"^//# sourceMappingURL=.*$", "", interpreter, flags=re.M) + "\n" + _read_static("draw.js")
+    own = re.sub(r"^//# sourceMappingURL=.*$", "", interpreter, flags=re.M) + "\n" + read_static("draw.js")
     if changed != 1 or named != 1 or "</script" in library + own:
         raise InternalError("The vendored drawing scripts are not those this page knows how to place")
     return ("", library), (' type="module"', own)

@@ -20,6 +20,10 @@ from deniable.reports import page
 Row = Mapping[str, object]
 Spec = dict[str, Any]
 
+PERCENT = "~%"
+"""A d3 format: shares as percentages, with as many digits as they need."""
+WHOLE: Spec = {"tickMinStep": 1, "format": ",d"}
+MOST_TICKS = 8
 SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"  # names the grammar; it is never fetched
 PERSON = (
     "M-.38-.58A.38.38 0 1 1 .38-.58A.38.38 0 1 1-.38-.58ZM-.7 1V.45Q-.7-.08-.2-.08H.2Q.7-.08.7.45V1Z"  # head, shoulders
@@ -36,24 +40,28 @@ def draw_bars(
     high: str | None = None,
     series: str | None = None,
     title: str = "",
+    form: str = "",
     horizontal: bool = True,
 ) -> Spec:
-    """Bars in the order of the rows, side by side where `series` is given, with whiskers from `low` to `high`."""
+    """Bars in the order of the rows, side by side where `series` is given, with whiskers from `low` to `high`.
+
+    `form` is a d3 format of the value axis, such as PERCENT. An end that is missing is open: its whisker has an arrow.
+    """
     kept = _keep_fields(rows, category, value, low, high, series)
     across, along = ("y", "x") if horizontal else ("x", "y")
     encoding: Spec = {
         across: _nominal(category, "" if horizontal else None),
-        along: _quantitative(value, title or value, zero=True),
+        along: _quantitative(kept, value, title or value, zero=True, form=form),
         "tooltip": _show_fields(category, series, value, low, high),
     }
     if series:
         encoding |= {f"{across}Offset": {"field": _path(series), "sort": None}, "color": _color(series)}
     layers: list[Spec] = [{"mark": {"type": "bar"}, "encoding": {}}]
     if low and high:
-        layers.append(_whiskers(low, high, along))
+        layers += _whiskers(kept, value, low, high, along)
     steps = _distinct(rows, category) * (_distinct(rows, series) if series else 1)
     height = {"height": max(60, 26 * steps + (14 * steps if series is None else 6 * steps))} if horizontal else {}
-    return _begin_plot(kept, alt) | height | {"encoding": encoding, "layer": layers}
+    return _begin_plot(kept, alt, value) | height | {"encoding": encoding, "layer": layers}
 
 
 def draw_lines(
@@ -66,14 +74,21 @@ def draw_lines(
     high: str | None = None,
     series: str | None = None,
     title: str = "",
+    form: str = "",
     log_x: bool = False,
     log_y: bool = False,
+    asked: float | None = None,
 ) -> Spec:
-    """Lines through the rows, one for each series, each with a band from `low` to `high`; dates make a time axis."""
+    """Lines through the rows, one for each series, each with a band from `low` to `high`; dates make a time axis.
+
+    `asked` is a value to reach, drawn as a dashed line across.
+    """
     kept = _keep_fields(rows, x, y, low, high, series)
     color = {"color": _color(series)} if series else {}
-    across = _axis(rows, x) | ({"scale": {"type": "log"}} if log_x else {})
-    along = _quantitative(y, title or y, zero=False, log=log_y)
+    across = _axis(rows, x) | ({"scale": {"type": "log", "nice": False}} if log_x else {})
+    if log_x and 0 < _distinct(rows, x) <= MOST_TICKS:  # the values that were tried say more than powers of ten
+        across["axis"] = {"grid": False, "values": sorted({row[_safe(x)] for row in kept} - {None}, key=str)}
+    along = _quantitative(kept, y, title or y, zero=False, log=log_y, form=form)
     layers: list[Spec] = []
     if low and high:
         band = along | {"field": _path(low)}
@@ -82,7 +97,14 @@ def draw_lines(
         )
     mark = {"type": "line", "point": {"size": 36, "filled": True}}
     layers.append({"mark": mark, "encoding": {"y": along, "tooltip": _show_fields(x, series, y, low, high)}})
-    return _begin_plot(kept, alt) | {"encoding": {"x": across} | color, "layer": layers}
+    base = _begin_plot(kept, alt, y)
+    drawn = base | {"encoding": {"x": across} | color, "layer": layers}
+    if asked is None:
+        return drawn
+    level = {"mark": {"type": "rule", "color": page.PALETTE[1], "strokeDash": [6, 4], "strokeWidth": 1.6,
+                      "aria": False},
+             "encoding": {"y": {"datum": asked}}}  # fmt: skip
+    return base | {"layer": [{"encoding": {"x": across} | color, "layer": layers}, level]}
 
 
 def draw_heatmap(
@@ -119,13 +141,20 @@ def draw_heatmap(
 
 
 def draw_scatter(
-    rows: Sequence[Row], *, x: str, y: str, alt: str, series: str | None = None, diagonal: bool = False
+    rows: Sequence[Row],
+    *,
+    x: str,
+    y: str,
+    alt: str,
+    series: str | None = None,
+    diagonal: bool = False,
+    form: str = "",
 ) -> Spec:
     """One point a row; `diagonal` draws the line on which both axes agree, for true against released."""
     kept = _keep_fields(rows, x, y, series)
     encoding: Spec = {
-        "x": _quantitative(x, x, zero=False),
-        "y": _quantitative(y, y, zero=False),
+        "x": _quantitative(kept, x, x, zero=False, form=form),
+        "y": _quantitative(kept, y, y, zero=False, form=form),
         "tooltip": _show_fields(x, y, series),
     }
     encoding |= {"color": _color(series)} if series else {}
@@ -149,12 +178,12 @@ def draw_histogram(
     kept = _keep_fields(rows, bin, count, series)
     encoding: Spec = {
         "x": _nominal(bin, bin),
-        "y": _quantitative(count, title or count, zero=True),
+        "y": _quantitative(kept, count, title or count, zero=True),
         "tooltip": _show_fields(bin, series, count),
     }
     if series:
         encoding |= {"xOffset": {"field": _path(series), "sort": None}, "color": _color(series)}
-    return _begin_plot(kept, alt) | {"mark": {"type": "bar"}, "encoding": encoding}
+    return _begin_plot(kept, alt, count) | {"mark": {"type": "bar"}, "encoding": encoding}
 
 
 def draw_people(marked: int, *, label: str, alt: str, of: int = 1000) -> Spec:
@@ -189,14 +218,16 @@ def draw_people(marked: int, *, label: str, alt: str, of: int = 1000) -> Spec:
     }
 
 
-def _begin_plot(rows: list[dict[str, object]], alt: str) -> Spec:
-    """What every plot of rows begins with."""
+def _begin_plot(rows: list[dict[str, object]], alt: str, value: str = "") -> Spec:
+    """What every plot of rows begins with; one whose values are all 0 is marked, and is told in words instead."""
+    nothing = {"usermeta": {"zero": True}} if value and rows and not any(row[_safe(value)] for row in rows) else {}
     common = {"width": "container", "height": 280, "autosize": {"type": "fit-x", "contains": "padding"}}
     return {
         "$schema": SCHEMA,
         "description": _require_alt(alt),
         "config": page.build_config(),
         "data": {"values": rows},
+        **nothing,
     } | common
 
 
@@ -253,10 +284,19 @@ def _nominal(field: str, title: str | None) -> Spec:
     return named | {"axis": {"labelAngle": 0, "labelOverlap": True}}
 
 
-def _quantitative(field: str, title: str, *, zero: bool, log: bool = False) -> Spec:
+def _quantitative(
+    rows: list[dict[str, object]], field: str, title: str, *, zero: bool, log: bool = False, form: str = ""
+) -> Spec:
+    """An axis of numbers; one of counts has whole numbers only."""
     scale: Spec = {"type": "log"} if log else {"zero": zero}
     axis: Spec = {"grid": False} if log else {"tickCount": 5}
+    axis |= {"format": form} if form else WHOLE if _are_counts(rows, _safe(field)) and not log else {}
     return {"field": _path(field), "type": "quantitative", "title": _safe(title), "scale": scale, "axis": axis}
+
+
+def _are_counts(rows: Sequence[Row], field: str) -> bool:
+    values = [row.get(field) for row in rows if row.get(field) is not None]
+    return bool(values) and all(isinstance(value, int) and not isinstance(value, bool) for value in values)
 
 
 def _axis(rows: Sequence[Row], field: str) -> Spec:
@@ -270,7 +310,7 @@ def _axis(rows: Sequence[Row], field: str) -> Spec:
         "field": _path(field),
         "type": "quantitative",
         "title": _safe(field),
-        "axis": {"grid": False},
+        "axis": {"grid": False, "tickCount": 6} | (WHOLE if _are_counts(rows, field) else {}),
         "scale": {"zero": False},
     }
 
@@ -292,11 +332,27 @@ def _format_field(field: str, form: str) -> Spec:
     return {"field": _path(field), "type": "quantitative"} | ({"format": form} if form else {})
 
 
-def _whiskers(low: str, high: str, along: str) -> Spec:
-    """A thin line from low to high over each bar; its own scale title would repeat the bar's."""
-    ends = {along: {"field": _path(low), "type": "quantitative"}, f"{along}2": {"field": _path(high)}}
+def _whiskers(rows: list[dict[str, object]], value: str, low: str, high: str, along: str) -> list[Spec]:
+    """A thin line from low to high over each bar, and an arrow at an end that is open."""
+    ends = {along: {"field": "whisker_from", "type": "quantitative"}, f"{along}2": {"field": "whisker_to"}}
+    known = [
+        {"calculate": f"{_datum(end)} == null ? {_datum(value)} : {_datum(end)}", "as": f"whisker_{name}"}
+        for end, name in ((low, "from"), (high, "to"))
+    ]
+    closed = {"filter": f"{_datum(low)} != null || {_datum(high)} != null"}
+    color = {"color": {"value": page.INK}}
     mark = {"type": "rule", "strokeWidth": 1.6, "color": page.INK}
-    return {"name": "whisker", "mark": mark, "encoding": ends | {"color": {"value": page.INK}}}
+    layers: list[Spec] = [{"name": "whisker", "transform": [closed, *known], "mark": mark, "encoding": ends | color}]
+    for end, other, shape in ((low, high, ("left", "down")), (high, low, ("right", "up"))):
+        if any(row[_safe(end)] is None and row[_safe(other)] is not None for row in rows):
+            arrow = {"type": "point", "filled": True, "size": 60, "opacity": 1,
+                     "shape": f"triangle-{shape[0] if along == 'x' else shape[1]}"}  # fmt: skip
+            here = {"filter": f"{_datum(end)} == null && {_datum(other)} != null"}
+            place = {along: {"field": _path(value), "type": "quantitative"}}
+            layers.append(
+                {"name": f"whisker_{shape[0]}", "transform": [here], "mark": arrow, "encoding": place | color}
+            )
+    return layers
 
 
 WIDTH = 640  # pixels, where a plot would otherwise fill whatever holds it

@@ -87,7 +87,14 @@ def _draw_shares(found: Found, level: str) -> Plot:
     top = max(rows, key=lambda row: row["share"])
     alt = f"Estimated shares of {len(rows)} answers; the largest is {top['answer']} with {top['share']:.0%}."
     spec = plots.draw_bars(
-        rows, category="answer", value="share", low="low", high="high", alt=alt, title="estimated share"
+        rows,
+        category="answer",
+        value="share",
+        low="low",
+        high="high",
+        alt=alt,
+        title="estimated share",
+        form=plots.PERCENT,
     )
     return Plot(spec, caption=f"Estimated shares with {level} intervals", table=_tabulate_shares(found["shares"]))
 
@@ -119,7 +126,8 @@ def plot_sweep(rungs: Sequence[dict[str, Any]], acceptable: float, chosen: float
     rows = [{"epsilon": r["epsilon"], "accuracy": r["accuracy"], "low": r["low"], "high": r["high"]} for r in rungs]
     found = f"the smallest acceptable epsilon is {chosen:g}" if chosen is not None else "no epsilon is acceptable"
     alt = f"Accuracy at {len(rows)} epsilons; {found}, at accuracy {acceptable:.0%} or more."
-    spec = plots.draw_lines(rows, x="epsilon", y="accuracy", low="low", high="high", alt=alt, log_x=True)
+    spec = plots.draw_lines(rows, x="epsilon", y="accuracy", low="low", high="high", alt=alt, log_x=True,
+                            form=plots.PERCENT, asked=acceptable)  # fmt: skip
     return Plot(spec, caption=f"Accuracy by epsilon; asked for {acceptable:.0%}")
 
 

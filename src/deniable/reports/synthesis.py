@@ -95,13 +95,13 @@ def _draw_histogram(histogram: View) -> Section:
     if "real" in bars[0]:
         rows = [{"value": b["value"], "of": of, "share": b[of]} for b in bars for of in ("real", "synthetic")]
         alt = f"Shares of the values of {column}, in real and synthetic rows side by side"
-        drawn = plots.draw_bars(rows, category="value", value="share", series="of", alt=alt)
+        drawn = plots.draw_bars(rows, category="value", value="share", series="of", alt=alt, form=plots.PERCENT)
         return Section(column, (Plot(drawn, alt),))
     rows = [{**bar, "low": max(bar["share"] - bar["error"], 0.0), "high": min(bar["share"] + bar["error"], 1.0)}
         for bar in bars
     ]  # fmt: skip
     alt = f"Estimated shares of the values of {column}, with 95% intervals of the noise"
-    drawn = plots.draw_bars(rows, category="value", value="share", low="low", high="high", alt=alt)
+    drawn = plots.draw_bars(rows, category="value", value="share", low="low", high="high", alt=alt, form=plots.PERCENT)
     return Section(column, (Plot(drawn, alt),))
 
 
@@ -271,7 +271,15 @@ def _describe_attacks(proved: Found) -> Section:
         bars = [{**row, "who": names[str(row["who"])]} for outcome in outcomes for row in list_success_rates(outcome)]
         alt = "How often each attack succeeds on people in the data and on people held out, with 95% intervals"
         drawn = plots.draw_bars(
-            bars, category="attack", value="share", low="low", high="high", series="who", alt=alt, title="success"
+            bars,
+            category="attack",
+            value="share",
+            low="low",
+            high="high",
+            series="who",
+            alt=alt,
+            title="success",
+            form=plots.PERCENT,
         )
         blocks += [Plot(drawn, alt), _tabulate_outcomes(outcomes)]
     skipped = [{"not tried": one["attack"], "why": one["skipped"]} for one in proved["attacks"] if one["skipped"]]
@@ -308,7 +316,8 @@ def _describe_release(told: Found) -> Section:
         KeyFigure(told["method"], "method", told["reason"]),
         _show_noise(told["noise_in_a_table"]),
     )
-    return Section("What was made", (KeyFigures(figures), Table.of([{"tables measured": t} for t in told["measured"]])))
+    measured = [{"tables measured": table} for table in told["measured"]]
+    return Section("What was made", (KeyFigures(figures), *((Table.of(measured),) if measured else ())))
 
 
 def _show_noise(noise: float | None) -> KeyFigure:

@@ -57,22 +57,111 @@ def plot_lattice(points: Sequence[Mapping[str, Any]], measure: str = "loss") -> 
     return draw_scatter(rows, x=measure, y="mean risk", series="node", alt=alt)
 
 
-def build_lattice_page(report: Mapping[str, Any], measure: str = "loss") -> Page:
-    """A page about one anonymization: what was found, the proof, the lattice."""
-    blocks: list[Block] = [Paragraph(" ".join(report["words"])), Table.of(_list_facts(report), "What was released")]
-    sections = [Section("The release", tuple(blocks))]
+def build_lattice_page(
+    report: Mapping[str, Any], measure: str = "loss", recoding: Mapping[str, Any] | None = None
+) -> Page:
+    """A page about one anonymization: what was found, the columns, the classes, the proof, the lattice.
+
+    `recoding` is the document beside the release, which knows the names of levels and the sizes of classes.
+    """
+    recoding = recoding or {}
+    sections = [Section("The release", (*_summarize_anonymity(report), Paragraph("\n\n".join(report["words"]))))]
+    if report.get("levels"):
+        rows = _list_levels(report["levels"], {one["name"]: one for one in recoding.get("columns", ())})
+        sections.append(Section("What became of each column", (Table.of(rows),)))
+    if sizes := (recoding.get("classes") or {}).get("sizes"):
+        sections.append(Section("How large the crowds are", (_draw_sizes(sizes), _list_largest(recoding))))
     if report["lattice"]:
-        plot = Plot(plot_lattice(report["lattice"], measure))
-        sections.append(Section("The lattice", (Paragraph(_describe_proof(report["proof"])), plot)))
-    lead = f"{report['released']} of {report['rows']} rows released in {report['classes']} classes."
-    return Page("A k-anonymous release", tuple(sections), lead)
+        sections.append(Section("The lattice", _describe_lattice(report, measure)))
+    lead = f"{report['released']:,} of {report['rows']:,} rows released in {report['classes']:,} classes of rows alike."
+    return Page("A k-anonymous release", tuple(sections), lead, "For the steward. No row is shown.")
 
 
-def _list_facts(report: Mapping[str, Any]) -> list[dict[str, object]]:
-    shown = ("rows", "released", "suppressed", "classes")
-    facts: list[dict[str, object]] = [{"fact": name, "value": report[name]} for name in shown]
-    facts += [{"fact": "model", "value": model} for model in report["models"]]
-    return facts + [{"fact": f"level of {name}", "value": level} for name, level in report.get("levels", {}).items()]
+def _summarize_anonymity(report: Mapping[str, Any]) -> tuple[Block, ...]:
+    figures = [KeyFigure(f"{report['released']:,}", "rows released", f"{report['suppressed']:,} left out")]
+    measured = report.get("measured") or {}
+    if "k" in measured:
+        figures.append(KeyFigure(f"{measured['k']:,}", "rows in the smallest class", ", ".join(report["models"])))
+    if risk := report.get("risk"):
+        before, after = (risk[when]["prosecutor"]["at_risk"] for when in ("before", "after"))
+        figures.append(KeyFigure(f"{after:.1%}", "of rows at risk", f"{before:.1%} before: classes of fewer than 5"))
+    if report.get("loss") is not None:
+        figures.append(KeyFigure(f"{report['loss']:.1%}", "of the detail is lost", "0% is the table as it was"))
+    joint = (Callout(report["joint"]["words"], Tone.WARNING, "All columns together"),) if report.get("joint") else ()
+    return (KeyFigures(tuple(figures)), *joint)
+
+
+# dictionaries: rows of a table
+def _list_levels(levels: Mapping[str, int], columns: Mapping[str, Any]) -> list[dict[str, object]]:
+    return [
+        {"column": name, "shown": _name_level(level, columns.get(name, {})), "level": level}
+        for name, level in levels.items()
+    ]
+
+
+def _name_level(level: int, column: Mapping[str, Any]) -> str:
+    """A level in words: by the name that the hierarchy gives it, or by how coarse it is."""
+    last = column.get("levels", level + 2) - 1
+    if level in (0, last):
+        return "as it is" if level == 0 else "not at all"
+    nothing: tuple[str, Mapping[str, Any]] = ("", {})
+    kind, options = next(iter(column.get("hierarchy", {}).items()), nothing)
+    named = next((options[word] for word in ("levels", "widths", "sizes") if word in options), ())
+    if len(named) >= level and isinstance(named[level - 1], str | int | float):
+        each = named[level - 1]
+        return f"by {each}" if isinstance(each, str) else f"in steps of {each:g}"
+    if kind == "redact":
+        return f"{level} of {options.get('width', last)} characters hidden"
+    return f"level {level} of {last}"
+
+
+def _draw_sizes(sizes: Sequence[int]) -> Plot:
+    """How many rows stand in classes of each size; sizes in stretches that double."""
+    edges = [min(sizes)]
+    while edges[-1] * 2 <= max(sizes):
+        edges.append(edges[-1] * 2)
+    spans = [(low, high - 1) for low, high in zip(edges, [*edges[1:], max(sizes) + 1], strict=True)]
+    rows = [
+        {"rows alike": str(low) if low == high else f"{low:,} to {high:,}",
+         "rows": sum(size for size in sizes if low <= size <= high),
+         "classes": sum(low <= size <= high for size in sizes)}
+        for low, high in spans
+    ]  # fmt: skip
+    alt = f"Rows by the size of their class: the smallest class has {min(sizes):,} rows, the largest {max(sizes):,}."
+    drawn = plots.draw_histogram(rows, bin="rows alike", count="rows", alt=alt)
+    return Plot(drawn, "Rows by how many rows look like them", Table.of(rows))
+
+
+def _list_largest(recoding: Mapping[str, Any]) -> Table:
+    """What released rows look like: the largest classes."""
+    classes = recoding["classes"]
+    names = [one["name"] for one in recoding["columns"]]
+    most = sorted(zip(classes["sizes"], classes["tuples"], strict=True), key=lambda one: -int(one[0]))[:MOST_CLASSES]
+    columns = (*names, "rows alike")
+    return Table(columns, tuple((*shown, size) for size, shown in most), "The largest classes, as they are released")
+
+
+def _describe_lattice(report: Mapping[str, Any], measure: str) -> tuple[Block, ...]:
+    proof = Paragraph(_describe_proof(report["proof"]))
+    points = [point for point in report["lattice"] if point["risk"] is not None]
+    if len(points) < FEWEST_POINTS:
+        return (proof, Table.of(_list_points(report["lattice"], measure), "The combinations that were checked"))
+    return (proof, Plot(plot_lattice(points, measure), "Utility against risk: lower left is better"))
+
+
+MOST_CLASSES = 6
+FEWEST_POINTS = 4
+"""Fewer points make no picture: they are listed."""
+
+
+# dictionaries: rows of a table
+def _list_points(points: Sequence[Mapping[str, Any]], measure: str) -> list[dict[str, object]]:
+    return [
+        {"levels": ", ".join(f"{name} {level}" for name, level in point["levels"].items()), "rows left out":
+         point["suppressed"], measure: point["cost"], "mean risk": point["risk"], "node":
+         CHOSEN if point["chosen"] else ACCEPTABLE if point["acceptable"] else FAILING}
+        for point in points
+    ]  # fmt: skip
 
 
 def _describe_proof(proof: Mapping[str, Any]) -> str:
@@ -111,7 +200,8 @@ def build_parity_page(told: Mapping[str, Any]) -> Page:
 
 def _describe_methods(rows: Sequence[Row], unsuited: Mapping[str, str]) -> Section:
     alt = "Share of findings kept, on average over findings and runs, by epsilon and method"
-    drawn = plots.draw_lines(rows, x="epsilon", y="share", series="method", alt=alt, title="share kept", log_x=True)
+    drawn = plots.draw_lines(rows, x="epsilon", y="share", series="method", alt=alt, title="share kept", log_x=True,
+                              form=plots.PERCENT)  # fmt: skip
     left = [{"method left out": method, "why": why} for method, why in unsuited.items()]
     blocks: list[Block] = [Paragraph(HOW_TO_READ), Plot(drawn, alt), Callout(CAUTION, Tone.WARNING)]
     return Section("Which method, which epsilon", (*blocks, *((Table.of(left),) if left else ())))
@@ -271,9 +361,11 @@ def _describe_test(view: Mapping[str, Any]) -> tuple[Section, ...]:
     ):
         points = [{x: each["x"], y: each["y"]} for each in view.get("curves") or () if each["curve"] == curve]
         if points:
-            blocks.append(Plot(plots.draw_scatter(points, x=x, y=y, alt=alt, diagonal=True), alt))
+            blocks.append(Plot(plots.draw_scatter(points, x=x, y=y, alt=alt, diagonal=True, form=plots.PERCENT), alt))
     return (Section("On people it has not seen", tuple(blocks)),)
 
 
 def _render_figure(value: float | None) -> str:
-    return "none" if value is None else f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
+    if value is None or isinstance(value, int):
+        return "none" if value is None else f"{value:,}"
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"

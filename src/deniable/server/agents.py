@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import secrets
 from collections.abc import Awaitable, Callable, Collection
 from functools import wraps
 from importlib.util import find_spec
@@ -26,7 +27,7 @@ from deniable.server.http.app import AGENTS_PATH
 from deniable.server.http.bodies import QuestionBody, RequestBody, read_body
 from deniable.server.http.endpoints import admit_request, read_bearer_token, respond_refusal
 from deniable.server.refusals import describe_refusal, translate_failure
-from deniable.server.service import Question, Service
+from deniable.server.service import AGENT_REQUEST, Question, Service
 
 INSTRUCTIONS = """\
 You ask questions about private tables in SQL. Answers are aggregates with random noise (differential privacy); rows
@@ -151,7 +152,8 @@ class AgentTools:
         request_id: Annotated[str, "A name of your own: under the same name it is never charged twice."] = "",
     ) -> Any:
         """Answer a question with noise, and charge it to the budget of this token and purpose."""
-        answer = await self._service.answer(grant, _build_question(sql, epsilon, delta, rho, purpose, request_id))
+        named = f"{AGENT_REQUEST}{request_id or secrets.token_hex(12)}"  # by which its holder sees who asked
+        answer = await self._service.answer(grant, _build_question(sql, epsilon, delta, rho, purpose, named))
         charged = answer.receipt is not None and not answer.receipt.repeated
         told = {"charged": charged, "repeated": answer.repeated, **answer.release.details}
         return {"columns": answer.rows.column_names, "rows": answer.rows.to_pylist(), **told}
@@ -167,7 +169,7 @@ class AgentTools:
         self._service.authorize(grant, Action.BALANCE)
         context = self._service.curator.context
         found = await self._service.run_for(grant, lambda: reports.releases(context, grant.name))
-        return [each.to_dict() for each in found]
+        return [{**each.to_dict(), "request": each.request.removeprefix(AGENT_REQUEST)} for each in found]
 
     async def list_requests(self, grant: Grant) -> Any:
         """List the releases of rows that this token's holder requested, with the steward's decisions. Free."""
@@ -289,10 +291,9 @@ def _to_text(types: Any, told: Any) -> Any:
 
 def describe_sql() -> str:
     """What a question may use, as text."""
-    from deniable.query.algebra.functions import AGGREGATE_FORMS, FUNCTION_FORMS
-
-    aggregates = "\n".join(f"{form}: {meaning}; measured as {measured}" for form, meaning, measured in AGGREGATE_FORMS)
-    functions = ", ".join(FUNCTION_FORMS.values())
+    listed = metadata.list_functions()
+    aggregates = "\n".join(f"{each.form}: {each.meaning}" for each in listed if each.meaning != "of a row")
+    functions = ", ".join(each.form for each in listed if each.meaning == "of a row")
     return f"Aggregates over people:\n{aggregates}\n\nFunctions of a row:\n{functions}\n"
 
 

@@ -82,7 +82,7 @@ def read_issuer(path: Path) -> Issuer:
     from ruamel.yaml import YAML, YAMLError
 
     try:
-        form = YAML(typ="safe", pure=True).load(path.read_text())
+        form = YAML(typ="safe", pure=True).load(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, YAMLError):
         raise DataError(f"'{path.name}' cannot be read as a description of an issuer") from None
     known = [each.name for each in fields(Issuer) if each.name != "folder"]

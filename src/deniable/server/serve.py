@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
+import socket
 import ssl
 import sys
 from collections.abc import Coroutine, Iterator
@@ -100,12 +101,20 @@ async def _run_until_stopped(
 ) -> None:
     async with contextlib.AsyncExitStack() as stack:
         running = await start(stack, curator, options, limits, log, pool, fulfillment)
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, running.stopping.set)
+        _stop_on_signals(running.stopping)
         announce(running, curator, options, log)
         await running.stopping.wait()
         log("stopping: what was begun is finished first")
+
+
+def _stop_on_signals(stopping: asyncio.Event) -> None:
+    """Let Ctrl-C and the system's wish to stop set the event; Windows' loops know no handlers, but its processes do."""
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        try:
+            loop.add_signal_handler(number, stopping.set)
+        except NotImplementedError:
+            signal.signal(number, lambda *_: loop.call_soon_threadsafe(stopping.set))
 
 
 def announce(running: RunningServer, curator: Curator, options: ServerOptions, log: Log) -> None:
@@ -132,8 +141,8 @@ async def start(
     """Listen on every port; the stack closes them."""
     with _require_extra():
         from deniable.server.http.app import build_analyst_app, build_steward_app
-        from deniable.server.http.pages import OneTimeKey, has_steward
         from deniable.server.monitoring import Metrics
+        from deniable.server.workbench.steward import OneTimeKey, has_steward
     from deniable.server.wire.listener import Listener
 
     _require_tls(options)
@@ -320,6 +329,11 @@ def _steward_host(options: ServerOptions) -> str | None:
     """The address of the steward's port; None for a Unix socket."""
     host, colon, port = options.steward.rpartition(":")
     if not colon or not port.isdigit():
+        if not hasattr(socket, "AF_UNIX"):
+            raise ParameterError(
+                f"this system has no Unix sockets, such as '{options.steward}'",
+                remedy="Name an address and a port for the steward, such as 127.0.0.1:8001",
+            )
         return None
     if int(port) > MOST_PORT:
         raise ParameterError(f"there is no port {port}", expected=f"A port up to {MOST_PORT}")

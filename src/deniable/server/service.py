@@ -30,16 +30,18 @@ from deniable.server.scheduler import Scheduler
 if TYPE_CHECKING:
     from deniable.curator.context import Context
     from deniable.curator.curator import Curator
-    from deniable.curator.query.metadata import AnswerColumn
+    from deniable.curator.query.metadata import AnswerColumn, QuestionPreview
     from deniable.curator.query.sql import QueryAnswer
     from deniable.governance.requests import Request
-    from deniable.query.explain import QuestionExplanation
+    from deniable.query.explain import ErrorPoint, QuestionExplanation
     from deniable.server.oidc import Verifier
     from deniable.server.worker_pool import WorkerPool
 
 
 Result = TypeVar("Result")
 LONGEST_REQUEST_ID = 200
+AGENT_REQUEST = "agent:"
+"""How the request ids of questions begin that an assistant asked with somebody's token."""
 RECORD_SECONDS = 5.0
 """How long a look into the ledger's record of tokens may take before whoever waits for it is refused."""
 RECORD_THREADS = 2
@@ -104,6 +106,11 @@ class Service:
     def dataset(self) -> str:
         """The dataset that is served."""
         return self.curator.policy.dataset
+
+    @property
+    def policy_file(self) -> Path | None:
+        """The file of the policy that is served; None where it is served from no file."""
+        return None if self._fulfillment is None else self._fulfillment.policy
 
     async def admit(self, token: str, address: str) -> Grant:
         """The grant of a token. Who asks is slowed down by token; who guesses by address, and nobody with them."""
@@ -224,6 +231,18 @@ class Service:
     async def _explain(self, grant: Grant, question: Question, kind: str) -> Any:
         who, asked = self.authorize(grant, Action.EXPLAIN, question.purpose), _fill_parameters(question)
         return await self.scheduler.work(grant.name, kind, {"sql": asked.sql, **asked.budget, "who": who})
+
+    async def preview(self, grant: Grant, question: Question) -> QuestionPreview:
+        """What a question would take of this asker's budget, and the error to expect."""
+        told: QuestionPreview = await self._explain(grant, question, "preview")
+        return told
+
+    async def compute_curve(self, grant: Grant, question: Question) -> list[ErrorPoint]:
+        """The error to expect of a question at several epsilons."""
+        who, asked = self.authorize(grant, Action.EXPLAIN, question.purpose), _fill_parameters(question)
+        given = {"sql": asked.sql, "delta": asked.budget["delta"], "who": who}
+        found: list[ErrorPoint] = await self.scheduler.work(grant.name, "curve", given)
+        return found
 
     async def columns(self, grant: Grant, question: Question) -> tuple[AnswerColumn, ...]:
         """The columns that an answer will have."""

@@ -58,6 +58,8 @@ WORK: Mapping[str, Callable[..., Any]] = {
     "query": lambda curator, stop, **given: curator.query(**given, stop=stop),
     "explain": lambda curator, _stop, **given: curator.explain(**given),
     "explain as text": lambda curator, _stop, **given: _encode_explanation(curator, **given),
+    "preview": lambda curator, _stop, **given: curator.preview(**given),
+    "curve": lambda curator, _stop, **given: curator.error_curve(**given),
     "columns": lambda curator, _stop, **given: _find_columns(curator, **given),
 }
 """What a curator can be asked to do, here or in another process: each takes the curator and an event that stops it."""

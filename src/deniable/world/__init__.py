@@ -63,3 +63,8 @@ def findings_of(name: str) -> str:
     """The text of a file of findings about a world, for `deniable parity`; empty for a world without."""
     file = files("deniable.world") / "findings" / f"{find_kind(name).name}.py"
     return file.read_text(encoding="utf-8") if file.is_file() else ""
+
+
+def __dir__() -> list[str]:
+    """What is public."""
+    return sorted(__all__)

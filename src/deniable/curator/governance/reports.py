@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -152,6 +152,21 @@ class NodeBalance(Record):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class PlainBalance(Record):
+    """What is left of one node of the budget tree, in the unit that the policy states it in.
+
+    Accounts may be kept in another unit than the limit is stated in: the part of the account that is left is then
+    taken for the part of the limit. `limit` is None where there is none.
+    """
+
+    node: str
+    period: str
+    unit: str
+    limit: float | None
+    left: float | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class AnalystBalance(Record):
     """The way from the dataset down to an analyst under one purpose."""
 
@@ -265,7 +280,8 @@ def _collect_files(ledger: Ledger) -> dict[str, list[str]]:
     """The digests of the files of each release."""
     found: dict[str, list[str]] = {}
     for entry in ledger.entries(acts=PUBLISHED):
-        found.setdefault(entry.release, []).append(str(entry.details["file"]))
+        if entry.details["file"]:  # none where periods of a stream were closed
+            found.setdefault(entry.release, []).append(str(entry.details["file"]))
     return found
 
 
@@ -385,7 +401,7 @@ def _register_entry(entry: Entry) -> RegisterEntry:
 def _entry(entry: Entry) -> TrailEntry:
     plain = entry.as_dict()
     facts = {name: value for name, value in plain["details"].items() if name not in ("hash", "scram")}
-    shown = {name: plain[name] for name in plain if name not in ("question", "previous")}
+    shown = {name: plain[name] for name in plain if name not in ("question", "previous", "seal")}
     return TrailEntry(**shown | {"details": facts})
 
 
@@ -405,6 +421,20 @@ def _balance(each: Balance) -> NodeBalance:
         None if amount is None else describe_budget(amount) for amount in (each.limit, each.spent, each.remaining)
     )
     return NodeBalance(each.node, each.period, limit, spent, remaining)
+
+
+def state_plainly(balances: Iterable[Balance]) -> list[PlainBalance]:
+    """What is left at each node, in the unit of its limit."""
+    return [_state_plainly(each) for each in balances]
+
+
+def _state_plainly(each: Balance) -> PlainBalance:
+    from deniable.policy.budget import find_left
+
+    if each.limit is None or each.remaining is None:
+        return PlainBalance(each.node, each.period, "epsilon", None, None)
+    unit, limit, left = find_left(each.limit, each.spent, each.remaining)
+    return PlainBalance(each.node, each.period, unit, float(limit), float(left))
 
 
 def budgets(context: Context) -> BudgetReport:

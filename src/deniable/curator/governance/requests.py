@@ -130,6 +130,28 @@ def measure_risk(context: Context, tables: tuple[str, ...]) -> dict[str, TableRi
     return {} if is_expired(context.policy) else {name: _count_singled_out(context, name) for name in tables}
 
 
+TRIED = 200
+"""So many people are attacked where a steward wants to know before deciding."""
+
+
+def attack_tables(context: Context, tables: Sequence[str]) -> list[str]:
+    """What an intruder could do if tables were given away as they are, in sentences. For the steward's eyes only."""
+    from deniable.curator.attack import Order, attack
+
+    told = []
+    for table in (context.policy.table(name) for name in tables):
+        known, secret = (
+            tuple(column.name for column in table.with_role(role))
+            for role in (ColumnRole.QUASI_IDENTIFIER, ColumnRole.SENSITIVE)
+        )
+        source = str(context.policy.path(table.source))
+        unit = table.unit.column if table.unit is not None else None
+        order = Order(source, known, sensitive=secret, unit=unit, attacks=TRIED, encoding=table.csv.encoding)
+        outcomes = [one for made in attack(order).attacks for one in made["outcomes"]]
+        told += [f"{table.name}: {one['sentence']}" for one in outcomes]
+    return told or ["No attack applies: no column is declared that others may know."]
+
+
 def read_budget(parameters: Mapping[str, Any], times: int = 1) -> Budget:
     """The budget that a request states for a table, so many times over."""
     if "epsilon" not in parameters and "rho" not in parameters:
@@ -378,10 +400,23 @@ def decide(context: Context, identity: str, approved: bool, reason: str, by: str
     name, person = (by.name, tokens.find_person(by, known)) if isinstance(by, Grant) else (by, by)
     requests.check_decidable(request, reason, person, approved=approved)
     if approved:
+        _refuse_group(context, name, person)
         _refuse_changed_policy(context, request)
     details = {"id": identity, "reason": reason, "person": person, "policy": context.policy.hash}
     act = "approve" if approved else "decline"
     return _settle(context, identity, _act(context, act, name, details, request.purpose))
+
+
+def _refuse_group(context: Context, *names: str) -> None:
+    """Refuse a group as one who approves: it has the hands of its members, and one of them may have asked."""
+    listed = context.policy.budgets.analysts if context.policy.budgets is not None else ()
+    for group in (each for each in listed if each.members):
+        if any(requests.is_same_name(name, group.name) for name in names):
+            raise AccessRefused(
+                f"'{group.name}' is a group, and a request is approved by a person",
+                expected="The name of the steward who decides",
+                remedy="Say --by with your own name",
+            )
 
 
 def find_request(context: Context, identity: str) -> Request:

@@ -71,8 +71,9 @@ def separate(policy: Path, ledger: str | None, by: str, reason: str, *, lost: bo
     It is written into the ledger who said so, why, and what it stands beside.
     """
     from deniable.curator.context import mark_sources
-    from deniable.ledger import Act, Posting, open_ledger
-    from deniable.ledger.witness import Witness, name_place
+    from deniable.governance.withdrawals import COLLECTION
+    from deniable.ledger import Act, Posting
+    from deniable.ledger.witness import Witness, name_place, open_for_acts
 
     known, at = read(policy), ledger_of(policy, ledger)
     if not reason.strip():
@@ -80,9 +81,9 @@ def separate(policy: Path, ledger: str | None, by: str, reason: str, *, lost: bo
     place, witness = name_place(at, known.dataset), Witness()
     with closing(open_context(known)) as context:
         sources = mark_sources(context.scope, {})
-    with closing(open_ledger(at, known)) as opened:
+    with open_for_acts(at, known, COLLECTION, lost=lost) as (opened, _):
         last = opened.head()
-        entries = max(0, witness.forget(place) - (last.sequence if last else 0)) if lost else 0
+        entries = max(0, witness.forget(place, opened) - (last.sequence if last else 0)) if lost else 0
         beside = witness.separate(place, sources)
         details = {"beside": beside, "reason": reason, "entries_lost": entries}
         opened.record(Posting(Act.SEPARATE, analyst=by, details=details))
@@ -290,30 +291,33 @@ def back_up(policy: Path, ledger: str | None, file: Path) -> BackupReport:
     from deniable.ledger.export import back_up as copy_both
 
     with open_policy(policy, ledger) as context:
+        key = find_signing_key(context.store)  # so that the backup has it
         found = copy_both(context.ledger, context.store, file)
         head = Head(context.policy.dataset, found.entries, found.head, found.time)
-        return BackupReport(str(file), found.entries, found.head, write_note(head, find_signing_key(context.store)))
+        return BackupReport(str(file), found.entries, found.head, write_note(head, key))
 
 
 def restore(
     policy: Path, ledger: str | None, file: Path, *, lost: bool = False, by: str = "", reason: str = ""
 ) -> BackupReport:
     """Put a backup where no ledger is; one that is older than the witness knows only if the newest is `lost`."""
-    from deniable.ledger import open_ledger
+    from deniable.governance.withdrawals import COLLECTION
     from deniable.ledger.export import open_backup, read_head, restore_backup, write_note
-    from deniable.ledger.witness import Witness, name_place
+    from deniable.ledger.witness import Witness, name_place, open_for_acts
 
     known, at = read(policy), ledger_of(policy, ledger)
     if lost and not reason.strip():
         raise ParameterError("a lost ledger needs a reason", remedy="Say --reason; it is written into the ledger")
     _refuse_second(known, at, lost=lost)
-    if not lost:
-        with closing(open_backup(file, known.dataset)) as copied:
-            Witness().refuse_older(name_place(at, known.dataset), copied)
-    found = restore_backup(file, known.dataset, at)
+    witness, place = Witness(), name_place(at, known.dataset)
+    with closing(open_backup(file, known.dataset)) as copied:
+        if not lost:
+            witness.refuse_older(place, copied)
+        found = restore_backup(file, known.dataset, at)
+        witness.forget_counts(place, copied)
     if lost:
         separate(policy, ledger, by, reason, lost=True)
-    with closing(open_ledger(at, known)) as opened:
+    with open_for_acts(at, known, COLLECTION) as (opened, _):
         return BackupReport(str(file), found.entries, found.head, write_note(read_head(opened)))
 
 

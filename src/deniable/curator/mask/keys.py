@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Iterable, Sequence
-from contextlib import closing, suppress
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -249,10 +249,12 @@ def reveal(
 
 
 def _record_reveal(policy: Policy, place: str, by: str, book: Codebook, count: int) -> None:
-    from deniable.ledger import Act, Posting, open_ledger
+    from deniable.governance.withdrawals import COLLECTION
+    from deniable.ledger import Act, Posting
+    from deniable.ledger.witness import open_for_acts
 
     details = {"vault": book.path.name, "domain": book.domain, "key": book.key.check, "tokens": count}
-    with closing(open_ledger(place, policy)) as ledger:
+    with open_for_acts(place, policy, COLLECTION) as (ledger, _):
         _refuse_other_ledger(book, name_ledger(ledger), place)
         ledger.record(Posting(Act.REVEAL, analyst=by, details=details))
         own_vault(book, ledger)
@@ -260,7 +262,7 @@ def _record_reveal(policy: Policy, place: str, by: str, book: Codebook, count: i
 
 def name_ledger(ledger: Ledger) -> str | None:
     """What a ledger is known by wherever it stands: the hash of its first entry; None while it has none."""
-    return next((entry.hash for entry in ledger.entries()), None)
+    return ledger.first or None
 
 
 def own_vault(book: Codebook, ledger: Ledger) -> None:

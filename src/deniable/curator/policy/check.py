@@ -13,20 +13,22 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from deniable.curator.context import find_ledger, note_accepted, open_context, refuse_private_as_public
-from deniable.errors import ParameterError
-from deniable.ledger import open_ledger
+from deniable.curator.context import find_ledger, open_context, state_acceptance
+from deniable.curator.sources import refuse_private_as_public
+from deniable.errors import ParameterError, PolicyError
 from deniable.policy.access import Budgets, Period
 from deniable.policy.advice import list_advice, list_doubts
 from deniable.policy.budget import ZCDP, Budget, format_number
-from deniable.policy.document import Policy, compare_with_accepted, keep_accepted, read_unaccepted
+from deniable.policy.document import Policy, compare_with_accepted, keep_accepted, parse, read_unaccepted
 from deniable.policy.json_schema import Schema, build_json_schema
 from deniable.policy.layout.policy_file import POLICY
 from deniable.policy.schema import Column, Role, TableSchema
 from deniable.policy.tables import SCHEMES
 from deniable.release.record import Record
+from deniable.storage import write_whole
 
 if TYPE_CHECKING:
+    from deniable.curator.context import Context
     from deniable.curator.scope import Scope
     from deniable.engines.base import Engine
 
@@ -93,7 +95,41 @@ class DataFinding(Record):
 
 def check_policy(path: str | Path, *, data: bool = False) -> PolicySummary:
     """Read a policy and describe it; every mistake is raised in one PolicyError. With `data` its rows are looked at."""
-    policy = read_unaccepted(path)
+    return describe_policy(read_unaccepted(path), path, data=data)
+
+
+def check_text(path: str | Path, text: str) -> PolicySummary:
+    """Describe a policy that is not written to its file yet; every mistake is raised in one PolicyError."""
+    return describe_policy(_parse_text(path, text), path)
+
+
+def _parse_text(path: str | Path, text: str) -> Policy:
+    """The policy in a text for a file; it may name what that file names, and files of its folder, and no others.
+
+    Whoever can change a policy from afar shall not be able to have any file of this machine read.
+    """
+    at = Path(path)
+    policy = parse(text, source=at.name, folder=at.parent)
+    known = {table.source for table in read_unaccepted(at).tables}
+    for table in policy.tables:
+        if table.source not in known and not _is_inside(policy, table.source):
+            raise PolicyError(
+                f"{at.name}: the source of '{table.name}' is outside the policy's folder",
+                expected=f"A file in {at.parent.name}/, or a source that the policy has already",
+                remedy="Name other sources in the file itself, on the machine that serves it",
+            )
+    return policy
+
+
+def _is_inside(policy: Policy, source: str) -> bool:
+    """Whether a source is a file or a pattern within the policy's folder."""
+    if source.startswith(tuple(f"{scheme}:" for scheme in SCHEMES)) or "://" in source:
+        return False
+    return policy.path(source).resolve().is_relative_to(policy.folder.resolve())
+
+
+def describe_policy(policy: Policy, path: str | Path, *, data: bool = False) -> PolicySummary:
+    """A policy that holds no mistake in plain words; `path` is where it is, or will be."""
     return PolicySummary(
         policy=str(path),
         hash=policy.hash,
@@ -108,19 +144,139 @@ def check_policy(path: str | Path, *, data: bool = False) -> PolicySummary:
     )
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class RiskChange(Record):
+    """How many rows the quasi-identifiers of a table single out now, and how many under the changed policy."""
+
+    table: str
+    columns_before: list[str]
+    alone_before: int | None
+    columns_after: list[str]
+    alone_after: int | None
+    rows: int | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ChangeReport(Record):
+    """What a changed policy would do: to the risk of its tables, and to whoever may ask. For the steward's eyes."""
+
+    risks: list[RiskChange]
+    grants: list[str]
+
+
+def foresee_change(context: Context, path: str | Path, text: str) -> ChangeReport:
+    """What a policy that is not in force yet would change against the one that is."""
+    policy = _parse_text(path, text)
+    return ChangeReport(_compare_risks(context, policy), list(_compare_grants(context, policy)))
+
+
+def _compare_risks(context: Context, policy: Policy) -> list[RiskChange]:
+    from deniable.curator.governance.requests import TableRisk, measure_risk
+
+    names = tuple(table.name for table in policy.private)
+    known = tuple(table.name for table in context.policy.private)
+    with closing(open_context(policy)) as changed:
+        after = measure_risk(changed, names)
+    before = measure_risk(context, known)
+    nothing = TableRisk([])
+    pairs = [(name, before.get(name, nothing), after.get(name, nothing)) for name in dict.fromkeys(known + names)]
+    return [
+        RiskChange(name, one.columns, one.alone, two.columns, two.alone, two.rows if two.rows is not None else one.rows)
+        for name, one, two in pairs
+    ]
+
+
+def _compare_grants(context: Context, policy: Policy) -> Iterator[str]:
+    """Who could do before what they could not do after, and the other way round, in sentences."""
+    old, new = context.policy.budgets, policy.budgets
+    purposes = {each.name for each in new.purposes} if new else set()
+    analysts = {name for each in (new.analysts if new else ()) for name in each.members or (each.name,)}
+    listed = {name for each in (old.analysts if old else ()) for name in each.members or (each.name,)}
+    for token in context.state.tokens().values():
+        grant = token.grant
+        if token.revoked is not None:
+            continue
+        lost = [name for name in grant.purposes or () if name not in purposes]
+        if lost:
+            yield f"The token of '{grant.name}' is for {', '.join(lost)}, which would be no purpose any more."
+        if grant.name in listed - analysts:
+            yield f"'{grant.name}' holds a token, and would no longer be listed as an analyst."
+    yield from (f"'{name}' would be an analyst, and holds no token for that yet." for name in sorted(analysts - listed))
+    yield from _compare_limits(context, policy)
+
+
+def _compare_limits(context: Context, policy: Policy) -> Iterator[str]:
+    """Limits that would be lower or higher than they are."""
+    old, new = context.policy.budgets, policy.budgets
+    if old is None or new is None:
+        if old is not new:
+            yield (
+                "There would be budgets where there are none." if old is None else "There would be no budget any more."
+            )
+        return
+    before = {"the dataset": old.dataset} | {f"purpose '{each.name}'": each.allowance for each in old.purposes}
+    after = {"the dataset": new.dataset} | {f"purpose '{each.name}'": each.allowance for each in new.purposes}
+    before |= {f"analyst '{each.name}'": each.allowance for each in old.analysts}
+    after |= {f"analyst '{each.name}'": each.allowance for each in new.analysts}
+    for name in (each for each in before if each in after and before[each] != after[each]):
+        yield f"The limit of {name} would be {allowance(after[name])}, and is {allowance(before[name])}."
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ColumnEvidence(Record):
+    """A column with the role that the policy gives it, the role that was found, and why; no value is in it."""
+
+    column: str
+    role: str
+    found: str
+    evidence: str
+
+
+def gather_evidence(policy: Policy, name: str) -> list[ColumnEvidence]:
+    """What the values and names of a table's columns say about their roles. For the steward's eyes."""
+    from deniable.curator.policy.draft import draft_table
+
+    table = policy.table(name)
+    plain = not table.source.startswith(tuple(f"{scheme}:" for scheme in SCHEMES))
+    source = str(policy.path(table.source)) if plain else table.source
+    made = draft_table(source, policy.folder, encoding=table.csv.encoding)
+    roles = {column.name: str(column.role) for column in table.columns}
+    return [
+        ColumnEvidence(column.name, roles.get(column.name, "not declared"), str(column.role), column.reason)
+        for column in made.columns
+    ]
+
+
+def save_policy(path: Path, text: str, by: str, *, accept: bool = False) -> PolicySummary:
+    """Write a changed policy to its file; one that protects less is refused unless it is accepted with it."""
+    told = check_text(path, text)
+    if told.loosened and not accept:
+        raise PolicyError(
+            f"it protects less than the policy that was accepted last: {'; '.join(told.loosened)}",
+            remedy="Accept what it protects less, or change it back",
+        )
+    write_whole(path, text.encode())
+    if accept:
+        accept_policy(path, by)
+    return told
+
+
 def accept_policy(path: str | Path, by: str, ledger: str | None = None) -> tuple[str, ...]:
     """Keep a policy as the one that the steward accepted; what it protects less than the one accepted before.
 
     Its digest is written into its ledger too, where there is one: what is kept in the user's state can be removed.
     """
+    from deniable.governance.withdrawals import COLLECTION
+    from deniable.ledger.witness import open_for_acts
+
     if not by.strip():
         raise ParameterError("nobody accepts the policy", expected="A name, as in --by 'A. Steward'")
     policy = read_unaccepted(path)
     loosened = compare_with_accepted(policy, path)
     refuse_private_as_public(policy)
     if (place := find_ledger(Path(path), ledger)) is not None:
-        with closing(open_ledger(place, policy)) as opened:
-            note_accepted(opened, policy, by)
+        with open_for_acts(place, policy, COLLECTION) as (opened, _):
+            opened.record(state_acceptance(policy, by))
     keep_accepted(policy, path, by, datetime.now(UTC).date())
     return loosened
 

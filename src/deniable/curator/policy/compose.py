@@ -94,17 +94,21 @@ def _choose_mask(column: Drafted, role: Role) -> Spec | None:
     return coarser.get(column.type) or (column.mask if column.mask and column.mask.kind == "generalize" else None)
 
 
+WITHHOLD = "withhold"
+"""Said in the policy too: a release by hand would draft another hierarchy."""
+
+
 def _choose_hierarchy(column: Drafted) -> str:
     """The hierarchy that was found to suit, else one of the column's type; a text without one is kept or withheld."""
     if column.hierarchy or column.code:
-        return column.hierarchy
+        return column.hierarchy or WITHHOLD
     usual = {
         ColumnType.INTEGER: "{rounding: [5, 10, 100, 1000]}",
         ColumnType.DECIMAL: "{rounding: [1, 10, 100, 1000]}",
         ColumnType.DATE: "{dates: [month, year, decade]}",
         ColumnType.DATETIME: "{dates: [day, month, year, decade]}",
     }
-    return usual.get(column.type, "")
+    return usual.get(column.type, WITHHOLD)
 
 
 def _write_values(column: Drafted, public: Any, learned: bool, each: str) -> tuple[str, ...]:
@@ -247,9 +251,8 @@ def describe_change(column: Drafted, decided: Decisions, learned: Mapping[str, A
     if decided.technique == MASKED:
         return before, "as it is"
     if decided.technique == K_ANONYMITY:
-        coarser = (
-            f"generalized: {_choose_hierarchy(column)}" if _choose_hierarchy(column) else "kept, or withheld whole"
-        )
+        chosen = _choose_hierarchy(column)
+        coarser = "kept, or withheld whole" if chosen == WITHHOLD else f"generalized: {chosen}"
         return before, coarser if role is Role.QUASI_IDENTIFIER else "as it is"
     if decided.technique == QUERIES:
         return before, "may be asked about, with noise"

@@ -13,7 +13,7 @@ from datetime import date, datetime
 from typing import Any, cast
 
 from deniable.curator.policy.draft import Draft, Drafted
-from deniable.errors import ParameterError, nearest
+from deniable.errors import ParameterError, nearest, pluralize
 from deniable.policy.schema import ColumnType, Role
 
 RECIPIENTS = {
@@ -345,7 +345,7 @@ def _ask_technique(made: Draft, decided: Decisions) -> Iterator[Question]:
         if chosen == SYNTHETIC and K_ANONYMITY in suited and made.rows < FEW_ROWS:
             chosen, reason = (
                 K_ANONYMITY,
-                f"{made.rows:,} rows are few: the noise would be larger than most counts of synthetic rows.",
+                f"With {pluralize(made.rows, 'row')} the noise would be larger than most counts of synthetic rows.",
             )
         yield Question("technique", "In which form?", (), {name: TECHNIQUES[name] for name in suited}, chosen, reason)
 

@@ -103,7 +103,7 @@ def draft_table(
     progress: Progress | None = None,
 ) -> Draft:
     """Look at a table: its columns with their roles as far as the evidence goes, and who seems to be a person."""
-    from deniable.engines.postgresql.engine import FetchingEngine
+    from deniable.engines.fetching import FetchingEngine
 
     with FetchingEngine() as engine:
         engine.attach("table", source, csv=make_dialect(encoding))
@@ -118,7 +118,7 @@ def draft_table(
     columns = draft_columns(rows, fields, show_values=show_values)
     _tell(progress, 1.0)
     whose = unit or _find_unit(columns, rows)
-    return Draft(_name_table(source), _relate(source, folder), encoding, whose, count, columns)
+    return Draft(name_table(source), _relate(source, folder), encoding, whose, count, columns)
 
 
 def _refuse_row_as_names(rows: pa.Table) -> None:
@@ -279,7 +279,21 @@ def _choose_hierarchy(profile: Profile, finding: Finding | None, kind: ColumnTyp
     postal = about == "postal code" or re.search(r"\bzip\b|\bpost(al)? ?code\b", profile.words)
     if kind is ColumnType.TEXT and postal:
         return "{redact: right}"
+    if kind is ColumnType.TEXT:
+        return _draft_codes(profile)
     return "{standard: ages}" if about == "age" and kind is ColumnType.INTEGER else ""
+
+
+def _draft_codes(profile: Profile) -> str:
+    """Codes of one form by what they begin with."""
+    import pyarrow as pa
+
+    from deniable.kanonymity.builders.specs import draft_column
+
+    spec = draft_column(pa.array(profile.values, pa.string()))
+    if spec.kind == "prefix":
+        return f"{{prefix: {list(spec.options['lengths'])}}}"  # type: ignore[call-overload]
+    return "{redact: right}" if spec.kind == "redact" else ""
 
 
 def _suggest_standard(profile: Profile) -> str:
@@ -347,7 +361,8 @@ def write_spec(spec: Spec) -> str:
     return f"{{{spec.kind}: {{{options}}}}}"
 
 
-def _name_table(source: str) -> str:
+def name_table(source: str) -> str:
+    """A table's name from the name of its file."""
     path, _, inner = source.rpartition("#") if "#" in source else (source, "", "")
     stem = inner or Path(path).name.split(".")[0]
     return re.sub(r"[^A-Za-z0-9_]+", "_", stem).strip("_") or "table"
@@ -380,9 +395,11 @@ def _write_unit(column: str | None) -> list[str]:
     ]
 
 
-def write_document(made: Draft, unit: Sequence[str], head: Sequence[str] = (), rest: Sequence[str] = ()) -> str:
+def write_document(
+    made: Draft, unit: Sequence[str], head: Sequence[str] = (), rest: Sequence[str] = (), dataset: str = ""
+) -> str:
     """The text of a policy: what was drafted, with the lines that say whom it protects, and those around the table."""
-    dataset = made.table if made.table[0].isalpha() else f"data_{made.table}"
+    dataset = dataset or (made.table if made.table[0].isalpha() else f"data_{made.table}")
     lines = [
         *(head or _HEAD),
         "version: 1",

@@ -36,6 +36,8 @@ class ScanReport(Record):
     free_text: dict[str, dict[str, int]]
     singling_out: list[dict[str, object]]
     safe_harbor: list[dict[str, Any]]
+    policy: str | None = None
+    """The policy that was accepted for these rows."""
 
 
 def scan(
@@ -45,8 +47,9 @@ def scan(
 
     The report holds names, counts and shares; no value of the table is in it.
     """
-    from deniable.engines.postgresql.engine import FetchingEngine
+    from deniable.engines.fetching import FetchingEngine
     from deniable.masking import identifiers, safe_harbor
+    from deniable.policy.document import find_accepted
 
     with FetchingEngine() as engine:
         engine.attach("table", source, csv=make_dialect(encoding))
@@ -66,6 +69,7 @@ def scan(
             free_text=_texts(rows, findings),
             singling_out=_measure_singling_out(rows, findings, unit),
             safe_harbor=[_short(line.as_dict()) for line in lines],
+            policy=find_accepted(source),
         )
         _report_progress(progress, 1.0)
     return report

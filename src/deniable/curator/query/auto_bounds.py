@@ -120,11 +120,25 @@ def explain(context: Context, sql: str, asked: Budget | None) -> QuestionExplana
     stages, left = _plan_stages(context, sql, calls, asked)
     placed = _insert_placeholders(sql, calls)
     final = plain.explain(context, placed, left)
-    more = context.ledger.fits(_compose(stages, compile_sql(context, placed, left)), *context.path)
+    event = find_event(context, sql, asked)
     assert asked is not None
+    assert event is not None
+    more = context.ledger.fits(event, *context.path)
     first = [BoundsExplanation(**explain_plan(plan), finds=f"bounds of {mine[0].argument}") for plan, mine in stages]
     rest = {"cost": describe_budget(asked), "more_like_this": more, "notes": [NOTE, *final.notes]}
     return StagedExplanation(**(final | rest), bounds=first)
+
+
+def find_event(context: Context, sql: str, asked: Budget | None) -> Event | None:
+    """What a question would be charged, all its stages together; None where it is free."""
+    from deniable.query.sql.auto_clamp import find_auto_clamps
+
+    calls = find_auto_clamps(sql) if _may_call(sql) else ()
+    if not calls:
+        plan = compile_sql(context, sql, asked)
+        return None if plan.free else plan.event
+    stages, left = _plan_stages(context, sql, calls, asked)
+    return _compose(stages, compile_sql(context, _insert_placeholders(sql, calls), left))
 
 
 def _may_call(sql: str) -> bool:

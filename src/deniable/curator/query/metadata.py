@@ -1,7 +1,7 @@
-"""Metadata: the columns that an answer will have, the public schema, and dummy rows to try code on.
+"""Metadata: the columns that an answer will have, the public schema, dummy rows to try code on, and previews.
 
-All of it is public: it follows from the policy and from the text of a question. No row of anybody is read, except of
-tables that the policy declares public."""
+All of it is public to its asker: it follows from the policy, the ledger and the text of a question. No row of anybody
+is read, except of tables that the policy declares public."""
 
 from __future__ import annotations
 
@@ -21,8 +21,10 @@ from deniable.release.record import Record
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from deniable.curator.governance.reports import PlainBalance
     from deniable.engines.base import Engine
     from deniable.policy.budget import Budget
+    from deniable.query.explain import AggregatePlan
     from deniable.query.sql.clauses import Value
 
 
@@ -122,8 +124,99 @@ def columns(context: Context, sql: str, asked: Budget | None, *, intervals: bool
     return tuple(AnswerColumn(field.name, _kind(field.facts.kind)) for field in shown.fields)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class ExpectedError(Record):
+    """How far an aggregate of a question will be from the truth, with 95% confidence, in words that fit beside it."""
+
+    aggregate: str
+    words: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class QuestionPreview(Record):
+    """What a question would do to the asker's budget, and how exact it would be; nothing is charged.
+
+    `limit`, `left` and `takes` are of the node of the budget tree that has the least left for questions like it, in
+    the unit of its limit. `fits` is how many questions like it fit, this one among them; None without a limit.
+    """
+
+    unit: str
+    limit: float | None
+    left: float | None
+    takes: float | None
+    fits: int | None
+    errors: list[ExpectedError]
+    notes: list[str]
+    protects: str
+
+
+def preview(context: Context, sql: str, asked: Budget | None) -> QuestionPreview:
+    """What a question would cost in the unit of the budget, and the error to expect beside each of its numbers."""
+    from deniable.curator.governance.reports import state_plainly
+    from deniable.curator.query import auto_bounds
+    from deniable.errors import BudgetExceeded
+
+    told = auto_bounds.explain(context, sql, asked)
+    before = state_plainly(context.balance())
+    try:
+        event = auto_bounds.find_event(context, sql, asked)
+        after = before if event is None else state_plainly(context.ledger.foresee_balance(event, *context.path))
+    except BudgetExceeded:
+        after = []
+    unit, limit, left, takes = _find_tightest(before, after)
+    errors = [ExpectedError(each.aggregate, _say_error(each)) for each in told.aggregates]
+    return QuestionPreview(unit, limit, left, takes, told.more_like_this, errors, told.notes, told.unit)
+
+
+def _find_tightest(
+    before: list[PlainBalance], after: list[PlainBalance]
+) -> tuple[str, float | None, float | None, float | None]:
+    """The node of which a question takes the largest part of what is left; of which least is left if it does not fit.
+
+    With what it takes there: None where it does not fit.
+    """
+    costs = [(one, one.left - two.left) for one, two in zip(before, after, strict=False)
+             if one.left is not None and two.left is not None]  # fmt: skip
+    if costs:
+        node, cost = max(costs, key=lambda each: each[1] / each[0].left if each[0].left else 0)
+        return node.unit, node.limit, node.left, cost
+    limited = [each for each in before if each.left is not None]
+    if not limited:
+        return "epsilon", None, None, None
+    least = min(limited, key=lambda each: each.left or 0)
+    return least.unit, least.limit, least.left, None
+
+
+def _say_error(plan: AggregatePlan) -> str:
+    """The error of an aggregate in words; of what follows from several measurements, of each."""
+    said = [
+        f"± {part.error:,.4g}{' ranks' if part.error_in == 'ranks' else ''}"
+        + (f" ({part.measures})" if len(plan.measurements) > 1 else "")
+        for part in plan.measurements
+    ]
+    return ", ".join(said) or "exact: from public tables"
+
+
 def _kind(kind: str) -> str:
     return "text" if kind == "null" else str(kind)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FunctionSummary(Record):
+    """A function that a question may use: how it is written, and what it means."""
+
+    form: str
+    meaning: str
+
+
+def list_functions() -> list[FunctionSummary]:
+    """The aggregates over people with how they are measured, then the functions of a row."""
+    from deniable.query.algebra.functions import AGGREGATE_FORMS, FUNCTION_FORMS
+
+    aggregates = [
+        FunctionSummary(form, f"{meaning}; measured as {measured}") for form, meaning, measured in AGGREGATE_FORMS
+    ]
+    return aggregates + [FunctionSummary(form, "of a row") for form in FUNCTION_FORMS.values()]
 
 
 def fill_parameters(sql: str, values: Sequence[Value]) -> str:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Iterable, Sequence
-from contextlib import nullcontext
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from numbers import Real
 from pathlib import Path
@@ -23,7 +23,7 @@ from deniable.curator.charge import (
 )
 from deniable.curator.context import Context
 from deniable.curator.publish import find_signing_key, note_published
-from deniable.errors import ParameterError, QueryRefused
+from deniable.errors import ParameterError, QueryRefused, StorageError
 from deniable.policy.budget import Amount, Budget, budget, exact
 from deniable.policy.schema import PrivacyUnit
 
@@ -55,15 +55,38 @@ class QueryAnswer:
         """The answer as an Arrow table; `name_low` and `name_high` enclose `name` but for the stated confidence."""
         return self.release.rows
 
+    @property
+    def cost(self) -> str:
+        """What the question cost, and what is left, in words."""
+        details: Any = self.release.details
+        spent = describe_amounts(details.get("cost") or {})
+        left = f" {details['left'].capitalize()} is left." if details.get("left") else ""
+        return f"{'A stored answer: nothing was charged' if self.repeated else f'Cost: {spent}'}.{left}"
+
     def to_pandas(self) -> Any:
         """The answer as a pandas DataFrame."""
+        self._require("pandas")
         return self.rows.to_pandas()
 
     def to_polars(self) -> Any:
         """The answer as a Polars DataFrame."""
+        self._require("polars")
         import polars
 
         return polars.from_arrow(self.rows)
+
+    def _require(self, package: str) -> None:
+        from deniable.query.builder import require_package
+
+        require_package(package, KEPT if self.receipt is not None else None)
+
+    def to_arrow(self) -> pa.Table:
+        """The answer as an Arrow table."""
+        return self.rows
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """The answer for any library that speaks Arrow (its PyCapsule interface)."""
+        return self.rows.__arrow_c_stream__(requested_schema)
 
     # a dictionary: rows, whose columns are those of the question
     def to_pylist(self) -> list[dict[str, Any]]:
@@ -71,21 +94,100 @@ class QueryAnswer:
         listed: list[dict[str, Any]] = self.rows.to_pylist()
         return listed
 
+    def plot(self) -> Plotted:
+        """A bar chart of the first number by the first key, with its intervals; notebooks show it."""
+        names = [name for name in self.rows.column_names if f"{name}_low" in self.rows.column_names]
+        if not names:
+            raise ParameterError("the answer has no number with an interval to draw", remedy="Show it as a table")
+        return Plotted(draw_bars(self.to_pylist(), names[0], self._keys()))
+
+    def _keys(self) -> list[str]:
+        """The columns of the answer that are neither numbers with an interval nor the ends of one."""
+        names = self.rows.column_names
+        ends = {f"{name}_{end}" for name in names for end in ("low", "high")}
+        return [name for name in names if name not in ends and f"{name}_low" not in names]
+
+    def __repr__(self) -> str:
+        shown = [_line(row, self._shown()) for row in self.to_pylist()[:MOST_LINES]]
+        more = [f"... and {self.rows.num_rows - MOST_LINES:,} more rows"] if self.rows.num_rows > MOST_LINES else []
+        return "\n".join([*shown, *more, self.cost])
+
     def _repr_html_(self) -> str:
         """For notebooks: numbers with their error, and what they cost."""
-        shown = [name for name in self.rows.column_names if not name.endswith(("_low", "_high"))]
+        shown = self._shown()
         head = "".join(f"<th>{html.escape(name)}</th>" for name in shown)
         body = "".join(f"<tr>{''.join(_cell(row, name) for name in shown)}</tr>" for row in self.to_pylist()[:200])
-        cost = html.escape(str(self.release.details.get("cost", "")))
-        return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table><p>Cost: {cost}</p>"
+        foot = html.escape(self.cost)
+        return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table><p>{foot}</p>"
+
+    def _shown(self) -> list[str]:
+        """The columns without the ends of intervals."""
+        ends = {f"{name}_{end}" for name in self.rows.column_names for end in ("low", "high")}
+        return [name for name in self.rows.column_names if name not in ends]
+
+
+MOST_LINES = 20
+KEPT = "The answer was charged, and is kept: the same question gives it again at no cost."
+
+
+@dataclass(frozen=True, slots=True)
+class Plotted:
+    """A picture of an answer: `svg` is its text, which notebooks show and files may hold."""
+
+    svg: str
+
+    def _repr_svg_(self) -> str:
+        return self.svg
+
+    def save(self, path: str | Path) -> Path:
+        """Write the picture to an SVG file."""
+        Path(path).write_text(self.svg, encoding="utf-8")
+        return Path(path)
+
+
+def describe_amounts(amounts: Mapping[str, str]) -> str:
+    """A cost as people say it: epsilon 0.5 and delta 1e-06."""
+    return " and ".join(f"{name} {value}" for name, value in amounts.items() if value != "0") or "nothing"
+
+
+def draw_bars(rows: Sequence[Mapping[str, Any]], number: str, keys: Sequence[str]) -> str:
+    """Bars with intervals as SVG, one for each row: a label, the bar, and a line from low to high."""
+    from xml.sax.saxutils import escape
+
+    ends = [float(row[f"{number}_{end}"]) for row in rows for end in ("low", "high")]
+    low, high = min([0.0, *ends]), max([1e-9, *ends])
+    scale = 360 / (high - low)
+    lines = []
+    for place, row in enumerate(rows):
+        top, value = 24 * place + 30, float(row[number])
+        zero, end, left, right = (
+            180 + (x - low) * scale for x in (0.0, value, float(row[f"{number}_low"]), float(row[f"{number}_high"]))
+        )
+        label = escape(", ".join(str(row[key]) for key in keys) or number)
+        lines.append(
+            f'<text x="172" y="{top + 12}" text-anchor="end">{label}</text>'
+            f'<rect x="{min(zero, end):.1f}" y="{top}" width="{abs(end - zero):.1f}" height="16" fill="#4c78a8"/>'
+            f'<path d="M{left:.1f} {top + 8}H{right:.1f}" stroke="#222" stroke-width="2"/>'
+        )
+    size = f'width="560" height="{24 * len(rows) + 40}"'
+    title = f'<text x="180" y="18" font-weight="bold">{escape(number)}</text>'
+    begin = f'<svg xmlns="http://www.w3.org/2000/svg" {size} font-family="sans-serif" font-size="12">'
+    return f"{begin}{title}{''.join(lines)}</svg>"
+
+
+def _line(row: Mapping[str, Any], names: Sequence[str]) -> str:
+    return "  ".join(f"{name} {_show_number(row, name)}" for name in names)
+
+
+def _show_number(row: Mapping[str, Any], name: str) -> str:
+    value, low, high = row[name], row.get(f"{name}_low"), row.get(f"{name}_high")
+    shown = f"{value:,.6g}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else str(value)
+    return shown if low is None or high is None else f"{shown} ± {(high - low) / 2:,.4g}"
 
 
 def _cell(row: dict[str, Any], name: str) -> str:
-    low, high = row.get(f"{name}_low"), row.get(f"{name}_high")
-    value = html.escape(f"{row[name]:,.6g}" if isinstance(row[name], float) else str(row[name]))
-    if low is None or high is None:
-        return f"<td>{value}</td>"
-    return f"<td>{value} <small>&plusmn; {(high - low) / 2:,.4g}</small></td>"
+    number, mark, error = _show_number(row, name).partition(" ± ")
+    return f"<td>{html.escape(number)}{f' <small>&plusmn; {error}</small>' if mark else ''}</td>"
 
 
 def state_budget(epsilon: Amount | None, delta: Amount, rho: Amount | None) -> Budget | None:
@@ -105,9 +207,19 @@ def compile_sql(context: Context, sql: str, asked: Budget | None, *, bias_share:
     key = (sql, asked, context.asker.name if context.asker else "", None if bias_share is None else str(bias_share))
     pure = is_pure(context)
     plan: QueryPlan = context.plans.get(
-        key, lambda: compile_query(sql, tables, asked, bias_share=bias_share, pure=pure)
+        key, lambda: _rehearse(context, compile_query(sql, tables, asked, bias_share=bias_share, pure=pure))
     )
     return refuse_elsewhere(context, plan)
+
+
+def _rehearse(context: Context, plan: QueryPlan) -> QueryPlan:
+    """The plan; refused where what it computes from noisy numbers fails whatever they are."""
+    from deniable.query.execute import is_rehearsed, rehearse
+
+    if is_rehearsed(plan):
+        with suppress(StorageError):  # a public table that cannot be read is refused when it is needed
+            rehearse(plan, context.scope.attach_public(*job_of(plan).public))
+    return plan
 
 
 def refuse_elsewhere(context: Context, plan: QueryPlan) -> QueryPlan:
@@ -120,10 +232,12 @@ def refuse_elsewhere(context: Context, plan: QueryPlan) -> QueryPlan:
 
 
 def _find_place(context: Context, name: str) -> str:
-    """The database that a table is in; empty for what the embedded engine reads."""
-    from deniable.engines.base import is_in_database
+    """The database that a table is in, or `spark`; empty for what the embedded engine reads."""
+    from deniable.engines.base import is_in_database, is_in_spark
 
     source = context.scope.sources.get(name, context.policy.table(name).source)
+    if is_in_spark(source):
+        return "spark"
     return str(source).partition("#")[0] if is_in_database(source) else ""
 
 
@@ -131,7 +245,7 @@ def _note_places(context: Context, private: Sequence[str]) -> list[str]:
     """Where the rows are that a question reads, if not here."""
     away = [name for name in private if _find_place(context, name)]
     return (
-        [f"the rows of {', '.join(away)} stay in their database: bounded sums leave it, and noise is added here"]
+        [f"the rows of {', '.join(away)} stay where they are: bounded sums leave that place, and noise is added here"]
         if away
         else []
     )
@@ -307,7 +421,8 @@ def _build_release(
     checked = any(MARK in node.node.name for node in plan.nodes)
     estimates = report_estimates(plan, result.measured, confidence) if checked else []
     details = {**summarize_plan(plan, confidence).to_dict(), "confidence": confidence,
-               "remaining": describe_budget(left) if left is not None else None, "release": result.release,
+               "remaining": describe_budget(left) if left is not None else None,
+               "left": context.state_left() if left is not None else None, "release": result.release,
                "epoch": result.epoch, "receipt": result.receipt.as_dict() if result.receipt else None,
                "bias": [each.to_dict() for each in estimates]}  # fmt: skip
     parameters = {"sql": plan.text, "strategy": plan.strategy}
@@ -335,7 +450,8 @@ def answer_job(
     left = context.remaining()
     about: dict[str, Any] = {"aggregates": [], "notes": [], "epoch": result.epoch}
     about |= {"cost": describe_budget(job.cost) if job.cost is not None else None}
-    about |= {"remaining": describe_budget(left) if left is not None else None} | details
+    about |= {"remaining": describe_budget(left) if left is not None else None}
+    about |= {"left": context.state_left() if left is not None else None} | details
     parameters = {"asked": job.text}
     provenance = Provenance(context.ledger.policy, result.versions, parameters, time=result.time, epoch=result.epoch)
     release = Release(rows, guarantee_of(Technique(job.technique), job.unit, job.cost), provenance, about)

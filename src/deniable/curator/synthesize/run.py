@@ -6,12 +6,13 @@ children. Rows are those that the asker may see, and columns those that the aske
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from deniable.curator.charge import Job, JobResult, guarantee_of, run_job, still_charged
+from deniable.curator.charge import Form, Job, JobResult, guarantee_of, run_job, still_charged
 from deniable.curator.context import Context
 from deniable.curator.publish import note_types, publish_file
 from deniable.errors import CHARGED, ParameterError, nearest
@@ -160,7 +161,7 @@ def plan_description(context: Context, order: Order) -> tuple[Order, Source, Job
     job: Job[SynthModel] = Job(
         Technique.DP_SYNTHETIC, repr(order), event, source.unit, (source.table.name,),
         lambda engine: learn_model(context, order, source, bound_rows(engine, source, order.columns)),
-        cost=order.budget,
+        cost=order.budget, form=Form(write_model, read_model),
     )  # fmt: skip
     return order, source, job
 
@@ -174,6 +175,20 @@ def _refuse_unknown_columns(context: Context, order: Order) -> None:
                 expected=f"Columns: {', '.join(known)}",
                 remedy=nearest(name, known),
             )
+
+
+def write_model(model: SynthModel) -> bytes:
+    """A model as bytes that may be stored: all of it is public."""
+    from deniable.synth.model import to_plain
+
+    return json.dumps(to_plain(model), separators=(",", ":")).encode()
+
+
+def read_model(stored: bytes) -> SynthModel:
+    """The model in stored bytes."""
+    from deniable.synth.model import from_plain
+
+    return from_plain(json.loads(stored))
 
 
 def learn_model(context: Context, order: Order, source: Source, rows: pa.Table) -> SynthModel:

@@ -26,11 +26,7 @@ import pyarrow as pa
 
 from deniable.engines.base import quote
 from deniable.errors import DataError, InternalError, ParameterError, Stopped, StorageError
-
-try:
-    import fcntl
-except ImportError:  # Windows: nothing is swept there
-    fcntl = None  # type: ignore[assignment]
+from deniable.storage import is_own, lock_descriptor
 
 _SIZE = re.compile(r"^[1-9][0-9]*(\.[0-9]+)? ?[KMGT]i?B$", re.IGNORECASE)
 
@@ -43,7 +39,7 @@ class Limits:
     threads: int | None
     scratch: Path
     probes: dict[int, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
-    """The connection of each process by which files are looked into; a fork cannot use its parent's."""
+    """The connection by which each process looks into files until it is sealed; a fork cannot use its parent's."""
 
     def __post_init__(self) -> None:
         sized = self.memory is None or _SIZE.match(self.memory)
@@ -88,9 +84,13 @@ def open_probe(limits: Limits) -> Iterator[Any]:
 
 
 def open_sealed(limits: Limits, paths: Iterable[Path], databases: Mapping[str, Path]) -> Any:
-    """A connection that reaches the given files and databases (by alias, read-only), and nothing else."""
+    """A connection that reaches the given files and databases (by alias, read-only), and nothing else.
+
+    It is the one by which the files were looked into, if there is one: to open another costs more than to read them.
+    """
     with translate_errors():
-        connection = connect(limits)
+        connection = limits.probes.pop(os.getpid(), None) or connect(limits)
+        connection.execute("SET enable_external_file_cache = true")
         connection.execute("SET GLOBAL TimeZone = 'UTC'")
         for alias, path in databases.items():
             connection.execute(f"ATTACH {literal(path)} AS {quote(alias)} (READ_ONLY)")
@@ -271,7 +271,8 @@ class Watcher:
 
 WATCHER = Watcher()
 # Neither threads nor locks that they hold cross a fork whole: the child begins with a watcher of its own.
-os.register_at_fork(after_in_child=WATCHER.__init__)  # type: ignore[misc]
+if hasattr(os, "register_at_fork"):  # Windows does not fork
+    os.register_at_fork(after_in_child=WATCHER.__init__)  # type: ignore[misc]
 
 
 @contextmanager
@@ -304,8 +305,7 @@ def make_scratch(parent: str | None = None) -> Path:
     """
     try:
         folder = Path(tempfile.mkdtemp(prefix=SCRATCH, dir=parent))
-        if fcntl is not None:
-            _lock_scratch(folder)
+        _lock_scratch(folder)
     except OSError as failure:
         raise StorageError(
             f"no private folder can be made for copies: {failure.strerror}",
@@ -319,15 +319,15 @@ def _lock_scratch(folder: Path) -> None:
         _swept.add(folder.parent)
         sweep_scratch(folder.parent)
     _locks[folder] = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, 0o600)
-    fcntl.flock(_locks[folder], fcntl.LOCK_EX | fcntl.LOCK_NB)
+    lock_descriptor(_locks[folder])
 
 
 def remove_scratch(folder: Path) -> None:
     """Remove a private folder and let go of its lock."""
-    shutil.rmtree(folder, ignore_errors=True)
     descriptor = _locks.pop(folder, None)
     if descriptor is not None:
-        os.close(descriptor)
+        os.close(descriptor)  # first: Windows removes no open file
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def sweep_scratch(parent: Path) -> None:
@@ -336,14 +336,14 @@ def sweep_scratch(parent: Path) -> None:
         with suppress(OSError):
             kept = folder.stat(follow_symlinks=False)
             old = time.time() - kept.st_mtime > SETTLING_SECONDS
-            if stat.S_ISDIR(kept.st_mode) and kept.st_uid == os.geteuid() and old:
+            if stat.S_ISDIR(kept.st_mode) and is_own(kept) and old:
                 _remove_unlocked(folder)
 
 
 def _remove_unlocked(folder: Path) -> None:
     descriptor = os.open(folder / ".lock", os.O_RDWR | getattr(os, "O_NOFOLLOW", 0))
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        shutil.rmtree(folder, ignore_errors=True)
+        lock_descriptor(descriptor)
     finally:
-        os.close(descriptor)
+        os.close(descriptor)  # nobody locks it any more: its process is gone
+    shutil.rmtree(folder, ignore_errors=True)

@@ -9,8 +9,9 @@ name lines, never what stands in them."""
 from __future__ import annotations
 
 import csv
+import re
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -20,20 +21,28 @@ from deniable.engines.duckdb import scan
 from deniable.engines.duckdb.connection import Limits, literal, literals, open_probe, translate_errors
 from deniable.engines.duckdb.scan import Scan, collect_declared_types, slot, slots
 from deniable.engines.sources import Files, as_utf8, refuse_encoding
-from deniable.errors import DataError, Place
+from deniable.errors import DataError, Place, pluralize
 from deniable.policy.schema import BadRows, ColumnType, CsvDialect, TableSchema
 
 # ruff: noqa: S608  (statements here are made of our own words, quoted names and quoted paths; no user text)
 
 
+SNIFFED = (4_096, 20_480)
+"""From so many first lines the way a file is written is found out: few are soon read, and more are if lines misfit."""
+
+
 def scan_csv(files: Files, schema: TableSchema | None, dialect: CsvDialect, limits: Limits) -> Scan:
     """A Scan of CSV files of one header, checked from the first line to the last."""
     paths = tuple(as_utf8(path, dialect.encoding, limits.scratch) for path in files.paths)
-    with open_probe(limits) as connection, translate_errors(files.title):
-        layout = _find_layout(connection, paths, dialect, schema, files.title)
-        declared = collect_declared_types(layout.names, schema, files.title)
-        found = infer_types(connection, layout, declared)
-        notes = check_lines(connection, layout, found.unfit, declared, dialect.bad_rows)
+    for lines in SNIFFED:
+        with open_probe(limits) as connection, translate_errors(files.title):
+            layout = _find_layout(connection, paths, dialect, schema, files.title, lines)
+            declared = collect_declared_types(layout.names, schema, files.title)
+            found = infer_types(connection, layout, declared)
+            if lines < SNIFFED[-1] and _read_rejects(connection):
+                continue
+            notes = check_lines(connection, layout, found.unfit, declared, dialect.bad_rows)
+            break
     return _build_scan(layout, found.types, declared, dialect.bad_rows, notes)
 
 
@@ -50,7 +59,7 @@ def _build_scan(
         for p, field in enumerate(fields)
     )
     relation = layout.relation(", ignore_errors = true" if bad_rows is BadRows.SKIP else "")
-    return Scan(relation, fields, expressions, paths=layout.paths, notes=notes)
+    return Scan(relation, fields, expressions, paths=layout.paths, notes=notes, plain=True)
 
 
 def _cast_verified(column: str, type: ColumnType) -> str:
@@ -59,11 +68,11 @@ def _cast_verified(column: str, type: ColumnType) -> str:
 
 
 def _find_layout(
-    connection: Any, paths: tuple[Path, ...], dialect: CsvDialect, schema: TableSchema | None, title: str
+    connection: Any, paths: tuple[Path, ...], dialect: CsvDialect, schema: TableSchema | None, title: str, lines: int
 ) -> Layout:
     if paths[0].stat().st_size == 0:
         raise DataError(f"{title} is empty: it has not even a header", remedy="Write the header, or leave the file out")
-    delimiter, quoting, escape, sniffed = _sniff(connection, paths[0], dialect, title)
+    delimiter, quoting, escape, sniffed = _sniff(connection, paths[0], dialect, title, lines)
     first = _read_first_record(paths[0], delimiter, quoting)
     if not first:
         raise DataError(f"{title} begins with an empty line: it has no header", remedy="Write the header on top")
@@ -74,9 +83,10 @@ def _find_layout(
     return Layout(paths, delimiter, quoting, escape, header, names, dialect.null)
 
 
-def _sniff(connection: Any, path: Path, dialect: CsvDialect, title: str) -> tuple[str, str, str, bool]:
+def _sniff(connection: Any, path: Path, dialect: CsvDialect, title: str, lines: int) -> tuple[str, str, str, bool]:
+    given = f", sample_size = {lines}"
     known = {"delim": dialect.delimiter, "quote": dialect.quote}
-    given = "".join(f", {option} = {literal(value)}" for option, value in known.items() if value is not None)
+    given += "".join(f", {option} = {literal(value)}" for option, value in known.items() if value is not None)
     sql = f"SELECT Delimiter, Quote, Escape, HasHeader FROM sniff_csv({literal(path)}, ignore_errors = true{given})"
     try:
         delimiter, quoting, escape, header = connection.execute(sql).fetchone()
@@ -92,13 +102,24 @@ def _sniff(connection: Any, path: Path, dialect: CsvDialect, title: str) -> tupl
 
 
 def _read_first_record(path: Path, delimiter: str, quoting: str) -> list[str]:
-    with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
-        if len(delimiter) > 1:
-            return file.readline().rstrip("\r\n").split(delimiter)
+    with path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
         try:
-            return next(csv.reader(file, delimiter=delimiter, quotechar=quoting), [""])
+            several = len(delimiter) > 1
+            line = file.readline().rstrip("\r\n") if several else ""
+            found = line.split(delimiter) if several else next(csv.reader(file, delimiter=delimiter, quotechar=quoting))
+        except StopIteration:
+            return [""]
         except csv.Error:
-            raise DataError(f"the first line of '{path.name}' is not a line of CSV") from None
+            raise DataError(
+                f"the first line of '{path.name}' is not a line of CSV", remedy="Correct it, or declare the delimiter"
+            ) from None
+    if any(not name.isascii() and ESCAPED.search(name) for name in found):
+        raise refuse_encoding(path, 1)
+    return found
+
+
+ESCAPED = re.compile("[\udc80-\udcff]")
+"""What stands for a byte that is not UTF-8."""
 
 
 def _has_header(first: Sequence[str], sniffed: bool, schema: TableSchema | None, title: str) -> bool:
@@ -149,7 +170,7 @@ class Layout:
         )
 
 
-SAMPLE_ROWS = 1_000
+SAMPLE_ROWS, SAMPLE_VALUES = 1_000, 200_000
 WIDE = 200
 """A statement with conditions for more columns than this costs gigabytes, and more time than the file."""
 REMEMBERED_LINES = 10_000
@@ -169,12 +190,27 @@ def infer_types(connection: Any, layout: Layout, declared: Mapping[str, ColumnTy
     """Read the whole file once; lines that cannot be read are left in the connection's table of rejects."""
     fixed = {p: declared[name] for p, name in enumerate(layout.names) if name in declared}
     open_to = {p: tuple(scan.INFERRED) for p in range(len(layout.names)) if p not in fixed}
-    sample = f"(SELECT * FROM {layout.relation(', ignore_errors = true')} LIMIT {SAMPLE_ROWS})"
-    possible, _ = _test_types(connection, sample, layout, open_to, {})
+    possible = _find_possible_types(connection, layout, open_to)
     whole = layout.relation(f", store_rejects = true, rejects_limit = {REMEMBERED_LINES}")
     holding, unfit = _test_types(connection, whole, layout, possible, fixed)
     chosen = fixed | {p: (*kinds, ColumnType.TEXT)[0] for p, kinds in holding.items()}
     return InferredTypes(tuple(chosen[p] for p in range(len(layout.names))), unfit)
+
+
+def _find_possible_types(connection: Any, layout: Layout, open_to: Kinds) -> Kinds:
+    """The types like which a column's first values look; all of them where it begins without a value.
+
+    Here and not in the engine, which takes longer to prepare so many patterns than to read most files.
+    """
+    rows = min(SAMPLE_ROWS, max(1, SAMPLE_VALUES // len(layout.names)))
+    sample = connection.execute(f"SELECT * FROM {layout.relation(', ignore_errors = true')} LIMIT {rows}").fetchall()
+    columns = list(zip(*sample, strict=True)) or [()] * len(layout.names)
+    return {p: tuple(kind for kind in kinds if _looks_like(columns[p], kind)) for p, kinds in open_to.items()}
+
+
+def _looks_like(values: Iterable[str | None], kind: ColumnType) -> bool:
+    matches = re.compile(scan.INFERRED[kind]).fullmatch
+    return all(value is None or matches(value) for value in values)
 
 
 def _test_types(
@@ -281,7 +317,7 @@ def _refuse_lines(rejects: list[tuple[str, str, int]]) -> None:
     found = [_line_at(Path(file), position) for file, _, position in rejects[:SHOWN] if file == path]
     others = len(rejects) - len(found)
     raise DataError(
-        f"{_pluralize(len(rejects), 'line')} of '{Path(path).name}' cannot be read: "
+        f"{pluralize(len(rejects), 'line')} of '{Path(path).name}' cannot be read: "
         f"{_REJECTIONS.get(kind, 'not a line of this file')} at line {_join_numbers(found)}"
         + (f" and {others} more" if others else ""),
         remedy="Correct the lines, or leave them out with bad rows: skip",
@@ -295,7 +331,7 @@ def _refuse_values(connection: Any, layout: Layout, unfit: Mapping[int, int], de
         name = layout.names[position]
         path, found = _find_misfit_lines(connection, layout, position, declared[name])
         raise DataError(
-            f"{_pluralize(count, 'value')} of column '{name}' of '{path.name}' are not of the declared type "
+            f"{pluralize(count, 'value')} of column '{name}' of '{path.name}' are not of the declared type "
             f"'{declared[name]}': at line {_join_numbers(found)}" + (" and more" if count > len(found) else ""),
             remedy="Correct the file or the type in the policy, or read them as null with bad rows: skip",
             place=Place(path.name, found[0]),
@@ -349,17 +385,13 @@ def _write_notes(rejects: list[tuple[str, str, int]], layout: Layout, unfit: Map
     for path, _, where in rejects:
         by_file[path].append(where)
     left_out = [
-        f"{_pluralize(len(places), 'line')} of '{Path(path).name}' left out: "
+        f"{pluralize(len(places), 'line')} of '{Path(path).name}' left out: "
         f"line {_join_numbers([_line_at(Path(path), place) for place in places[:SHOWN]])}"
         + (" and more" if len(places) > SHOWN else "")
         for path, places in by_file.items()
     ]
-    nulled = [f"{_pluralize(n, 'value')} of column '{layout.names[p]}' read as null" for p, n in unfit.items()]
+    nulled = [f"{pluralize(n, 'value')} of column '{layout.names[p]}' read as null" for p, n in unfit.items()]
     return (*left_out, *nulled)
-
-
-def _pluralize(count: int, noun: str) -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def _join_numbers(numbers: list[int]) -> str:

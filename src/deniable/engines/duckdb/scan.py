@@ -46,6 +46,8 @@ class Scan:
     rows: Any = field(default=None, repr=False, compare=False)
     notes: tuple[str, ...] = ()
     restrictions: tuple[Restriction, ...] = ()
+    plain: bool = False
+    """Whether the files hold each value as it is read, so that it is no larger than they are."""
 
     def view(self, name: str) -> str:
         """The statement that shows this source, as far as it may be shown, under its name."""
@@ -378,10 +380,10 @@ def _replace_nan(expression: str) -> str:
 # time. A copy is as its file was at one moment, which its stamps tell: the engine looks at them before each statement,
 # and takes new copies when a file has changed. A file that is not small, or that cannot be copied, is read where it is.
 
-MOST_BYTES = 1 << 20
+MOST_BYTES = 4 << 20
 """Bytes of the files of a source that is copied."""
 MOST_CELLS, MOST_TEXT = 1_000_000, 16 << 20
-"""Values, and bytes of text among them: a file can hold far more than its size tells."""
+"""Values, and bytes of text among them: a compressed file can hold far more than its size tells."""
 
 Stamps = tuple[Stamp | None, ...]
 
@@ -424,7 +426,7 @@ def _copy_source(connection: Any, name: str, scan: Scan) -> Copy | None:
     source = f"{scan.relation} AS source({slots(len(scan.fields))})"
     shown = ", ".join(f"{expression} AS {slot(place)}" for place, expression in enumerate(scan.expressions))
     with suppress(duckdb.Error):
-        if _is_small(connection, scan, f"SELECT {shown} FROM {source}"):
+        if scan.plain or _is_small(connection, scan, f"SELECT {shown} FROM {source}"):
             connection.execute(f"CREATE TABLE {table} AS SELECT {shown} FROM {source}")
             plain = tuple(slot(place) for place in range(len(scan.fields)))
             return Copy(replace(scan, relation=table, expressions=plain), stamps)

@@ -37,6 +37,10 @@ SETTINGS = {
 """How every session is set: the same answers whatever the server's own settings are, and no name found by a path."""
 
 
+SINCE_14 = {"client_connection_check_interval": "1s"}
+"""A statement ends with the process that asked for it, even if that was killed."""
+
+
 def connect(address: str, *, read_only: bool = True) -> Any:
     """A connection to a database; a refusal says what failed, without the address."""
     import psycopg
@@ -52,7 +56,7 @@ def connect(address: str, *, read_only: bool = True) -> Any:
             remedy="Look at the address, at PGPASSFILE or PGPASSWORD, and at the server's log",
         ) from None
     with translate_errors():
-        for name, value in SETTINGS.items():
+        for name, value in (SETTINGS | (SINCE_14 if connection.info.server_version >= 140000 else {})).items():
             connection.execute("SELECT pg_catalog.set_config(%s, %s, false)", (name, value))
         if connection.info.parameter_status("server_encoding") == "SQL_ASCII":
             raise DataError("the database has no encoding of texts", remedy="Make a database with encoding UTF8")

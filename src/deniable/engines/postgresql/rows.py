@@ -13,6 +13,7 @@ import pyarrow as pa
 from deniable.engines.base import quote
 from deniable.engines.postgresql.connection import connect, translate_errors
 from deniable.engines.postgresql.tables import Located, cut_name, locate_table
+from deniable.engines.remote import name_arrow_type
 from deniable.errors import DataError
 
 ARROW = {
@@ -47,21 +48,6 @@ ARRAYS = {
     "TIMESTAMP": "timestamp",
     "HUGEINT": "numeric",
 }
-
-
-def name_arrow_type(kind: pa.DataType) -> str:
-    """DuckDB's word for the type of a column in memory."""
-    if pa.types.is_integer(kind):
-        return "BIGINT"
-    if pa.types.is_floating(kind):
-        return "DOUBLE"
-    if pa.types.is_decimal(kind):
-        return "HUGEINT" if kind.scale == 0 else "DOUBLE"
-    if pa.types.is_boolean(kind):
-        return "BOOLEAN"
-    if pa.types.is_date(kind):
-        return "DATE"
-    return "TIMESTAMP" if pa.types.is_timestamp(kind) else "VARCHAR"
 
 
 _BY_OID = {

@@ -8,13 +8,12 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
 from deniable.engines import base
-from deniable.engines.base import Field, Listed, Restriction, Sampled, normalize_names, quote
+from deniable.engines.base import Field, Listed, Restriction, Sampled, normalize_names, quote, read_listed
 from deniable.engines.postgresql.connection import connect, translate_errors
 from deniable.errors import DataError, nearest
 from deniable.policy.schema import ColumnType, TableSchema, normalize_spelling
@@ -71,6 +70,11 @@ class View:
     restrictions: tuple[Restriction, ...] = ()
     server: tuple[int, str] = (0, "")
     """The server's version, and its collation that knows the letters of Unicode."""
+
+    @property
+    def place(self) -> str:
+        """The database that it is in."""
+        return self.located.address
 
 
 # What each of the database's types is shown as: the policy's type, DuckDB's word, and the expression that reads it.
@@ -212,11 +216,11 @@ def _refuse_misfits(connection: Any, located: Located, doubtful: Mapping[str, tu
 def find_version(connection: Any, located: Located) -> str:
     """What changes when rows do, by what the database counts, for the table and all that a view or partitions read.
 
-    No row is read. The database counts what a session has changed at most a minute after it, and at once when the
-    session ends.
+    No row is read, but where the database does not count: of foreign tables, and under track_counts = off, all rows
+    are hashed. It counts what a session has changed at most a minute after it, and at once when the session ends.
     """
     with translate_errors(located.title):
-        found = connection.execute(
+        found: list[Any] = connection.execute(
             "WITH RECURSIVE parts(oid) AS ("
             " SELECT c.oid FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace"
             " WHERE n.nspname = %s AND c.relname = %s"
@@ -231,6 +235,12 @@ def find_version(connection: Any, located: Located) -> str:
             " FROM pg_class c JOIN parts p ON p.oid = c.oid ORDER BY 1",
             (located.schema, located.table),
         ).fetchall()
+        (counted,) = connection.execute("SELECT current_setting('track_counts')").fetchone()
+        if counted != "on" or any(kind == "f" for _, _, kind, *_ in found):
+            found += connection.execute(
+                "SELECT count(*), sum(hashtextextended(CAST(rows AS text), 1))::text,"
+                f" sum(hashtextextended(CAST(rows AS text), 2))::text FROM {located.relation} AS rows"
+            ).fetchall()
     return hashlib.sha256(json.dumps(found).encode()).hexdigest()
 
 
@@ -307,27 +317,17 @@ def _restrict(view: View, restriction: Restriction, values: list[Any]) -> str:
         return f"abs({hashed} % 1000000) < {below}"
     place = next(i for i, f in enumerate(view.fields) if f.name == restriction.column)
     text = restriction.loose and view.fields[place].type is ColumnType.TEXT
-    listed = Spellings(view, place, restriction.values) if text else list(_write_alike(view.fields[place], restriction))
+    alike = list(_write_alike(view.fields[place], restriction))
+    listed = Spellings(view, place, restriction.values, not restriction.keep) if text else alike
     values.append(listed)
     found = f"coalesce(CAST({cut_name(restriction.column)} AS text) = ANY(CAST(${len(values)} AS text[])), false)"
     return found if restriction.keep else f"NOT {found}"
 
 
 def _write_alike(field: Field, restriction: Listed) -> Iterator[str]:
-    """The listed values as the database writes values of the column; those that are none of its type are left out."""
-    for value in restriction.values:
-        if field.type is ColumnType.INTEGER:
-            with suppress(ValueError, OverflowError, ArithmeticError):
-                number = Decimal(value.strip())
-                if number == int(number):
-                    yield str(int(number))
-        elif field.type is ColumnType.DECIMAL:
-            with suppress(ValueError):
-                yield _write_double(float(value))
-        elif field.type is ColumnType.BOOLEAN:
-            yield value.strip().lower()
-        else:
-            yield value
+    """The listed values as the database writes values of the column."""
+    for text in read_listed(field.type, restriction.values):
+        yield _write_double(float(text)) if field.type is ColumnType.DECIMAL else text
 
 
 def _write_double(number: float) -> str:
@@ -343,17 +343,29 @@ class Spellings:
     view: View
     place: int
     values: tuple[str, ...]
+    by_number: bool
+    """Whether 7, 007 and 7.0 are one value: where values are left out, rather too many are."""
 
     def find(self, connection: Any) -> list[str]:
         """The texts of the column that are a listed value in some spelling."""
         wanted = {normalize_spelling(value) for value in self.values}
+        numbers = {Decimal(value) for value in wanted if re.fullmatch(NUMBER, value)} if self.by_number else set()
         column = self.view.expressions[self.place]
         found = connection.execute(
             f"SELECT DISTINCT {column} AS value FROM {self.view.located.relation}"
-            f" WHERE {column} !~ '^[!-~]*$' OR lower({column}) = ANY(%s)",
-            (sorted(wanted),),
+            f" WHERE {column} !~ '^[!-~]*$' OR lower({column}) = ANY(%s)"
+            f" OR CASE WHEN {column} ~ '^{NUMBER}$' THEN CAST({column} AS numeric) END = ANY(%s::numeric[])",
+            (sorted(wanted), sorted(numbers)),
         ).fetchall()
-        return [text for (text,) in found if normalize_spelling(text) in wanted]
+        return [text for (text,) in found if normalize_spelling(text) in wanted or _is_among(text, numbers)]
+
+
+NUMBER = r" *[+-]?[0-9]{1,29}([.][0-9]{1,9})? *"
+"""The texts that are compared as numbers."""
+
+
+def _is_among(text: str, numbers: set[Decimal]) -> bool:
+    return bool(numbers) and re.fullmatch(NUMBER, text) is not None and Decimal(text.strip()) in numbers
 
 
 def cut_name(name: str) -> str:

@@ -218,9 +218,17 @@ def _round_width(width: float) -> float:
     return float(nice) if nice < 1 else float(int(nice))
 
 
+def _share_form(values: list[str]) -> bool:
+    """Whether values have the same signs between letters and digits, if they have any; dates of several forms do not.
+
+    Codes of one form that begin alike lie near each other. Of several forms, that says nothing.
+    """
+    return len({frozenset(c for c in value if not c.isalnum()) for value in values} - {frozenset()}) < 2
+
+
 def _draft_text(values: list[str]) -> Spec:
     lengths = {len(value) for value in values}
-    coded = all(any(c.isdigit() for c in value) for value in values)
+    coded = all(any(c.isdigit() for c in value) for value in values) and _share_form(values)
     if len(values) > 1 and len(lengths) == 1 and min(lengths) > 3 and coded:
         return Spec("redact", {"from": "right"})
     if len(values) > FEW and coded:

@@ -40,32 +40,31 @@ class Scale:
     def __init__(self, heights: Sequence[int]) -> None:
         first = [sum(height - 1 for height in heights[:q]) for q in range(len(heights) + 1)]
         self.words = max(1, -(-first[-1] // 64))
-        self._masks = [[((1 << n) - 1) << first[q] for n in range(height)] for q, height in enumerate(heights)]
+        self._columns, self._last = np.arange(len(heights)), np.array(heights, np.int64) - 1
+        self._table: Marks = np.zeros((len(heights), max(heights, default=1), self.words), np.uint64)
+        for q, height in enumerate(heights):
+            for n in range(height):
+                self._table[q, n] = self._split(((1 << n) - 1) << first[q])
 
-    def _split(self, masks: list[int]) -> Marks:
-        whole = (1 << 64) - 1
-        return np.array([[mask >> 64 * word & whole for mask in masks] for word in range(self.words)], np.uint64)
+    def _split(self, mask: int) -> list[int]:
+        return [mask >> 64 * word & ((1 << 64) - 1) for word in range(self.words)]
 
     def mark(self, nodes: Nodes) -> Marks:
         """The marks of nodes."""
         marks = np.zeros((self.words, len(nodes)), np.uint64)
-        for q, masks in enumerate(self._masks):
-            marks |= self._split(masks)[:, nodes[:, q]]
+        for q, masks in enumerate(self._table):
+            marks |= masks.T[:, nodes[:, q]]
         return marks
 
-    def mark_one(self, levels: Sequence[int]) -> Marks:
+    def mark_one(self, levels: Sequence[int] | Nodes) -> Marks:
         """The marks of one node."""
-        return self._split([self._join(levels)])[:, 0]
+        marks: Marks = np.bitwise_or.reduce(self._table[self._columns, np.asarray(levels, np.int64)], axis=0)
+        return marks
 
-    def mark_steps(self, levels: Sequence[int]) -> Marks:
+    def mark_steps(self, levels: Sequence[int] | Nodes) -> Marks:
         """The marks of a node raised by one level in each column; in its last level it stays."""
-        own = self._join(levels)
-        return self._split(
-            [own | masks[min(n + 1, len(masks) - 1)] for n, masks in zip(levels, self._masks, strict=True)]
-        )
-
-    def _join(self, levels: Sequence[int]) -> int:
-        return sum(masks[level] for level, masks in zip(levels, self._masks, strict=True))
+        higher = np.minimum(np.asarray(levels, np.int64) + 1, self._last)
+        return (self._table[self._columns, higher] | self.mark_one(levels)).T
 
 
 def lie_below(marks: Marks, other: Marks) -> NDArray[np.bool_]:
@@ -106,9 +105,9 @@ def climb(start: Nodes, tops: Nodes, scale: Scale, seen: Marks, accepted: Marks)
     Returns the nodes of the path and how many probes, whose marks are `seen`, lie below each; the first is the start.
     """
     node, path = start, [start]
-    cover = [int(np.count_nonzero(lie_below(seen, scale.mark_one(start.tolist()))))]
+    cover = [int(np.count_nonzero(lie_below(seen, scale.mark_one(start))))]
     while True:
-        raised = scale.mark_steps(node.tolist())
+        raised = scale.mark_steps(node)
         steps = (node < tops) & ~lie_below(accepted, raised).any(axis=1)
         if not steps.any():
             return np.array(path), np.array(cover)

@@ -7,7 +7,7 @@ every node above it, so a few of them are kept (roll-up).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -132,6 +132,7 @@ class Checker:
         self._packing = Packing(problem.hierarchies)
         self._anchors = [(problem.tuples, self._packing.pack(problem.tuples.codes))]
         self._anchor_levels = np.zeros((1, problem.tuples.width), np.int64)
+        self._anchor_sizes = [problem.tuples.size]
         self._held = problem.tuples.size
         self._lower: set[Levels] = set()
         self._price()
@@ -155,6 +156,8 @@ class Checker:
             self.column_costs = [table[:-1] @ counts for table, counts in zip(tables, marginals, strict=True)]
             self._slack = np.concatenate([(table[-1] - row) for table in tables for row in table[:-1]] or [np.zeros(0)])
             return
+        needed = (getattr(model, "k", getattr(model, "l", 1)) for model in problem.relaxed if _counts_rows(model))
+        self._least = max(needed, default=1)
         volumes = [np.log2(h.leaf_counts(n)) for h in problem.hierarchies for n in range(h.height)]
         self._volumes = np.concatenate(volumes or [np.zeros(0)])
         self._whole = float(sum(np.log2(max(h.size, 1)) for h in problem.hierarchies))
@@ -188,9 +191,8 @@ class Checker:
         rolled = self._keep(levels, grouped)
         self._keep_below(levels, grouped)
         relaxed = self._large_enough(grouped)
+        base, floor = self._bounds(levels, grouped)
         if (gone := int(grouped.sizes[~relaxed].sum())) > problem.limit:
-            base, _ = self._costs(levels, grouped, np.ones(len(relaxed), np.bool_))
-            floor = self._floor(levels, grouped, relaxed)
             return Verdict(levels, False, gone, len(relaxed), FOREVER, base, True, 0.0, floor)
         classes = self._classes(grouped, rolled)
         relaxed = relaxed & self._apply_models(classes, problem.relaxed)
@@ -198,11 +200,10 @@ class Checker:
         suppressed = int(grouped.sizes[~released].sum())
         acceptable = suppressed <= problem.limit and self._covers_population(classes, released)
         barred = lost.sum() > problem.limit + ROUNDING or (not acceptable and problem.monotone)
-        base, cost = self._costs(levels, grouped, released)
+        cost = self._cost(levels, grouped, released, base)
         excess = 0.0 if barred else self._excess(levels, grouped, relaxed, lost)
         price = cost if acceptable else FOREVER
         shown = int((released & (grouped.sizes > 0)).sum())
-        floor = self._floor(levels, grouped, released)
         return Verdict(levels, acceptable, suppressed, shown, price, base, bool(barred), excess, floor)
 
     def _large_enough(self, grouped: Grouped) -> Released:
@@ -266,7 +267,7 @@ class Checker:
 
     def _source(self, levels: Levels) -> tuple[Tuples, Codes]:
         fits = np.flatnonzero((self._anchor_levels <= np.array(levels)).all(axis=1))
-        return min((self._anchors[i] for i in fits), key=lambda anchor: anchor[0].size)
+        return self._anchors[min(fits.tolist(), key=self._anchor_sizes.__getitem__)]
 
     def _keep(self, levels: Levels, grouped: Grouped) -> Tuples | None:
         """Keep the classes of this node as tuples for nodes above it, where that pays."""
@@ -284,6 +285,7 @@ class Checker:
         )
         self._anchors.append((rolled, grouped.packed.take(grouped.sample, axis=1)))
         self._anchor_levels = np.vstack([self._anchor_levels, levels])
+        self._anchor_sizes.append(count)
         self._held += count
         return rolled
 
@@ -318,22 +320,26 @@ class Checker:
         )
         return _as_classes(merged, self.problem)
 
-    def _costs(self, levels: Levels, grouped: Grouped, released: Released) -> tuple[float, float]:
+    def _bounds(self, levels: Levels, grouped: Grouped) -> tuple[float, float]:
+        """What a node costs if no row is suppressed, and what every node above costs at least.
+
+        Of measures that add up over cells, the static bounds tell as much as the latter.
+        """
+        if self.additive:
+            return float(self.base(levels)), 0.0
+        measure, split = self.problem.measure, self._partition(levels, grouped, np.ones(len(grouped.sizes), np.bool_))
+        return measure.value(split), measure.floor(split, self._least)  # type: ignore[union-attr]
+
+    def _cost(self, levels: Levels, grouped: Grouped, released: Released, base: float) -> float:
+        """What a node costs with these classes alone."""
+        if released.all():
+            return base
         if self.additive:
             held = np.array([costs[level] for costs, level in zip(self.column_costs, levels, strict=True)])
-            gone = self._slack_of(levels, grouped, np.where(released, 0, grouped.sizes))
-            return float(self.combine_costs(held)), float(self.combine_costs(held + gone))
-        measure, split = self.problem.measure, self._partition(levels, grouped, released)
-        base = measure.value(replace(split, released=np.ones(len(split.sizes), np.bool_)))  # type: ignore[union-attr]
-        return base, base if released.all() else measure.value(split)  # type: ignore[union-attr]
-
-    def _floor(self, levels: Levels, grouped: Grouped, released: Released) -> float:
-        """What every node above costs at least; of measures that add up over cells, the static bounds tell as much."""
-        if self.additive:
-            return 0.0
-        needed = (getattr(model, "k", getattr(model, "l", 1)) for model in self.problem.relaxed if _counts_rows(model))
-        partition = self._partition(levels, grouped, released)
-        return self.problem.measure.floor(partition, max(needed, default=1))  # type: ignore[union-attr]
+            return float(
+                self.combine_costs(held + self._slack_of(levels, grouped, np.where(released, 0, grouped.sizes)))
+            )
+        return self.problem.measure.value(self._partition(levels, grouped, released))  # type: ignore[union-attr]
 
     def _excess(self, levels: Levels, grouped: Grouped, relaxed: Released, lost: Measured) -> float:
         if self.additive:

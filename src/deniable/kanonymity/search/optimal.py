@@ -28,6 +28,8 @@ TOLERANCE = 1e-12
 PIVOTS, PROBES = 64, 512
 WORTH_CLIMBING = 0.02
 """A path upwards is followed only while it covers this much more of the candidates."""
+IDLE = 8
+"""After so many paths that led to no check, one is looked for at each eighth failing node only."""
 
 
 @dataclass(eq=False)
@@ -58,6 +60,8 @@ class OptimalSearch:
     problem: Problem
     checker: Checker
     best: Verdict | None = None
+    idle: int = 0
+    """How many failing nodes there were since a path upwards led to another check."""
 
     def __post_init__(self) -> None:
         self.lattice: Lattice = self.problem.lattice
@@ -88,10 +92,18 @@ class OptimalSearch:
         levels = _to_levels(nodes[pruning.choose_pivot(marks, pivots, probes, additive=self.checker.additive)])
         verdict = self.checker.check(levels)
         if verdict.barred and len(nodes) > PIVOTS:
-            ends = np.array(levels, np.int8), np.array(self.lattice.top, np.int8)
-            path, cover = pruning.climb(*ends, self.scale, marks[:, probes], self.accepted)
-            self._bisect_failing(path, cover, len(probes))
+            self._climb(levels, marks[:, probes])
         self._learn(verdict)
+
+    def _climb(self, levels: Levels, seen: pruning.Marks) -> None:
+        """Look for a failing node above a failing one, unless that has led nowhere for a while."""
+        self.idle += 1
+        if self.idle > IDLE and self.idle % IDLE:
+            return
+        before, ends = len(self.checker.verdicts), (np.array(levels, np.int8), np.array(self.lattice.top, np.int8))
+        path, cover = pruning.climb(*ends, self.scale, seen, self.accepted)
+        self._bisect_failing(path, cover, seen.shape[1])
+        self.idle = self.idle if len(self.checker.verdicts) == before else 0
 
     def _bisect_failing(self, path: NDArray[np.int8], cover: NDArray[np.int64], probes: int) -> None:
         """Find the highest node of a path that still fails: the higher it is, the more lies below it."""

@@ -9,7 +9,6 @@ Invitations and responses are files of their own. What joins them is known to th
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,7 +21,7 @@ from typing import BinaryIO
 
 from deniable.dp.samplers import permutation, uniform_below
 from deniable.errors import NO_BUDGET, IntegrityError, StorageError
-from deniable.storage import storage_errors, whole_file, write_whole
+from deniable.storage import lock_descriptor, storage_errors, whole_file, write_whole
 
 KEY, CHECK, LENGTH = 32, 16, 4
 HEAD = CHECK + KEY + LENGTH
@@ -213,7 +212,7 @@ def _lock_folder(folder: Path) -> int:
     with storage_errors(folder / LOCK):
         descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        lock_descriptor(descriptor)
     except OSError:
         os.close(descriptor)
         raise StorageError(

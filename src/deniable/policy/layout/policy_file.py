@@ -269,6 +269,61 @@ EPOCHS = Record(
     meaning="What begins an epoch of the data, beside `deniable epoch new`. Within one, a question has one answer.",
 )
 
+STREAM_QUESTION = Record(
+    "stream question",
+    (
+        Field("count", Choice(("rows", "people")), "how many rows, or how many people"),
+        Field("sum", COLUMN, "the sum of a bounded column"),
+        Field("mean", COLUMN, "the mean of a bounded column"),
+        Field(
+            "by",
+            ListOf(COLUMN, distinct=True),
+            "columns with declared categories: a number for each of them",
+            default="one number",
+        ),
+        Field("levels", Flag(), "whether totals are measured too, level by level, and all add up", default="false"),
+        Field("where", Text("a condition"), "the rows that count, as in SQL: sex = 'F'", default="all"),
+    ),
+    exactly_one=(("count",), ("sum",), ("mean",)),
+    meaning="What is asked of every period.",
+)
+
+STREAM = Record(
+    "stream",
+    (
+        Field("table", Text("a table"), "the private table", required=True),
+        Field(
+            "time",
+            COLUMN,
+            "the date or datetime that a row is counted by; that of its arrival, if late rows are to count",
+            required=True,
+        ),
+        Field("every", Choice(tuple(Period)), "how long a period is", required=True),
+        Field("start", Day(), "the first day of the first period", required=True),
+        Field("periods", Whole(1, 4096), "how many periods there will be", required=True),
+        _EPSILON,
+        _RHO,
+        Field("delta", _DELTA, "the probability with which the promise may fail; needed beside epsilon", default="0"),
+        Field(
+            "max_periods",
+            Whole(1, 4096),
+            "periods in which one person is counted, the first ones in which they appear; the noise is made for them",
+            default="all periods",
+        ),
+        Field("wait", Whole(0, 366), "periods that pass before one is read, so that late rows are there", default="0"),
+        Field(
+            "totals",
+            Choice(("prefixes", "ranges", "windows")),
+            "which totals over time are made most accurate: since the start, between any two periods, or sliding ones",
+            default="ranges",
+        ),
+        Field("window", Whole(2, 4096), "periods of a sliding window that is published too", default="none"),
+        Field("questions", Named(STREAM_QUESTION, least=1), "what is asked of every period, by name", required=True),
+    ),
+    exactly_one=(("epsilon",), ("rho",)),
+    meaning="Numbers that are published every period (`deniable publish`), within one budget for all periods together.",
+)
+
 POLICY = Record(
     "policy",
     (
@@ -286,6 +341,7 @@ POLICY = Record(
             "keys", Named(KEY_ENTRY, declares="key"), "where masking keys are kept", default="the key store's folder"
         ),
         Field("epochs", EPOCHS, "when equal questions are answered anew", default="when the steward says so"),
+        Field("stream", Named(STREAM), "numbers that are published every day, week or month, by name"),
         Field("expires", Day(), "the day after which nothing is answered or released", default="never"),
         Field(
             "witness",

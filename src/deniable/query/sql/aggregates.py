@@ -7,6 +7,7 @@ from fractions import Fraction
 
 from sqlglot import expressions as exp
 
+from deniable.errors import QueryRefused
 from deniable.query.algebra.expression import ColumnRef, Expression, Facts, Kind, Literal, literal
 from deniable.query.algebra.functions import OPAQUE, call
 from deniable.query.algebra.intervals import choose_sum_step
@@ -153,7 +154,7 @@ def bind_noisy_aggregate(node: exp.Expression, scope: Scope, clauses: Clauses, u
         case exp.Count():
             measure, argument = _bind_count(inner, scope, units)
         case exp.CountIf():
-            counted = _bind_condition(inner.this, scope)
+            counted = bind_condition(inner.this, scope)
             condition = counted if condition is None else call("and", condition, counted)
             measure, argument = Measure.COUNT, None
         case exp.Median():
@@ -340,11 +341,12 @@ def _exact_facts(measure: Measure, argument: Expression | None, step: Fraction |
 
 def _split_filter(node: exp.Expression, scope: Scope) -> tuple[Expression | None, exp.Expression]:
     if isinstance(node, exp.Filter):
-        return _bind_condition(node.expression.this, scope), node.this
+        return bind_condition(node.expression.this, scope), node.this
     return None, node
 
 
-def _bind_condition(node: exp.Expression, scope: Scope) -> Expression:
+def bind_condition(node: exp.Expression, scope: Scope) -> Expression:
+    """An expression that is true or false."""
     condition = bind_expression(node, scope)
     if condition.facts.kind not in (Kind.BOOLEAN, Kind.NULL):
         raise scope.refusal(node, f"a condition is needed here, not {condition.facts.kind.value}")
@@ -353,11 +355,11 @@ def _bind_condition(node: exp.Expression, scope: Scope) -> Expression:
 
 def _bind_count(node: exp.Count, scope: Scope, units: frozenset[str]) -> tuple[Measure, Expression | None]:
     inner = node.this
+    if node.expressions:
+        raise scope.refusal(node, "COUNT takes one column")
     if isinstance(inner, exp.Star) or inner is None:
         return Measure.COUNT, None
     if not isinstance(inner, exp.Distinct):
-        if node.expressions:
-            raise scope.refusal(node, "COUNT takes one column")
         return Measure.COUNT, bind_expression(inner, scope)
     if len(inner.expressions) != 1:
         raise scope.refusal(
@@ -406,3 +408,25 @@ def _bind_share(node: exp.Expression, scope: Scope) -> Fraction:
     if isinstance(share, bool) or not isinstance(share, int | Fraction) or not 0 <= share <= 1:
         raise scope.refusal(node, "a quantile is a literal between 0 and 1")
     return Fraction(share)
+
+
+MOST_SHARES = 100
+"""Shares of one QUANTILE."""
+
+
+def expand_quantiles(node: exp.Select) -> list[exp.Expression]:
+    """SELECT items, with QUANTILE(x, [0.1, 0.5]) written out as one item for each share."""
+    items: list[exp.Expression] = []
+    for item in node.expressions:
+        inner = item.unalias()
+        shares = inner.args.get("quantile") if isinstance(inner, exp.Quantile) else None
+        if not isinstance(shares, exp.Array):
+            items.append(item)
+            continue
+        if len(shares.expressions) > MOST_SHARES:
+            raise QueryRefused(f"QUANTILE takes at most {MOST_SHARES} shares at once")
+        for share in shares.expressions:
+            one = inner.copy()
+            one.set("quantile", share.copy())
+            items.append(exp.alias_(one, f"{item.alias or 'quantile'}_{share.name.replace('.', '_')}"))
+    return items

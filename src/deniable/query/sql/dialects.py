@@ -17,6 +17,7 @@ import hashlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from functools import lru_cache
 
 import sqlglot
@@ -31,6 +32,7 @@ from deniable.query.algebra.expression import Call, Expression, Kind
 from deniable.query.algebra.relation import Relation, inputs_of, list_expressions, tables_of
 from deniable.query.plan import QueryPlan
 from deniable.query.sql.postgresql import PostgreSQL, name_type
+from deniable.query.sql.spark import DeniableSpark
 
 Types = Mapping[str, Mapping[str, str]]
 """By the name of a table, the DuckDB type of each of its columns."""
@@ -55,25 +57,40 @@ _STANDING_IN = "7077070707077070707"
 
 def render_for_postgresql(sql: str, tables: Types, version: int = 150000, collation: str = "C.utf8") -> Statement:
     """A reading statement of ours as PostgreSQL takes it; `collation` is one that knows the letters of Unicode."""
+    return _render(sql, tables, "postgresql", (("deniable_version", version), ("deniable_collation", collation)))
+
+
+def render_for_spark(sql: str, tables: Types) -> Statement:
+    """A reading statement of ours as Spark takes it."""
+    return _render(sql, tables, "spark", ())
+
+
+Settings = tuple[tuple[str, int | str], ...]
+
+
+def _render(sql: str, tables: Types, language: str, settings: Settings) -> Statement:
     salts = set(_SALT.findall(sql))
     known = tuple((name, tuple(columns.items())) for name, columns in sorted(tables.items()))
     if len(salts) != 1 or _STANDING_IN in sql:
-        return _render_cached(sql, known, version, collation)
+        return _render_cached(sql, known, language, settings)
     (salt,) = salts
-    found = _render_cached(_SALT.sub(f"CAST({_STANDING_IN} AS UBIGINT)", sql), known, version, collation)
+    found = _render_cached(_SALT.sub(f"CAST({_STANDING_IN} AS UBIGINT)", sql), known, language, settings)
     return replace(found, sql=found.sql.replace(_STANDING_IN, salt))
 
 
 @lru_cache(maxsize=256)
 def _render_cached(
-    sql: str, known: tuple[tuple[str, tuple[tuple[str, str], ...]], ...], version: int, collation: str
+    sql: str, known: tuple[tuple[str, tuple[tuple[str, str], ...]], ...], language: str, settings: Settings
 ) -> Statement:
     tables = {name: dict(columns) for name, columns in known}
     tree = _read_statement(sql, tables)
     names, types = _describe_result(tree)
     read = tuple(sorted({table.name for table in tree.find_all(exp.Table)} & set(tables)))
-    _shorten_names(tree)
-    dialect = PostgreSQL(**{"deniable_version": version, "deniable_collation": collation})
+    if language == "postgresql":
+        _shorten_names(tree)
+        dialect = PostgreSQL(**dict(settings))
+    else:
+        dialect = DeniableSpark()
     return Statement(tree.sql(dialect=dialect, comments=False), names, types, read)
 
 
@@ -130,17 +147,31 @@ UNSUPPORTED: dict[str, Callable[[Call], bool]] = {
     "regexp_replace": lambda _: True,
     "log2": lambda _: True,
     "modulo": lambda call: any(each.facts.kind is Kind.DECIMAL for each in call.arguments),
-    "power": lambda call: (n := call.arguments[1].facts).lower is None or n.lower != n.upper or n.lower < 0,
+    "power": lambda call: (n := _read_exponent(call)) is None or n < 0,
     "cast_text": lambda call: call.arguments[0].facts.kind is Kind.DECIMAL,
 }
-"""Functions, and when, whose results PostgreSQL does not give as DuckDB does."""
+"""Functions, and when, whose results PostgreSQL and Spark do not give as DuckDB does."""
+UNSUPPORTED_BY_SPARK: dict[str, Callable[[Call], bool]] = {
+    **UNSUPPORTED,
+    "power": lambda call: _read_exponent(call) not in (0, 1),
+    "exp": lambda _: True,
+    "ln": lambda _: True,
+    "log10": lambda _: True,
+}
+"""The same for Spark, whose Java library may round the last digit of some functions otherwise."""
 READ_FROM_TEXT = ("cast_integer", "cast_decimal", "cast_boolean", "cast_date", "cast_datetime")
+
+
+def _read_exponent(call: Call) -> Fraction | None:
+    facts = call.arguments[1].facts
+    return facts.lower if facts.lower == facts.upper else None
 
 
 def refuse_unsupported(plan: QueryPlan, place_of: Callable[[str], str]) -> QueryPlan:
     """The plan; refused where one of its parts cannot be computed where its tables are.
 
-    `place_of` gives the place of a table by its name: empty for what the embedded engine reads, else a database.
+    `place_of` gives the place of a table by its name: empty for what the embedded engine reads, else the address of a
+    database, or `spark`.
     """
     for node in plan.nodes:
         places = {place_of(table.name) for table in tables_of(node.node)}
@@ -151,16 +182,17 @@ def refuse_unsupported(plan: QueryPlan, place_of: Callable[[str], str]) -> Query
                 remedy="Ask of each place by itself, or ask the steward to bring the tables together",
             )
         if places - {""}:
-            _refuse_calls(_list_calls(node.node))
+            _refuse_calls(_list_calls(node.node), "Spark" if places == {"spark"} else "PostgreSQL")
     return plan
 
 
-def _refuse_calls(calls: Iterable[Call]) -> None:
+def _refuse_calls(calls: Iterable[Call], engine: str) -> None:
+    unsupported = UNSUPPORTED_BY_SPARK if engine == "Spark" else UNSUPPORTED
     for call in calls:
         text = call.name in READ_FROM_TEXT and call.arguments[0].facts.kind is Kind.TEXT
-        if text or (call.name in UNSUPPORTED and UNSUPPORTED[call.name](call)):
+        if text or (call.name in unsupported and unsupported[call.name](call)):
             raise QueryRefused(
-                f"'{call.name}' of these arguments cannot be computed in PostgreSQL, where the rows are, "
+                f"'{call.name}' of these arguments cannot be computed in {engine}, where the rows are, "
                 "with the same result as elsewhere",
                 expected="Functions that give the same result in every engine",
                 remedy="Ask without it, or ask the steward for a view that holds the value as a column",

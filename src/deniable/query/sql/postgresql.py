@@ -8,6 +8,8 @@ before it is done; NaN is greater than infinity in both. Rounding is half away f
 
 from __future__ import annotations
 
+import re
+import unicodedata
 from collections.abc import Iterator
 from fractions import Fraction
 from typing import Any, ClassVar
@@ -30,7 +32,8 @@ def name_type(node: Any) -> str:
     return {"FLOAT": "DOUBLE", "TIMESTAMPNTZ": "TIMESTAMP", "UNKNOWN": ""}.get(found, found)
 
 
-def _is_double(*nodes: Any) -> bool:
+def is_double(*nodes: Any) -> bool:
+    """Whether one of these is computed in double precision."""
     return any(name_type(node) in ("DOUBLE", "DECIMAL", "BIGDECIMAL") for node in nodes)
 
 
@@ -41,9 +44,13 @@ SHORT = 64
 """Characters of an argument that is written again where it is needed twice; a longer one is computed once."""
 
 
+_AGGREGATE = re.compile(r"\b(sum|count|min|max|avg)\(", re.IGNORECASE)
+"""An aggregate of a constant would belong to the selection in which an argument is computed once."""
+
+
 def bind(body: str, **arguments: str) -> str:
     """A body with its arguments `{a}`, `{b}` in place, each computed once where it is long."""
-    long = {name: text for name, text in arguments.items() if len(text) > SHORT}
+    long = {name: text for name, text in arguments.items() if len(text) > SHORT and not _AGGREGATE.search(text)}
     inner = body.format(**(arguments | {name: f'"#{name}"' for name in long}))
     if not long:
         return f"({inner})"
@@ -56,6 +63,12 @@ _LARGER, _SMALLER = "greatest(abs({a}), abs({b}))", "least(abs({a}), abs({b}))"
 _SIGNED = f"(CASE WHEN ({{a}} < 0) = ({{b}} < 0) THEN {INF} ELSE {NEGATIVE_INF} END)"
 _SUM_IS_TOO_LARGE = f"{_LARGER} BETWEEN 1e300 AND {MOST} AND {_LARGER} > {MOST} - {_SMALLER}"
 _BY_SIGN = f"(CASE WHEN {{a}} < 0 THEN {NEGATIVE_INF} ELSE {INF} END)"
+
+_WHOLE = (
+    "(CASE WHEN abs({0}) < 9223372036854775807 THEN CAST(CAST({0} AS bigint) AS numeric) "
+    "WHEN abs({0}) < 1.8e22 THEN CAST(CAST({0} / 2048 AS bigint) AS numeric) * 2048 END)"
+)
+"""A whole number in double precision without loss; above 2^63 it is a multiple of 2048."""
 
 POSTGRESQL: dict[str, str] = {
     "add": f"CASE WHEN ({{a}} < 0) = ({{b}} < 0) AND {_SUM_IS_TOO_LARGE} THEN {_BY_SIGN} ELSE {{a}} + {{b}} END",
@@ -71,8 +84,7 @@ POSTGRESQL: dict[str, str] = {
         "THEN 0 ELSE {a} / {b} END"
     ),
     "modulo": (
-        "CASE WHEN abs({a}) < 9223372036854775807 AND abs({b}) < 9223372036854775807 AND {b} <> 0 "
-        "THEN CAST(CAST({a} AS bigint) % CAST({b} AS bigint) AS double precision) END"
+        f"CASE WHEN {{b}} <> 0 THEN CAST({_WHOLE.format('{a}')} % {_WHOLE.format('{b}')} AS double precision) END"
     ),
     "exp": f"CASE WHEN {{a}} > 709.782712893384 AND {{a}} <= {INF} THEN {INF} WHEN {{a}} < -745.13 THEN 0 "
     "ELSE exp({a}) END",
@@ -108,6 +120,10 @@ def _write(name: str, *arguments: str) -> str:
     return bind(POSTGRESQL[name], **dict(zip("abc", arguments, strict=False)))
 
 
+SPACES = "'" + "".join(chr(code) for code in range(0x3001) if unicodedata.category(chr(code)) == "Zs") + "'"
+"""The characters that TRIM takes off."""
+
+
 class PostgreSQLGenerator(PostgresGenerator):  # type: ignore[misc]  # the parser has no types here
     """Writes typed statements of ours as PostgreSQL takes them."""
 
@@ -123,7 +139,7 @@ class PostgreSQLGenerator(PostgresGenerator):  # type: ignore[misc]  # the parse
     def case_sql(self, node: exp.Case) -> str:
         """A choice; one that can only be null is null, of whichever type is wanted."""
         results = [*(each.args.get("true") for each in node.args["ifs"]), node.args.get("default")]
-        return "NULL" if all(map(_is_null, results)) else super().case_sql(node)
+        return "NULL" if all(map(is_null, results)) else super().case_sql(node)
 
     def column_sql(self, node: exp.Column) -> str:
         """A column; one that can only be null is null, of whichever type is wanted."""
@@ -155,7 +171,7 @@ class PostgreSQLGenerator(PostgresGenerator):  # type: ignore[misc]  # the parse
 
     def mod_sql(self, node: exp.Mod) -> str:
         """A rest; of whole numbers in double precision it is taken as of 64-bit integers."""
-        if _is_double(node.this, node.expression):
+        if is_double(node.this, node.expression):
             return _write("modulo", self._double(node.this), self._double(node.expression))
         return f"({self.sql(node.this)} % {self.sql(node.expression)})"
 
@@ -166,9 +182,9 @@ class PostgreSQLGenerator(PostgresGenerator):  # type: ignore[misc]  # the parse
     def _arithmetic(self, name: str, sign: str, node: Any) -> str:
         left, right = node.this, node.expression
         temporal = {"DATE", "TIMESTAMP", "INTERVAL"}
-        if {name_type(left), name_type(right)} & temporal or _is_interval(right):
+        if {name_type(left), name_type(right)} & temporal or is_interval(right):
             return f"({self.sql(left)} {sign} {self.sql(right)})"
-        if _is_double(left, right):
+        if is_double(left, right):
             return _write(name, self._double(left), self._double(right))
         return f"({self.sql(left)} {sign} {self.sql(right)})"
 
@@ -195,7 +211,7 @@ class PostgreSQLGenerator(PostgresGenerator):  # type: ignore[misc]  # the parse
 
     def sign_sql(self, node: exp.Sign) -> str:
         """-1, 0 or 1, as a whole number."""
-        return _write("sign" if _is_double(node.this) else "sign_whole", self.sql(node.this))
+        return _write("sign" if is_double(node.this) else "sign_whole", self.sql(node.this))
 
     def exp_sql(self, node: exp.Exp) -> str:
         """A power of e."""
@@ -323,7 +339,7 @@ class PostgreSQLGenerator(PostgresGenerator):  # type: ignore[misc]  # the parse
 
     def timetostr_sql(self, node: exp.TimeToStr) -> str:
         """A date in a literal pattern."""
-        parts = [_write_pattern_part(each) for each in _split_pattern(str(node.args["format"].name))]
+        parts = [_write_pattern_part(each) for each in split_pattern(str(node.args["format"].name))]
         dated = f"to_char(CAST({self.sql(node.this)} AS timestamp), '{''.join(parts)}')"
         return f'({dated} COLLATE "C")'
 
@@ -346,8 +362,8 @@ class PostgreSQLGenerator(PostgresGenerator):  # type: ignore[misc]  # the parse
     def trim_sql(self, node: exp.Trim) -> str:
         """A text without spaces, or without given characters, at its ends."""
         name = {"LEADING": "ltrim", "TRAILING": "rtrim"}.get(node.args.get("position") or "", "btrim")
-        arguments = [self.sql(each) for each in (node.this, node.args.get("expression")) if each is not None]
-        return f"{name}({', '.join(arguments)})"
+        given = node.args.get("expression")
+        return f"{name}({self.sql(node.this)}, {self.sql(given) if given is not None else SPACES})"
 
     def lower_sql(self, node: exp.Lower) -> str:
         """Small letters, of all of Unicode."""
@@ -422,11 +438,13 @@ PG_TYPES = {
 }
 
 
-def _is_null(node: Any) -> bool:
+def is_null(node: Any) -> bool:
+    """Whether an expression can only be null."""
     return node is None or name_type(node) == "NULL" or isinstance(node.unnest(), exp.Null)
 
 
-def _is_interval(node: Any) -> bool:
+def is_interval(node: Any) -> bool:
+    """Whether an expression is a span of time."""
     return isinstance(node, exp.Anonymous) and str(node.this).lower() in ("to_months", "to_seconds")
 
 
@@ -474,7 +492,8 @@ PostgreSQLGenerator.TRANSFORMS = {
 _PATTERN = {"%Y": "YYYY", "%m": "MM", "%d": "DD", "%H": "HH24", "%M": "MI", "%S": "SS", "%f": "US"}
 
 
-def _split_pattern(pattern: str) -> Iterator[str]:
+def split_pattern(pattern: str) -> Iterator[str]:
+    """The parts of a pattern of dates: a letter after %, or one sign."""
     place = 0
     while place < len(pattern):
         size = 2 if pattern[place] == "%" else 1

@@ -374,21 +374,41 @@ def _render_unit_column(name: str, measurement: Measurement) -> str:
 
 
 def _render_over_units(name: str, measurement: Measurement, limits: Limits) -> str:
+    return clamp_to_int64(f"sum({_render_bounded_entry(name, measurement, limits)})")
+
+
+def _render_bounded_entry(name: str, measurement: Measurement, limits: Limits) -> str:
+    """What one unit adds to one group: within its bounds, in whole numbers."""
     match measurement:
         case Rows():
-            return clamp_to_int64(f"sum(least({name}, {limits.rows}))")
+            return f"least({name}, {limits.rows})"
         case Units() | Total(per_group=(int(), int())):
-            return clamp_to_int64(f"sum({_render_entry(name, measurement)})")
+            return _render_entry(name, measurement)
         case Part(among=among):
             # Parts are never negative and rounded down, so that together they stay within the bound.
             every, parts = _name_rows(among), parts_of(measurement, limits)
             shrunk = f"({name} * {parts * (limits.rows or 1)}) // {every}"
-            return clamp_to_int64(f"sum(CASE WHEN {every} > {limits.rows} THEN {shrunk} ELSE {name} * {parts} END)")
+            return f"CASE WHEN {every} > {limits.rows} THEN {shrunk} ELSE {name} * {parts} END"
         case _:
             rows = limits.rows
-            return clamp_to_int64(
-                f"sum(CASE WHEN n_{name} > {rows} THEN ({name} * {rows}) // n_{name} ELSE {name} END)"
-            )
+            return f"CASE WHEN n_{name} > {rows} THEN ({name} * {rows}) // n_{name} ELSE {name} END"
+
+
+def render_unit_entries(node: Measured, step: Step, salt: int) -> str:
+    """One row for each unit and group: the unit, the keys, and what the unit adds to each count and sum there.
+
+    Added up over all units this is what `render_step` gives. It is for whoever decides unit by unit who counts, such as
+    a stream that counts each person in so many periods; vectors that are scaled to a norm have no such form.
+    """
+    assert not step.limits.by_row
+    assert not step.limits.scaled
+    names, wanted = key_names(step.places), select_additive(step.placed, threshold=False)
+    chosen = _render_chosen_rows(node, step.places, wanted, step.limits, step.keys, salt)
+    if step.limits.in_all:
+        chosen = _render_rows_in_all(chosen, names, wanted, step.limits, salt)
+    entries = [f"{_render_bounded_entry(name, m, step.limits)} AS {name}" for name, m in wanted.items()]
+    units = _render_by_unit(chosen, names, wanted)
+    return f"SELECT {', '.join([UNIT, *names, *entries])} FROM ({units}) AS u"
 
 
 def _render_rows_in_all(

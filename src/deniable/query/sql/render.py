@@ -30,6 +30,7 @@ from deniable.query.algebra.expression import (
     Value,
     calendar_range,
     from_number,
+    literal,
 )
 from deniable.query.algebra.functions import ARITHMETIC, FUNCTIONS, may_be_nan
 from deniable.query.algebra.intervals import MOST_STEPS
@@ -117,6 +118,9 @@ def _render_parts(tree: Expression, side: str) -> str:
             if name == "cast_text" and arguments[0].facts.kind is Kind.INTEGER:
                 # Arithmetic ran in DOUBLE, where 5 would be written 5.0.
                 written = [f"TRY_CAST({written[0]} AS BIGINT)"]
+            if name in ("starts_with", "ends_with") and arguments[1] == literal(""):
+                # The engine would take what is null inside the text for the text itself.
+                return f"(CASE WHEN {written[0]} IS NOT NULL THEN TRUE END)"
             text = _SLOT.sub(lambda match: _fill_slot(match, written), FUNCTIONS[name].template)
             # A text can name a date that functions of dates fail on, and a date can be moved to one.
             return _render_in_calendar(text, tree.facts.kind) if name in IN_CALENDAR[2:] else text

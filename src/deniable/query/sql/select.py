@@ -34,11 +34,13 @@ from deniable.query.algebra.relation import (
     unit_fields,
 )
 from deniable.query.sql.aggregates import (
+    bind_condition,
     bind_exact_aggregate,
     bind_noisy_aggregate,
     bind_ordering,
     bind_paired_aggregate,
     bind_window,
+    expand_quantiles,
     find_paired,
     has_aggregate,
     is_aggregate,
@@ -252,9 +254,9 @@ def bind_group_by(node: exp.Select, source: Relation, clauses: Clauses) -> Group
         raise scope.refusal(group, f"GROUP BY has more than {MOST_KEYS} keys")
     choices = [_list_choices(part, key) for part in elements]
     sets = tuple(tuple(dict.fromkeys(i for part in parts for i in part)) for parts in product(*choices))
-    return Grouped(
-        source, tuple((f"k{i}", expression) for i, expression in enumerate(keys)), tuple(dict.fromkeys(sets))
-    )
+    if len({*map(frozenset, sets)}) < len(sets):
+        raise scope.refusal(group, "the same grouping set stands twice in GROUP BY", remedy="Write each set once")
+    return Grouped(source, tuple((f"k{i}", expression) for i, expression in enumerate(keys)), sets)
 
 
 def _list_elements(group: exp.Expression) -> list[exp.Expression]:
@@ -322,7 +324,6 @@ def _is_ordinal(part: exp.Literal) -> bool:
 Order = tuple[Ordering, ...]
 MOST_ITEMS = 1_000
 MOST_KEYS = 64
-MOST_SHARES = 100
 
 
 def bind_items(node: exp.Select, scope: Scope) -> Projections:
@@ -426,10 +427,10 @@ def bind_over_groups(
         return None
 
     scope = Scope(clauses.text, (), special, subqueries.bind if subqueries is not None else None)
-    items = make_unique([(name_item(item), bind_expression(item.unalias(), scope)) for item in _expand_quantiles(node)])
+    items = make_unique([(name_item(item), bind_expression(item.unalias(), scope)) for item in expand_quantiles(node)])
     aliases.update({name: expression for name, expression in items if name not in _source_names(block)})
     having = node.args.get("having")
-    condition = bind_expression(having.this, scope) if having is not None else None
+    condition = bind_condition(having.this, scope) if having is not None else None
     order, qualify = bind_order_by(node, scope, items), _bind_qualify(node, scope, windows, items)
     return Above(items, condition, order, tuple(windows), qualify)
 
@@ -474,30 +475,14 @@ def _source_names(block: Grouped) -> set[str]:
     return {field.name.lower().split(".", 1)[-1] for field in block.source.fields}
 
 
-def _expand_quantiles(node: exp.Select) -> list[exp.Expression]:
-    """SELECT items, with QUANTILE(x, [0.1, 0.5]) written out as one item for each share."""
-    items: list[exp.Expression] = []
-    for item in node.expressions:
-        inner = item.unalias()
-        shares = inner.args.get("quantile") if isinstance(inner, exp.Quantile) else None
-        if not isinstance(shares, exp.Array):
-            items.append(item)
-            continue
-        if len(shares.expressions) > MOST_SHARES:
-            raise QueryRefused(f"QUANTILE takes at most {MOST_SHARES} shares at once")
-        for share in shares.expressions:
-            one = inner.copy()
-            one.set("quantile", share.copy())
-            items.append(exp.alias_(one, f"{item.alias or 'quantile'}_{share.name.replace('.', '_')}"))
-    return items
-
-
 def bind_order_by(node: exp.Select, scope: Scope, items: Projections) -> Order:
     """ORDER BY; ordinals and names of items are understood."""
 
     def bind(inner: exp.Expression) -> Expression:
         if isinstance(inner, exp.Literal) and _is_ordinal(inner) and 1 <= int(inner.this) <= len(items):
             return items[int(inner.this) - 1][1]
+        if isinstance(inner.this if isinstance(inner, exp.Neg) else inner, exp.Literal):
+            raise scope.refusal(inner, "ORDER BY names a SELECT item that is not there", remedy="Name a column")
         if isinstance(inner, exp.Column) and not inner.table and inner.name.lower() in dict(items):
             return dict(items)[inner.name.lower()]
         if isinstance(inner, exp.Var) and inner.name.upper() == "ALL":

@@ -167,6 +167,7 @@ class Attached:
         if not _is_plain(query):
             raise scope.refusal(query, "EXISTS takes plain rows here", expected=TIED,
                                 remedy="Leave out GROUP BY and LIMIT, or join the sub-query")  # fmt: skip
+        self._check_items(inside, scope)
         names = [exp.alias_(tie.inside.copy(), f"k{i}") for i, tie in enumerate([*ties, *others])]
         inside.set("expressions", names or [exp.alias_(exp.Literal.number(1), "one")])
         inside.set("distinct", None)
@@ -174,6 +175,19 @@ class Attached:
         refs = [ColumnRef(each.name, each.facts) for each in found.fields]
         pairs = tuple((bind_expression(tie.outside, scope), ref) for tie, ref in zip(ties, refs, strict=False))
         return self._mark(found, pairs, (others[0], refs[-1]) if others else None, query, scope)
+
+    def _check_items(self, inside: exp.Select, scope: Scope) -> None:
+        """Refuse what stands after SELECT in EXISTS and means nothing, though its value does not matter."""
+        for item in inside.expressions:
+            if isinstance(item, exp.Star | exp.Literal):
+                continue
+            alone = inside.copy()
+            alone.set("expressions", [item.copy()])
+            try:
+                self.context.bind(alone, self.context)
+            except QueryRefused as refusal:
+                if item.find(exp.Query) is not None or not _is_known(item, scope):
+                    raise refusal from None
 
     def _mark(
         self,
@@ -309,3 +323,12 @@ def _refuse_unknown_column(column: exp.Column, known: Scope) -> QueryRefused:
     except QueryRefused as refusal:
         return refusal
     return known.refusal(column, f"there is no column '{column.name}' here")
+
+
+def _is_known(item: exp.Expression, scope: Scope) -> bool:
+    """Whether an expression means something at a place."""
+    try:
+        bind_expression(item.unalias(), scope)
+    except QueryRefused:
+        return False
+    return True

@@ -3,10 +3,33 @@
 const refusingLoader = vega.loader();
 refusingLoader.load = (address) => Promise.reject(new Error("this page fetches nothing: " + address));
 
+// Long names beside bars and cells are broken into lines, so that none is cut; on a narrow screen the legend stands in
+// one column.
+const NARROW = 520;
+const breakLines = (text, most) => {
+  const lines = [""];
+  for (const word of text.split(/(?<=[\s_,/-])/).flatMap((each) => each.match(new RegExp(`.{1,${most}}`, "gs")) ?? [])) {
+    if (lines.at(-1).length + word.trimEnd().length > most) lines.push("");
+    lines[lines.length - 1] += word;
+  }
+  return lines.map((line) => line.trimEnd()).join("\n");
+};
+function fitWidth(spec, width) {
+  if (width < NARROW) spec.config.legend.columns = 1;
+  const across = spec.encoding?.y;
+  if (across?.type !== "nominal") return;
+  const field = across.field.replace(/\\(.)/g, "$1");
+  const room = Math.min(0.42 * width, 300);
+  const most = Math.floor(room / 6.8);
+  for (const row of spec.data.values) if (typeof row[field] === "string") row[field] = breakLines(row[field], most);
+  across.axis = { ...across.axis, labelLimit: 1.2 * room, labelExpr: "split(datum.label, '\\n')" };
+}
+
 async function draw(figure) {
   const spec = JSON.parse(figure.querySelector("script[type='application/json']").textContent);
   const place = figure.querySelector(".plot");
   try {
+    fitWidth(spec, place.clientWidth);
     const runtime = vega.parse(vegaLite.compile(spec).spec, null, { ast: true });
     const view = new vega.View(runtime, {
       expr: expressionInterpreter,

@@ -1,1 +1,1 @@
-"""HTTP: the API and web pages for analysts and for the steward. They call the service and nothing below it."""
+"""HTTP: the API for analysts and for the steward, and the applications of both ports. They call the service."""

@@ -21,12 +21,13 @@ from deniable.server.http.endpoints import (
     respond_json,
     respond_refusal,
 )
-from deniable.server.http.pages import AnalystPages, OneTimeKey, StewardPages
 from deniable.server.http.response_cache import ResponseCache
 from deniable.server.limits import LOOPBACK
 from deniable.server.monitoring import Metrics
 from deniable.server.refusals import translate_failure
 from deniable.server.service import Service
+from deniable.server.workbench.analyst import AnalystPages
+from deniable.server.workbench.steward import OneTimeKey, StewardPages
 
 AGENTS_PATH = "/mcp"
 

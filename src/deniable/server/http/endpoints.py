@@ -84,8 +84,8 @@ BODY_SECONDS = 10.0
 """A body that trickles in for longer than this is not waited for."""
 MOST_HEADERS = 16_384
 HEADERS = (
-    ("content-security-policy", "default-src 'none'; style-src 'self'; img-src 'self' data:; form-action 'self';"
-     " base-uri 'none'; frame-ancestors 'none'"),
+    ("content-security-policy", "default-src 'none'; script-src 'self'; connect-src 'self'; style-src 'self';"
+     " img-src 'self' data:; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"),
     ("referrer-policy", "same-origin"),
     ("x-content-type-options", "nosniff"),
     ("x-frame-options", "DENY"),
@@ -117,7 +117,9 @@ class SecurityHeaders:
 
         async def with_headers(message: Any) -> None:
             if message["type"] == "http.response.start":
-                message["headers"] = [*message.get("headers", ()), *self._headers]
+                own = {name.lower() for name, _ in message.get("headers", ())}
+                added = [header for header in self._headers if header[0] not in own]
+                message["headers"] = [*message.get("headers", ()), *added]
             await send(message)
 
         turned_away = self._refuse_request(scope)

@@ -1,0 +1,277 @@
+"""A curator for a table at hand, without a policy file: `Curator.from_frame`.
+
+What a policy file would say is written here as the text of one, from what the caller states: who is a person, how much
+may be spent, and the public bounds and categories of columns. Names and types of columns are read from the table, as
+`deniable policy init` does; no value is. Charges go to a ledger in the user's state folder, which is found again by the
+rows themselves: the same people have one budget, whichever library holds their rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from deniable.errors import AccessRefused, ParameterError, nearest
+from deniable.policy.budget import ZCDP, Amount, ApproxDP, Budget, PureDP, exact, format_number
+from deniable.policy.schema import ColumnType, Role, make_dialect
+
+if TYPE_CHECKING:
+    from deniable.curator.policy.draft import Drafted
+    from deniable.engines.base import Field
+    from deniable.policy.document import Policy
+
+ROW = "row"
+"""The unit where each row is another person, as the policy's word for it."""
+DATASET = "frame"
+"""The dataset of every table at hand, so that rows are in one ledger whatever their table is called."""
+FOLDER = "frames"
+"""Where the ledgers of tables at hand are, in the user's state folder."""
+BOUNDS = ("max_rows", "max_groups", "max_rows_per_group")
+UNDECIDED = "not decided yet: withheld from releases of rows"
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What the caller states of a table: its people, its budget, and what is publicly known of its columns."""
+
+    unit: str
+    budget: Amount | Mapping[str, Amount] | Budget
+    name: str = ""
+    bounds: Mapping[str, tuple[Any, Any] | tuple[Any, Any, Any]] | None = None
+    categories: Mapping[str, Sequence[Any]] | None = None
+    max_rows: int | None = None
+    max_groups: int | None = None
+    max_rows_per_group: int | None = None
+    encoding: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FramePolicy:
+    """The policy of a table at hand, as text and read, and where its rows and its ledger are."""
+
+    text: str
+    policy: Policy
+    sources: Mapping[str, Any]
+    ledger: str | Path
+
+
+def describe_frame(frame: Any, wanted: Wanted, ledger: str | Path | None = None) -> FramePolicy:
+    """The policy of a table at hand, and the ledger that holds the budget of its people."""
+    from deniable.policy.document import parse
+
+    source, at_hand = _hold_rows(frame)
+    name = wanted.name or ("data" if at_hand else _name_file(source))
+    text = _write_policy(name, source, wanted, at_hand)
+    policy = parse(text, source="the policy made from the arguments", folder=Path.cwd())
+    sources = {name: source} if at_hand else {}
+    if not at_hand:
+        _refuse_accepted(source)
+    return FramePolicy(text, policy, sources, ledger or _find_ledger(policy, sources))
+
+
+def _hold_rows(frame: Any) -> tuple[Any, bool]:
+    """The rows as an Arrow table in common types, or a path; and whether it is the former."""
+    import pyarrow as pa
+
+    from deniable.engines.sources import as_arrow, is_frame
+
+    if isinstance(frame, str | Path):
+        return str(frame), False
+    if not is_frame(frame):
+        raise ParameterError(
+            f"a {type(frame).__name__} is not a table",
+            expected="A pandas or Polars DataFrame, an Arrow table, an object with __arrow_c_stream__, or a path",
+        )
+    rows = as_arrow(frame)
+    table = rows.read_all() if isinstance(rows, pa.RecordBatchReader) else rows
+    return table.cast(pa.schema([(field.name, _choose_type(field.type)) for field in table.schema])), True
+
+
+def _choose_type(kind: Any) -> Any:
+    """One type for what libraries hold in several: the same rows have one name, whichever library they come from."""
+    import pyarrow as pa
+
+    plain = kind.value_type if pa.types.is_dictionary(kind) else kind
+    if pa.types.is_large_string(plain) or pa.types.is_string_view(plain):
+        return pa.string()
+    if pa.types.is_integer(plain) and plain != pa.uint64():
+        return pa.int64()
+    return pa.float64() if pa.types.is_float32(plain) else plain
+
+
+def _name_file(source: str) -> str:
+    from deniable.curator.policy.draft import name_table
+
+    return name_table(source)
+
+
+def _write_policy(name: str, source: Any, wanted: Wanted, at_hand: bool) -> str:
+    from deniable.curator.policy.draft import Draft, write_document
+
+    fields = _read_fields(source, wanted.encoding)
+    known = [field.name for field in fields]
+    unit = _check_unit(wanted.unit, known)
+    for stated in (wanted.bounds, wanted.categories):
+        for column in stated or {}:
+            _refuse_unknown(column, known)
+    columns = tuple(_draft_column(field, unit, wanted) for field in fields)
+    made = Draft(name, f"{name}.parquet" if at_hand else source, wanted.encoding, unit, 0, columns)
+    head = [f"# Made by Curator.from_frame{': name the file of the rows under source' if at_hand else ''}."]
+    rest = ["release:", "  joint: {most: 0.05}", "budgets:", f"  dataset: {_write_budget(wanted.budget)}"]
+    return write_document(made, [_write_unit(unit, wanted)], head, rest, dataset=DATASET)
+
+
+def _read_fields(source: Any, encoding: str | None) -> tuple[Field, ...]:
+    from deniable.engines.duckdb import DuckDBEngine
+
+    with DuckDBEngine() as engine:
+        engine.attach("table", source, csv=make_dialect(encoding))
+        return tuple(engine.describe("table"))
+
+
+def _check_unit(unit: object, known: Sequence[str]) -> str | None:
+    """The column that tells people apart; None where each row is another person."""
+    if not isinstance(unit, str):
+        raise ParameterError(
+            "the unit is not the name of a column",
+            expected='The column that tells people apart, such as unit="patient_id", or unit="row" if each row is '
+            "another person",
+        )
+    if unit == ROW and unit not in known:
+        return None
+    _refuse_unknown(unit, known)
+    return unit
+
+
+def _refuse_unknown(column: str, known: Sequence[str]) -> None:
+    if column not in known:
+        raise ParameterError(
+            f"the table has no column '{column}'",
+            expected=f"Columns: {', '.join(known)}",
+            remedy=nearest(column, known),
+        )
+
+
+def _draft_column(field: Field, unit: str | None, wanted: Wanted) -> Drafted:
+    from deniable.curator.policy.draft import Drafted
+
+    if field.name == unit:
+        return Drafted(field.name, field.type, Role.IDENTIFIER, "it tells people apart")
+    bounds, categories = (wanted.bounds or {}).get(field.name), (wanted.categories or {}).get(field.name)
+    lines = [*_write_bounds(field, bounds), *_write_categories(field, categories)]
+    return Drafted(field.name, field.type, Role.UNDECIDED, UNDECIDED, lines=tuple(lines))
+
+
+def _write_bounds(field: Field, bounds: Any) -> list[str]:
+    if bounds is None:
+        return []
+    if isinstance(bounds, str) or not isinstance(bounds, Sequence) or len(bounds) not in (2, 3):
+        raise ParameterError(
+            f"the bounds of '{field.name}' are not a pair",
+            expected='Lowest and highest value, such as bounds={"age": (0, 120)}; for decimals also a step: '
+            "(0, 1000, 0.01)",
+        )
+    low, high, *step = (_write_end(value) for value in bounds)
+    steps = step or (["0.01"] if field.type is ColumnType.DECIMAL else [])
+    return [f"between: [{low}, {high}]", *(f"step: {each}" for each in steps)]
+
+
+def _write_end(value: Any) -> str:
+    """A bound as a policy writes it: numbers exactly, days and times in ISO 8601."""
+    if isinstance(value, int | float | Decimal | Fraction) and not isinstance(value, bool):
+        return format_number(exact(value, "bound"))
+    shown = value.isoformat() if hasattr(value, "isoformat") else str(value)
+    return shown.replace("T", " ") if len(shown) > len("2026-01-01") else shown
+
+
+def _write_categories(field: Field, categories: Sequence[Any] | None) -> list[str]:
+    from deniable.curator.policy.draft import yaml_word
+
+    if categories is None:
+        return []
+    if isinstance(categories, str) or not isinstance(categories, Sequence) or not categories:
+        raise ParameterError(
+            f"the categories of '{field.name}' are not a list", expected='Such as categories={"sex": ["F", "M"]}'
+        )
+    words = (yaml_word(each) if field.type is ColumnType.TEXT else str(each) for each in categories)
+    return [f"categories: [{', '.join(words)}]"]
+
+
+def _write_unit(unit: str | None, wanted: Wanted) -> str:
+    """The policy's line on who is protected. Without a bound of the caller, one row of each person counts."""
+    from deniable.curator.policy.draft import yaml_word
+
+    if unit is None:
+        return "    unit: row"
+    stated = {name: getattr(wanted, name) for name in BOUNDS if getattr(wanted, name) is not None}
+    stated = stated or {"max_rows": 1}
+    how = ", bounding: rows" if "max_rows" in stated else ""
+    listed = ", ".join(f"{name}: {value}" for name, value in stated.items())
+    return f"    unit: {{column: {yaml_word(unit)}, {listed}{how}}}"
+
+
+def _write_budget(asked: Amount | Mapping[str, Amount] | Budget) -> str:
+    """A budget as a policy writes it; a number alone is an epsilon."""
+    if isinstance(asked, ZCDP):
+        asked = {"rho": asked.rho, "delta": asked.delta}
+    if isinstance(asked, PureDP | ApproxDP):
+        asked = {"epsilon": asked.epsilon, "delta": asked.delta}
+    if not isinstance(asked, Mapping):
+        asked = {"epsilon": asked}
+    for name in asked:
+        if name not in ("epsilon", "delta", "rho"):
+            raise ParameterError(f"a budget has no '{name}'", remedy=nearest(name, ("epsilon", "delta", "rho")))
+    amounts = {name: exact(value, name) for name, value in asked.items()}
+    if not amounts.get("epsilon") and not amounts.get("rho"):
+        raise ParameterError(
+            "the budget is nothing", expected='An epsilon, such as budget=1, or {"epsilon": 1, "delta": 1e-6}'
+        )
+    return "{" + ", ".join(f"{name}: {format_number(value)}" for name, value in amounts.items() if value) + "}"
+
+
+def _refuse_accepted(source: str) -> None:
+    from deniable.policy.document import find_accepted
+
+    accepted = find_accepted(source)
+    if accepted is not None:
+        raise AccessRefused(
+            f"a policy was accepted for this file: {accepted}",
+            expected="The policy that was accepted, for its rows and for copies of them",
+            remedy=f"Open it: Curator.open({accepted!r})",
+        )
+
+
+def _find_ledger(policy: Policy, sources: Mapping[str, Any]) -> Path:
+    """The ledger that holds the budget of these rows already, if it is one of tables at hand; else a new one."""
+    from deniable.curator.context import open_context
+    from deniable.ledger.witness import Witness, state_folder
+
+    folder, witness = state_folder() / FOLDER, Witness()
+    context = open_context(policy, sources=sources)
+    try:
+        (named,) = {stamp for _, stamp in context.scope.list_sources().values()} or {""}
+        held = context.elsewhere
+    finally:
+        context.close()
+    if held and Path(held).parent != folder.resolve():
+        raise AccessRefused(
+            f"these rows have a budget already, in the ledger {held}",
+            expected="One budget for one set of people, whichever way their rows are opened",
+            remedy="Open the policy of that ledger with Curator.open, and give the rows as sources= if they are here",
+        )
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return Path(held) if held else folder / f"{witness.name_frame(named).removeprefix('frame ')}.ledger.sqlite"
+
+
+def write_policy(text: str, ledger: str, path: Path) -> Path:
+    """Write the policy of a table at hand to a new file, with a note on the ledger that its charges are in."""
+    from deniable.curator.policy.draft import save
+
+    save(
+        f"# What was spent is in the ledger {ledger}: use it with --ledger, or Curator.open(ledger=...).\n{text}", path
+    )
+    return path

@@ -1,0 +1,307 @@
+"""What engines share whose tables are elsewhere: statements that read such a table run there, others here.
+
+A source elsewhere is shown by a common table expression in front of the statement, so nothing is created there."""
+
+# ruff: noqa: S608  (statements here are made of our own words and of quoted names)
+
+from __future__ import annotations
+
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
+
+import pyarrow as pa
+
+from deniable.engines import base, sources
+from deniable.engines.base import BATCH_ROWS, Field, Parameters, Restriction, Source, quote
+from deniable.engines.duckdb.engine import DuckDBEngine
+from deniable.errors import DataError, InternalError, ParameterError, nearest
+from deniable.policy.schema import CsvDialect, TableSchema
+
+Frames = Mapping[str, pa.Table]
+"""Rows in memory, by the name under which a statement reads them."""
+
+
+class Statement(Protocol):
+    """A statement in the language of an engine."""
+
+    @property
+    def sql(self) -> str:
+        """Its text."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of its columns, which the engine may cut short."""
+
+    @property
+    def types(self) -> tuple[str, ...]:
+        """DuckDB's types of its columns."""
+
+    @property
+    def tables(self) -> tuple[str, ...]:
+        """The sources that it reads."""
+
+
+Render = Callable[..., Statement]
+"""What writes our SQL in the engine's language: the statement and the types of its tables in, a Statement out."""
+
+
+class RemoteView(Protocol):
+    """A table elsewhere as it is shown: the columns of the policy, and the rows that may be seen."""
+
+    @property
+    def place(self) -> str:
+        """Where it is; one statement reads tables of one place."""
+
+    @property
+    def fields(self) -> tuple[Field, ...]:
+        """Its columns."""
+
+    @property
+    def expressions(self) -> tuple[str, ...]:
+        """How each column is read."""
+
+    @property
+    def restrictions(self) -> tuple[Restriction, ...]:
+        """Which rows may be seen."""
+
+
+V = TypeVar("V", bound=RemoteView)
+
+
+class RemoteEngine(ABC, Generic[V]):
+    """Tables elsewhere, and an embedded engine for everything else."""
+
+    dialect: ClassVar[str]
+
+    def __init__(self, *, render: Render, root: str | Path = ".", **limits: Any) -> None:
+        self._render = render
+        self._local = DuckDBEngine(root=root, **limits)
+        self._views: dict[str, V] = {}
+        self._lock = threading.RLock()
+        self._closed = False
+
+    @staticmethod
+    @abstractmethod
+    def is_there(source: Source) -> bool:
+        """Whether a source is read by this engine, and not by the embedded one."""
+
+    @abstractmethod
+    def _inspect(self, source: str, schema: TableSchema | None) -> V:
+        """How a table is shown; declared columns must be there and fit."""
+
+    @abstractmethod
+    def _list_settings(self) -> tuple[Any, ...]:
+        """What `render` has to know of the place."""
+
+    @abstractmethod
+    def _run_there(
+        self, statement: Statement, parameters: Parameters | None, frames: Frames, seconds: float | None
+    ) -> pa.Table:
+        """Run a statement where its tables are."""
+
+    @abstractmethod
+    def _stream_there(
+        self, statement: Statement, batch_rows: int, parameters: Parameters | None
+    ) -> Iterator[pa.RecordBatch]:
+        """The rows of a statement in batches, at least one."""
+
+    @abstractmethod
+    def _find_version(self, view: V) -> str:
+        """What changes when rows do."""
+
+    @abstractmethod
+    def _cancel_there(self, thread: int | None) -> None:
+        """Stop what runs there."""
+
+    @abstractmethod
+    def _close_there(self) -> None:
+        """Let go of what is held there."""
+
+    def attach(
+        self, name: str, source: Source, schema: TableSchema | None = None, *, csv: CsvDialect | None = None
+    ) -> None:
+        """Declare a source under a name: a table elsewhere, or what the embedded engine can read."""
+        self._require_open()
+        if not self.is_there(source):
+            self._local.attach(name, source, schema, csv=csv)
+            self._drop_view(name)
+            return
+        view = self._inspect(str(source), schema)
+        with self._lock:
+            self._drop_view(name)
+            self._views[name] = view
+
+    def _drop_view(self, name: str) -> None:
+        for known in [each for each in self._views if each.casefold() == name.casefold()]:
+            del self._views[known]
+
+    def restrict(self, name: str, *restrictions: Restriction) -> None:
+        """Show only some rows of a source from now on, instead of whatever restricted it before."""
+        if name not in self._views:
+            self._local.restrict(name, *restrictions)
+            return
+        view = self._views[name]
+        known = [shown.name for shown in view.fields]
+        for column in (each.column for each in restrictions if each.column is not None):
+            if column not in known:
+                raise DataError(f"source '{name}' has no column '{column}'", remedy=nearest(column, known))
+        self._views[name] = replace(view, restrictions=restrictions)  # type: ignore[type-var]  # views are dataclasses
+
+    def describe(self, name: str) -> tuple[Field, ...]:
+        """The columns of a source, in its order."""
+        view = self._find_view(name)
+        return self._local.describe(name) if view is None else view.fields
+
+    def notes(self, name: str) -> tuple[str, ...]:
+        """What was left out of a file; of a table elsewhere nothing is."""
+        return self._local.notes(name) if self._find_view(name) is None else ()
+
+    def count(self, name: str) -> int:
+        """How many rows a source has."""
+        if self._find_view(name) is None:
+            return self._local.count(name)
+        return int(self.run(f"SELECT count(*) AS rows FROM {quote(name)}")["rows"][0].as_py())
+
+    def run(
+        self,
+        sql: str,
+        parameters: Parameters | None = None,
+        *,
+        seconds: float | None = None,
+        frames: Frames | None = None,
+        one_row: bool = False,
+    ) -> pa.Table:
+        """Run one reading statement of our own making: elsewhere, if it reads a table there."""
+        self._require_open()
+        statement = self._prepare(sql, frames or {})
+        if statement is None:
+            return self._local.run(sql, parameters, seconds=seconds, frames=frames, one_row=one_row)
+        return self._run_there(statement, parameters, frames or {}, seconds)
+
+    def stream(
+        self, sql_or_table: str, batch_rows: int = BATCH_ROWS, parameters: Parameters | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """Batches of a statement or of a source; at least one batch."""
+        if batch_rows < 1:
+            raise ParameterError(f"batch_rows is {batch_rows}", expected="A batch has at least 1 row")
+        self._require_open()
+        known = sql_or_table in self._views
+        sql = f"SELECT * FROM {quote(sql_or_table)}" if known else sql_or_table
+        statement = None if not known and sql_or_table in self._list_local() else self._prepare(sql, {})
+        if statement is None:
+            return self._local.stream(sql_or_table, batch_rows, parameters)
+        return self._stream_there(statement, batch_rows, parameters)
+
+    def write(
+        self,
+        batches: Iterable[pa.RecordBatch] | pa.Table,
+        path: str | Path,
+        format: str | None = None,
+        *,
+        progress: Callable[[int], None] | None = None,
+    ) -> int:
+        """Write rows to a file, whole or not at all, and say how many."""
+        return self._local.write(batches, path, format, progress=progress)
+
+    def data_version(self, name: str) -> str:
+        """A fingerprint of a source's content and of how it is read."""
+        view = self._find_view(name)
+        if view is None:
+            return self._local.data_version(name)
+        columns = [f"{f.name}:{f.native}:{e}" for f, e in zip(view.fields, view.expressions, strict=True)]
+        content = self._find_version(view)
+        return sources.combine_hashes([content, *columns, *base.hash_restrictions(view.restrictions)])
+
+    def cancel(self, thread: int | None = None) -> None:
+        """Stop whatever runs, in every thread or in the one of that identity."""
+        self._local.cancel(thread)
+        self._cancel_there(thread)
+
+    def close(self) -> None:
+        """Let go of all sources and connections; closing twice is fine."""
+        self.cancel()
+        self._closed = True
+        with self._lock:
+            self._views = {}
+        self._close_there()
+        self._local.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def _require_open(self) -> None:
+        if self._closed:
+            raise ParameterError("this engine was closed", remedy="Open another one")
+
+    def _list_local(self) -> tuple[str, ...]:
+        return tuple(self._local._scans)
+
+    def _find_view(self, name: str) -> V | None:
+        """The view of a table elsewhere; None for a source of the embedded engine, else a refusal."""
+        self._require_open()
+        if name in self._views or name in self._list_local():
+            return self._views.get(name)
+        known = (*self._views, *self._list_local())
+        raise DataError(
+            f"no source '{name}' is attached",
+            expected="Attached are " + (", ".join(f"'{each}'" for each in known) or "none"),
+            remedy=nearest(name, known),
+        )
+
+    def _prepare(self, sql: str, frames: Frames) -> Statement | None:
+        """The statement in the engine's language; None where it reads no table elsewhere."""
+        if not self._views:
+            return None
+        types = {name: {f.name: f.native for f in view.fields} for name, view in self._views.items()}
+        local = {name: {f.name: f.native for f in self._local.describe(name)} for name in self._list_local()}
+        given = {name: {f.name: name_arrow_type(f.type) for f in rows.schema} for name, rows in frames.items()}
+        statement = self._render(sql, local | types | given, *self._list_settings())
+        read = [name for name in statement.tables if name in self._views and name not in given]
+        if not read:
+            return None
+        places = {self._views[name].place for name in read}
+        if len(places) > 1 or any(name in local and name not in self._views for name in statement.tables):
+            raise InternalError("a statement was to join tables of different places; it was not run")
+        return statement
+
+
+def put_in_front(shown: Sequence[str], text: str) -> str:
+    """A statement with common table expressions in front of its own."""
+    body = ", " + text.removeprefix("WITH ") if text.startswith("WITH ") else " " + text
+    return f"WITH {', '.join(shown)}{body}"
+
+
+def count_rows_out(schema: TableSchema | None) -> int:
+    """How many rows of a table may be brought here."""
+    return (schema or TableSchema("", "", ())).rows_out
+
+
+def refuse_rows_out(title: str, most: int) -> DataError:
+    """The refusal of a table with more rows than may be brought here."""
+    return DataError(
+        f"{title} has more than {most} rows, which is as many as may be brought out of the place where they are",
+        expected="A technique that computes there, such as a question with noise",
+        remedy="The steward may set rows_out of the table in the policy higher",
+    )
+
+
+def name_arrow_type(kind: pa.DataType) -> str:
+    """DuckDB's word for the type of a column in memory."""
+    if pa.types.is_integer(kind):
+        return "BIGINT"
+    if pa.types.is_floating(kind):
+        return "DOUBLE"
+    if pa.types.is_decimal(kind):
+        return "HUGEINT" if kind.scale == 0 else "DOUBLE"
+    if pa.types.is_boolean(kind):
+        return "BOOLEAN"
+    if pa.types.is_date(kind):
+        return "DATE"
+    return "TIMESTAMP" if pa.types.is_timestamp(kind) else "VARCHAR"

@@ -1,0 +1,524 @@
+"""Spark's language: the forms in which it computes what DuckDB computes, and the writer that uses them.
+
+Sessions run with ANSI mode off and in UTC, so that arithmetic in double precision follows IEEE as in DuckDB, and a cast
+that does not fit is null. Sums of whole numbers run in DECIMAL(38, 0), since those of 64 bits would wrap around.
+Functions whose last digit the Java library may round otherwise (EXP, LN, LOG10, POWER) are refused before a charge.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from itertools import groupby
+from typing import Any
+
+from sqlglot import exp
+from sqlglot.dialects.spark import Spark
+from sqlglot.generators.spark import SparkGenerator
+
+from deniable.errors import InternalError
+from deniable.query.sql.postgresql import (
+    RANGES,
+    SPACES,
+    is_double,
+    is_interval,
+    is_null,
+    name_type,
+    read_number,
+    read_whole,
+    split_pattern,
+)
+
+WHOLE = "DECIMAL(38, 0)"
+SPARK_TYPES = {
+    "BIGINT": "BIGINT",
+    "INT": "INT",
+    "SMALLINT": "SMALLINT",
+    "INT128": WHOLE,
+    "UBIGINT": WHOLE,
+    "DOUBLE": "DOUBLE",
+    "DECIMAL": WHOLE,
+    "BIGDECIMAL": WHOLE,
+    "TEXT": "STRING",
+    "BOOLEAN": "BOOLEAN",
+    "DATE": "DATE",
+    "TIMESTAMP": "TIMESTAMP_NTZ",
+}
+_SMALL = "{a} BETWEEN -4503599627370496D AND 4503599627370496D"
+"""Numbers that may have places after the point."""
+_LENGTH = "char_length({a})"
+_BEGIN = f"(CASE WHEN {{b}} < 0 THEN {_LENGTH} + 1 ELSE 0 END + greatest({{b}}, -1000000000L) + least({{c}}, 0L))"
+_COUNT = "abs(greatest({c}, -1000000000L))"
+_EXACTLY = (
+    f"(CASE WHEN abs({{0}}) < 9223372036854775807D THEN CAST(CAST({{0}} AS BIGINT) AS {WHOLE}) "
+    f"WHEN abs({{0}}) < 1.8e22D THEN CAST(CAST({{0}} / 2048D AS BIGINT) AS {WHOLE}) * 2048 END)"
+)
+"""A whole number in double precision without loss; above 2^63 it is a multiple of 2048."""
+
+SPARK: dict[str, str] = {
+    "round": (f"CASE WHEN {_SMALL} THEN {{cut}} + CAST(({{a}} - {{cut}}) * 2D AS BIGINT) ELSE {{a}} END"),
+    "cut": "CAST(CAST({a} AS BIGINT) AS DOUBLE)",
+    "truncate": f"CASE WHEN {_SMALL} THEN {{cut}} ELSE {{a}} END",
+    "floor": f"CASE WHEN {_SMALL} THEN CAST(floor({{a}}) AS DOUBLE) ELSE {{a}} END",
+    "ceil": f"CASE WHEN {_SMALL} THEN CAST(ceil({{a}}) AS DOUBLE) ELSE {{a}} END",
+    "modulo": f"CASE WHEN {{b}} <> 0D THEN CAST({_EXACTLY.format('{a}')} % {_EXACTLY.format('{b}')} AS DOUBLE) END",
+    "sign": "CASE WHEN {a} < 0 THEN -1 WHEN {a} > 0 AND NOT ({nan}) THEN 1 WHEN {a} IS NOT NULL THEN 0 END",
+    "whole_quotient": f"CAST(({{a}} - {{a}} % {{b}}) / {{b}} AS {WHOLE})",
+    "left": f"CASE WHEN {{b}} >= 0 THEN left({{a}}, {{b}}) ELSE left({{a}}, greatest(0, {_LENGTH} + {{b}})) END",
+    "right": f"CASE WHEN {{b}} >= 0 THEN right({{a}}, {{b}}) ELSE right({{a}}, greatest(0, {_LENGTH} + {{b}})) END",
+    "substring": (
+        f"CASE WHEN {{b}} IS NOT NULL AND {{c}} IS NOT NULL THEN substring({{a}}, CAST(greatest({_BEGIN}, 1L) AS INT), "
+        f"CAST(greatest(least({_BEGIN} + {_COUNT}, 2147483647L) - greatest({_BEGIN}, 1L), 0L) AS INT)) END"
+    ),
+    "substring_rest": (
+        "CASE WHEN {b} IS NOT NULL THEN substring({a}, CAST(greatest((CASE WHEN {b} < 0 THEN "
+        f"{_LENGTH} + 1 ELSE 0 END) + greatest({{b}}, -1000000000L), 1L) AS INT)) END"
+    ),
+    "sum_in_parts": (
+        f"CAST(sum(shiftright({{a}}, 42)) AS {WHOLE}) * 4398046511104L "
+        f"+ CAST(sum(shiftright({{a}}, 21) & 2097151L) AS {WHOLE}) * 2097152L + sum({{a}} & 2097151L)"
+    ),
+    "to_whole": "CASE WHEN {{a}} >= -{size} AND {{a}} < {size} THEN CAST({rint} AS {type}) END",
+    "series": "CASE WHEN {b} > {a} THEN sequence({a}, {b} - 1L, {c}) ELSE array() END",
+}
+"""What Spark computes otherwise than DuckDB, by what it is: `{a}`, `{b}`, `{c}` are the arguments."""
+
+
+def _write(name: str, *arguments: str, **named: str) -> str:
+    return f"({SPARK[name].format(**dict(zip('abc', arguments, strict=False)), **named)})"
+
+
+MOST_ROWS = 1 << 40
+"""Rows of a table of Spark for which sums are known to fit."""
+
+
+def find_bound(node: Any) -> int | None:
+    """How large a whole number can be at most, without its sign, if that is known and fits into 64 bits."""
+    found = _find_bound(node, 0)
+    return found if found is not None and found < 1 << 63 else None
+
+
+def _find_bound(node: Any, depth: int) -> int | None:
+    """The bound of a whole number, however large; None where it follows from nothing that is written."""
+    if node is None or depth > 200:
+        return None
+    below = depth + 1
+    match node:
+        case exp.Literal() if not node.is_string and node.name.isdigit():
+            return int(node.name)
+        case exp.Paren() | exp.Neg() | exp.Abs() | exp.Alias() | exp.Max() | exp.Min():
+            return _find_bound(node.this, below)
+        case exp.Cast() | exp.TryCast():
+            inner = _find_bound(node.this, below)
+            return inner if inner is not None or name_type(node) not in RANGES else 1 << RANGES[name_type(node)]
+        case exp.Null():
+            return 0
+        case exp.Sign():
+            return 1
+        case exp.Count():
+            return MOST_ROWS
+        case exp.Sum():
+            return _multiply(_find_bound(node.this, below), MOST_ROWS)
+        case exp.Mul():
+            return _multiply(_find_bound(node.this, below), _find_bound(node.expression, below))
+        case exp.Add() | exp.Sub():
+            return _add(_find_bound(node.this, below), _find_bound(node.expression, below))
+        case exp.IntDiv():
+            return _find_bound(node.this, below)
+        case exp.Coalesce():
+            return _find_most([node.this, *node.expressions], below)
+        case exp.Case():
+            return _find_most([*(each.args["true"] for each in node.args["ifs"]), node.args.get("default")], below)
+        case exp.Greatest() | exp.Least():
+            return _find_clamp(node, below)
+        case exp.Column():
+            return _find_bound(_find_source(node), below)
+        case _:
+            return None
+
+
+def _multiply(left: int | None, right: int | None) -> int | None:
+    return None if left is None or right is None else left * right
+
+
+def _add(left: int | None, right: int | None) -> int | None:
+    return None if left is None or right is None else left + right
+
+
+def _find_most(nodes: list[Any], depth: int) -> int | None:
+    found = [_find_bound(each, depth) for each in nodes if each is not None]
+    known = [each for each in found if each is not None]
+    return max(known, default=0) if len(known) == len(found) else None
+
+
+def _find_clamp(node: Any, depth: int) -> int | None:
+    """greatest(low, least(high, x)): a value between the two, whatever x is; else the most of all parts."""
+    parts = [node.this, *node.expressions]
+    other = exp.Least if isinstance(node, exp.Greatest) else exp.Greatest
+    inner = next((each for each in parts if isinstance(each.unnest(), other)), None)
+    if len(parts) == 2 and inner is not None:
+        ends = [each for each in parts if each is not inner]
+        ends += [each for each in [inner.unnest().this, *inner.unnest().expressions] if _is_constant(each)]
+        if all(map(_is_constant, ends)) and len(ends) > 1:
+            return _find_most(ends, depth)
+    return _find_most(parts, depth)
+
+
+def _is_constant(node: Any) -> bool:
+    return node.find(exp.Column) is None and node.find(exp.AggFunc) is None and node.find(exp.Literal) is not None
+
+
+def _find_source(column: Any) -> Any:
+    """What a column of a sub-query in FROM or JOIN is there; None for a column of a table."""
+    select = column.parent_select
+    while select is not None:
+        sources = [select.args.get("from_"), *(select.args.get("joins") or ())]
+        for each in (source.this for source in sources if source is not None):
+            if isinstance(each, exp.Subquery) and each.alias == column.table and isinstance(each.this, exp.Select):
+                return next((item.unalias() for item in each.this.selects if item.alias_or_name == column.name), None)
+        select = select.parent_select
+    return None
+
+
+def _list_long_capitals() -> tuple[str, str, str]:
+    """Letters whose capitals are several letters: Spark would write those, DuckDB one letter or the small one.
+
+    They are put aside as private characters while the others are changed, and come back as the one capital letter.
+    """
+    found = [chr(code) for code in range(128, 0x1FFFF) if len(chr(code).upper()) > 1]
+    aside = "".join(chr(0x10F000 + place) for place in range(len(found)))
+    return "".join(found), aside, "".join(_capitalize_alone(letter) for letter in found)
+
+
+def _capitalize_alone(letter: str) -> str:
+    if letter == "ß":
+        return "ẞ"
+    titled = letter.title()  # the Greek letters with an iota below have one capital letter, which is their title form
+    return titled if len(titled) == 1 and unicodedata.category(titled) == "Lt" else letter
+
+
+class DeniableSparkGenerator(SparkGenerator):  # type: ignore[misc]  # the parser has no types here
+    """Writes typed statements of ours as Spark takes them."""
+
+    def _double(self, node: Any) -> str:
+        if isinstance(node, exp.Literal):
+            return f"CAST('{node.name}' AS DOUBLE)"
+        text: str = self.sql(node)
+        return text if name_type(node) == "DOUBLE" else f"CAST({text} AS DOUBLE)"
+
+    def literal_sql(self, node: exp.Literal) -> str:
+        """A literal; a large whole number is one of 64 bits."""
+        text: str = super().literal_sql(node)
+        return f"{text}L" if not node.is_string and text.isdigit() and 2**31 <= int(text) < 2**63 else text
+
+    def case_sql(self, node: exp.Case) -> str:
+        """A choice; one that can only be null is null, of whichever type is wanted."""
+        results = [*(each.args.get("true") for each in node.args["ifs"]), node.args.get("default")]
+        return "NULL" if all(map(is_null, results)) else super().case_sql(node)
+
+    def sum_sql(self, node: exp.Sum) -> str:
+        """A sum of whole numbers, which does not wrap around: of 64 bits if it fits, or in parts that do."""
+        inner = node.this
+        if isinstance(inner, exp.Distinct) or name_type(inner) == "DOUBLE":
+            return str(self.function_fallback_sql(node))
+        text = self.sql(inner)
+        if find_bound(node) is not None:
+            return f"sum(CAST({text} AS BIGINT))"
+        if find_bound(inner) is None:
+            return f"sum(CAST({text} AS {WHOLE}))"
+        return f"({SPARK['sum_in_parts'].format(a=f'CAST({text} AS BIGINT)')})"
+
+    def add_sql(self, node: exp.Add) -> str:
+        """A sum; of a date and days, or a date and an interval, as it is."""
+        return self._arithmetic("+", node)
+
+    def sub_sql(self, node: exp.Sub) -> str:
+        """A difference."""
+        return self._arithmetic("-", node)
+
+    def mul_sql(self, node: exp.Mul) -> str:
+        """A product."""
+        return self._arithmetic("*", node)
+
+    def div_sql(self, node: exp.Div) -> str:
+        """A quotient in double precision, as DuckDB divides whole numbers too."""
+        return f"({self._double(node.this)} / {self._double(node.expression)})"
+
+    def mod_sql(self, node: exp.Mod) -> str:
+        """A rest; of whole numbers in double precision it is taken as of 64-bit integers."""
+        if is_double(node.this, node.expression):
+            return _write("modulo", self._double(node.this), self._double(node.expression))
+        return f"({self.sql(node.this)} % {self.sql(node.expression)})"
+
+    def intdiv_sql(self, node: exp.IntDiv) -> str:
+        """A quotient of whole numbers, cut off toward zero."""
+        left, right = self.sql(node.this), self.sql(node.expression)
+        if find_bound(node.this) is not None and find_bound(node.expression) is not None:
+            return f"(CAST({left} AS BIGINT) div CAST({right} AS BIGINT))"
+        return _write("whole_quotient", f"CAST({left} AS {WHOLE})", f"CAST({right} AS {WHOLE})")
+
+    def _arithmetic(self, sign: str, node: Any) -> str:
+        left, right = node.this, node.expression
+        temporal = {"DATE", "TIMESTAMP", "INTERVAL"}
+        if {name_type(left), name_type(right)} & temporal or is_interval(right):
+            return f"({self.sql(left)} {sign} {self.sql(right)})"
+        if is_double(left, right):
+            return f"({self._double(left)} {sign} {self._double(right)})"
+        if find_bound(node) is None:
+            return f"(CAST({self.sql(left)} AS {WHOLE}) {sign} CAST({self.sql(right)} AS {WHOLE}))"
+        return f"({self.sql(left)} {sign} {self.sql(right)})"
+
+    def paren_sql(self, node: exp.Paren) -> str:
+        """What stands in brackets."""
+        return f"({self.sql(node.this)})"
+
+    def neg_sql(self, node: exp.Neg) -> str:
+        """A number with the other sign."""
+        inner = node.this
+        if isinstance(inner, exp.Literal) and not inner.is_string and inner.name.isdigit() and int(inner.name) >= 2**63:
+            return f"CAST('-{inner.name}' AS {WHOLE})"
+        return f"(- {self.sql(inner)})"
+
+    def round_sql(self, node: exp.Round) -> str:
+        """Rounding half away from zero, to whole numbers or to a literal number of places."""
+        number = self._double(node.this)
+        places = read_whole(node.args.get("decimals"))
+        if not places:
+            return self._round(number)
+        factor = f"CAST('{10 ** abs(places)}' AS DOUBLE)"
+        there, back = ("*", "/") if places > 0 else ("/", "*")
+        rounded = f"({self._round(f'({number} {there} {factor})')} {back} {factor})"
+        return f"(CASE WHEN abs({number}) < 1e290D THEN {rounded} ELSE {number} END)"
+
+    def _round(self, number: str) -> str:
+        return _write("round", number, cut=SPARK["cut"].format(a=number))
+
+    def sign_sql(self, node: exp.Sign) -> str:
+        """-1, 0 or 1, as a whole number."""
+        text = self.sql(node.this)
+        return _write("sign", text, nan=f"isnan({text})" if is_double(node.this) else "false")
+
+    def pow_sql(self, node: exp.Pow) -> str:
+        """A power of 0 or 1; others are refused before a charge."""
+        exponent = read_number(node.expression)
+        number = self._double(node.this)
+        if exponent not in (0, 1):
+            raise InternalError("a power other than 0 and 1 was to be rendered for Spark")
+        return number if exponent == 1 else f"(CASE WHEN {number} IS NOT NULL THEN 1D END)"
+
+    def floor_sql(self, node: exp.Floor) -> str:
+        """The whole number below."""
+        return _write("floor", self._double(node.this))
+
+    def ceil_sql(self, node: exp.Ceil) -> str:
+        """The whole number above."""
+        return _write("ceil", self._double(node.this))
+
+    def trunc_sql(self, node: exp.Trunc) -> str:
+        """The whole number toward zero."""
+        number = self._double(node.this)
+        return _write("truncate", number, cut=SPARK["cut"].format(a=number))
+
+    def trycast_sql(self, node: exp.TryCast) -> str:
+        """A cast that gives null where the value does not fit; texts are not read as anything else."""
+        source, target, text = name_type(node.this), name_type(node), self.sql(node.this)
+        if target in RANGES:
+            return self._to_whole(source, target, text)
+        if target == "DOUBLE" and source in ("DATE", "TIMESTAMP"):
+            return "CAST(NULL AS DOUBLE)"
+        return self.cast_sql(node)
+
+    def _to_whole(self, source: str, target: str, text: str) -> str:
+        kind = SPARK_TYPES[target]
+        if source in ("DATE", "TIMESTAMP"):
+            return f"CAST(NULL AS {kind})"
+        if source == "BOOLEAN" or source == target or (source in ("SMALLINT", "INT") and target == "BIGINT"):
+            return f"CAST({text} AS {kind})"
+        rounded = f"rint({text})" if source == "DOUBLE" else text
+        size = f"{1 << RANGES[target]}" if source in ("INT128", "BIGINT", "INT") else f"{float(1 << RANGES[target])!r}D"
+        return f"({SPARK['to_whole'].format(size=size, type=kind, rint=rounded).format(a=text)})"
+
+    def cast_sql(self, node: exp.Cast, safe_prefix: str | None = None) -> str:  # noqa: ARG002  as the parser calls it
+        """A cast between types that cannot fail, or a literal of a type."""
+        source, target, text = name_type(node.this), name_type(node), self.sql(node.this)
+        kind = SPARK_TYPES[target]
+        if isinstance(node.this, exp.Literal) and target == "DOUBLE":
+            return self._double(node.this)
+        if source == "DOUBLE" and target in RANGES:
+            return f"CAST(rint({text}) AS {kind})"
+        return f"CAST({text} AS {kind})"
+
+    def anonymous_sql(self, node: exp.Anonymous) -> str:
+        """Functions that the parser has no word for."""
+        name, arguments = str(node.this).lower(), [self.sql(each) for each in node.expressions]
+        match name:
+            case "hash":
+                return f"xxhash64({', '.join(map(self._hashed, node.expressions))})"
+            case "strlen":
+                return f"octet_length({arguments[0]})"
+            case "to_months":
+                return f"make_ym_interval(0, CAST({arguments[0]} AS INT))"
+            case "to_seconds":
+                return f"make_dt_interval(0, 0, 0, CAST({arguments[0]} AS DECIMAL(18, 6)))"
+            case "isfinite":
+                return f"(abs({arguments[0]}) < CAST('Infinity' AS DOUBLE))"
+            case _:
+                raise InternalError(f"the function '{name}' has no form in Spark")
+
+    def _hashed(self, node: Any) -> str:
+        """An argument of the hash; null is a value of its own, and the salt a number of 64 bits."""
+        number = read_number(node)
+        text = self.sql(node)
+        return f"{text}, {text} IS NULL" if number is None else f"CAST({number} AS BIGINT)"
+
+    def isinf_sql(self, node: exp.IsInf) -> str:
+        """Whether a number is infinite."""
+        return f"(abs({self.sql(node.this)}) = CAST('Infinity' AS DOUBLE))"
+
+    def timetounix_sql(self, node: exp.TimeToUnix) -> str:
+        """Seconds since 1970."""
+        return f"(CAST(unix_micros(CAST({self.sql(node.this)} AS TIMESTAMP)) AS DOUBLE) / 1000000D)"
+
+    def datediff_sql(self, node: exp.DateDiff) -> str:
+        """Days between two dates."""
+        days = f"datediff(CAST({self.sql(node.this)} AS DATE), CAST({self.sql(node.expression)} AS DATE))"
+        return f"CAST({days} AS BIGINT)"
+
+    def year_sql(self, node: exp.Year) -> str:
+        """The year of a date."""
+        return f"CAST(year({self.sql(node.this)}) AS BIGINT)"
+
+    def extract_sql(self, node: exp.Extract) -> str:
+        """A part of a date, as a whole number: seconds are cut off."""
+        part, dated = str(node.this.name).lower(), f"CAST({self.sql(node.expression)} AS TIMESTAMP_NTZ)"
+        if part == "dow":
+            return f"CAST(dayofweek({dated}) - 1 AS BIGINT)"
+        word = {"isodow": "DAYOFWEEK_ISO", "isoyear": "YEAROFWEEK"}.get(part, part.upper())
+        return f"CAST(floor(extract({word} FROM {dated})) AS BIGINT)"
+
+    def timestamptrunc_sql(self, node: exp.TimestampTrunc) -> str:
+        """The begin of a year, a week and so on."""
+        unit = str(node.args["unit"].name).lower()
+        return f"CAST(date_trunc('{unit}', CAST({self.sql(node.this)} AS TIMESTAMP)) AS TIMESTAMP_NTZ)"
+
+    def timetostr_sql(self, node: exp.TimeToStr) -> str:
+        """A date in a literal pattern."""
+        pattern = _write_pattern(str(node.args["format"].name)).replace("\\", "\\\\").replace("'", "\\'")
+        return f"date_format(CAST({self.sql(node.this)} AS TIMESTAMP_NTZ), '{pattern}')"
+
+    def left_sql(self, node: exp.Left) -> str:
+        """The first characters."""
+        return _write("left", self.sql(node.this), f"CAST({self.sql(node.expression)} AS INT)")
+
+    def right_sql(self, node: exp.Right) -> str:
+        """The last characters."""
+        return _write("right", self.sql(node.this), f"CAST({self.sql(node.expression)} AS INT)")
+
+    def length_sql(self, node: exp.Length) -> str:
+        """How many characters."""
+        return f"CAST(char_length({self.sql(node.this)}) AS BIGINT)"
+
+    def substring_sql(self, node: exp.Substring) -> str:
+        """A part of a text; a start below 0 counts from its end."""
+        start = f"CAST({self.sql(node.args['start'])} AS BIGINT)"
+        if node.args.get("length") is None:
+            return _write("substring_rest", self.sql(node.this), start)
+        return _write("substring", self.sql(node.this), start, f"CAST({self.sql(node.args['length'])} AS BIGINT)")
+
+    def trim_sql(self, node: exp.Trim) -> str:
+        """A text without spaces, or without given characters, at its ends."""
+        where = node.args.get("position") or "BOTH"
+        given = node.args.get("expression")
+        return f"trim({where} {self.sql(given) if given is not None else SPACES} FROM {self.sql(node.this)})"
+
+    def lower_sql(self, node: exp.Lower) -> str:
+        """Small letters, each by itself."""
+        return self._lower(self.sql(node.this))
+
+    def _lower(self, text: str) -> str:
+        return f"lower(translate({text}, '\u03a3\u0130', '\u03c3i'))"
+
+    def upper_sql(self, node: exp.Upper) -> str:
+        """Capital letters, each by itself."""
+        letters, aside, capitals = _list_long_capitals()
+        return f"translate(upper(translate({self.sql(node.this)}, '{letters}', '{aside}')), '{aside}', '{capitals}')"
+
+    def like_sql(self, node: exp.Like) -> str:
+        """A pattern without a sign of escape."""
+        return f"({self.sql(node.this)} LIKE {self._pattern(self.sql(node.expression))})"
+
+    def ilike_sql(self, node: exp.ILike) -> str:
+        """A pattern in small letters, compared with a text in small letters."""
+        return f"({self._lower(self.sql(node.this))} LIKE {self._pattern(self._lower(self.sql(node.expression)))})"
+
+    def _pattern(self, text: str) -> str:
+        return f"replace({text}, '\\\\', '\\\\\\\\')"
+
+    def startswith_sql(self, node: exp.StartsWith) -> str:
+        """Whether a text begins so."""
+        return f"startswith({self.sql(node.this)}, {self.sql(node.expression)})"
+
+    def endswith_sql(self, node: exp.EndsWith) -> str:
+        """Whether a text ends so."""
+        return f"endswith({self.sql(node.this)}, {self.sql(node.expression)})"
+
+    def contains_sql(self, node: exp.Contains) -> str:
+        """Whether a text holds another."""
+        return f"contains({self.sql(node.this)}, {self.sql(node.expression)})"
+
+    def select_sql(self, node: exp.Select) -> str:
+        """A selection; lists that are written out become a source of rows, side by side, as in DuckDB."""
+        lists = [each for shown in node.expressions for each in shown.find_all(exp.Explode)]
+        if not lists:
+            return str(super().select_sql(node))
+        if node.find(exp.From) is not None and node.find(exp.From).parent is node:
+            raise InternalError("a list beside a source of rows was to be rendered for Spark")
+        names = [f"#{place}" for place in range(len(lists))]
+        changed = node.copy()
+        copied = [each for shown in changed.expressions for each in shown.find_all(exp.Explode)]
+        for name, each in zip(names, copied, strict=True):
+            column = exp.column(name, table="#each", quoted=True)
+            column.type = each.type
+            each.replace(column)
+        arrays = ", ".join(self._list_values(each.this) for each in lists)
+        rows = f"(SELECT inline(arrays_zip({arrays})) AS ({', '.join(f'`{name}`' for name in names)})) AS `#each`"
+        changed.set("from_", exp.From(this=exp.Var(this=rows)))
+        return str(super().select_sql(changed))
+
+    def _list_values(self, source: Any) -> str:
+        """The values of a list, or of a range without its end."""
+        if not isinstance(source, exp.GenerateSeries):
+            return str(self.sql(source))
+        start, end, step = (source.args.get(name) for name in ("start", "end", "step"))
+        ends = [f"CAST({self.sql(each)} AS BIGINT)" for each in (start, end)]
+        return _write("series", *ends, self.sql(step) if step is not None else "1L")
+
+    def placeholder_sql(self, node: exp.Placeholder) -> str:
+        """A parameter by its name."""
+        return f":p{node.name}"
+
+
+class DeniableSpark(Spark):  # type: ignore[misc]  # the parser has no types here
+    """Spark, as statements of ours are written for it."""
+
+    Generator = DeniableSparkGenerator
+
+
+# The parser's own forms would come before the methods here.
+DeniableSparkGenerator.TRANSFORMS = {
+    kind: form
+    for kind, form in SparkGenerator.TRANSFORMS.items()
+    if f"{kind.key}_sql" not in vars(DeniableSparkGenerator)
+}
+
+_PATTERN: dict[str, str] = {
+    "%Y": "yyyy", "%m": "MM", "%d": "dd", "%H": "HH", "%M": "mm", "%S": "ss", "%f": "SSSSSS"
+}  # fmt: skip
+
+
+def _write_pattern(pattern: str) -> str:
+    """A pattern of dates as Java takes it; other signs are quoted, so that no letter among them is a part."""
+    written = ""
+    for known, parts in groupby(split_pattern(pattern), key=_PATTERN.__contains__):
+        text = "".join(_PATTERN.get(part, part) for part in parts)
+        written += text if known else "'" + text.replace("'", "''") + "'"
+    return written

@@ -1,0 +1,238 @@
+// The analysts' page: an editor for each question, its price as one types, the curve of its error, and its answer.
+import { Curve } from "./curve.js";
+import { openEditor } from "./editor.js";
+import { improve } from "./table.js";
+
+const PAUSE = 300;  // milliseconds without a key before a question is priced
+const KEYWORDS = ["SELECT", "FROM", "WHERE", "GROUP BY", "HAVING", "ORDER BY", "LIMIT", "JOIN", "ON", "USING", "AS",
+  "AND", "OR", "NOT", "IN", "BETWEEN", "IS NULL", "CASE WHEN", "WITH", "DISTINCT", "UNION ALL", "ROLLUP"];
+const cells = document.getElementById("cells");
+const permalink = document.getElementById("permalink");
+let words = { tables: [], functions: [] };
+let current = null, count = cells.children.length;
+
+class Cell {
+  constructor(section) {
+    this.section = section;
+    this.form = section.querySelector("form");
+    this.area = section.querySelector("textarea");
+    this.answer = section.querySelector(".answer");
+    this.priced = null;
+    this.curve = new Curve(section.querySelector(".curve"), (epsilon) => this.choose(epsilon));
+    this.editor = openEditor(this.area, { language: "sql", label: "Question in SQL", complete,
+      change: () => this.soon(), run: () => this.ask() });
+    this.form.addEventListener("submit", (event) => {
+      if (event.submitter?.value === "explain") return;
+      event.preventDefault();
+      this.ask();
+    });
+    this.form.addEventListener("input", () => this.soon());
+    this.form.addEventListener("focusin", () => { current = this; });
+    this.find(".cancel").addEventListener("click", () => this.cancel());
+    this.find(".remove").addEventListener("click", () => this.remove());
+    this.soon(0);
+  }
+
+  find(selector) { return this.section.querySelector(selector); }
+  field(name) { return this.form.elements.namedItem(name); }
+
+  question() {
+    const given = { sql: this.area.value, epsilon: this.field("epsilon").value.trim() || null, purpose: this.field("purpose").value };
+    const delta = this.field("delta").value.trim();
+    return delta ? { ...given, delta } : given;
+  }
+
+  choose(epsilon) {
+    this.field("epsilon").value = String(epsilon);
+    this.soon();
+  }
+
+  soon(wait = PAUSE) {
+    clearTimeout(this.timer);
+    link();
+    this.timer = setTimeout(() => this.price(), wait);
+  }
+
+  // A newer text takes the place of an older one, whose request is given up.
+  async price() {
+    this.pending?.abort();
+    const pending = (this.pending = new AbortController());
+    const asked = this.question();
+    if (!asked.sql.trim()) return this.tell({});
+    try {
+      const told = await send("/bench/preview", asked, { signal: pending.signal });
+      if (pending.signal.aborted) return;
+      this.tell(told);
+      this.curve.show(Number(asked.epsilon));
+      await this.trace(asked, told, pending.signal);
+    } catch (failure) {
+      if (failure.name !== "AbortError") this.tell({ mistake: failure.refusal ?? { message: "The server does not answer." } });
+    }
+  }
+
+  async trace(asked, told, signal) {
+    const key = JSON.stringify([asked.sql, asked.delta, asked.purpose]);
+    if (told.mistake || key === this.traced) return;
+    const { points } = await send("/bench/curve", { ...asked, epsilon: null }, { signal });
+    this.traced = key;
+    this.curve.draw(points, Number(asked.epsilon));
+  }
+
+  tell({ mistake, words: sentence, errors = [], takes, left }) {
+    const said = this.find(".mistake");
+    said.hidden = !mistake;
+    said.textContent = mistake ? say(mistake) : "";
+    this.editor.mark(mistake?.line ? [{ line: mistake.line, column: mistake.column, message: mistake.happened }] : []);
+    this.find(".preview").hidden = Boolean(mistake) || !sentence;
+    if (mistake || !sentence) return;
+    const price = this.find(".price");
+    price.textContent = sentence;
+    price.classList.toggle("over", takes === null && left !== null);
+    this.find(".errors").replaceChildren(...errors.map(({ aggregate, words: reach }) => item(aggregate, reach)));
+  }
+
+  async ask() {
+    const request = `page-${crypto.randomUUID()}`;
+    this.request = request;
+    this.busy(true);
+    try {
+      const told = await send("/bench/answer", this.question(), { headers: { "x-request-id": request } });
+      this.answer.replaceChildren(...parse(told.html));
+      document.getElementById("balance").replaceChildren(...parse(told.balance));
+      improve(this.answer);
+    } catch (failure) {
+      this.refuse(failure.refusal ?? { message: "The server does not answer. Whether it was charged is not known: ask again." });
+    } finally {
+      this.busy(false);
+      this.soon(0);
+    }
+  }
+
+  refuse(refusal) {
+    const box = document.createElement("div");
+    box.className = "refusal";
+    box.setAttribute("role", "alert");
+    if (refusal.error === "budget") box.append(element("strong", "The budget does not allow this. "));
+    box.append(say(refusal));
+    this.answer.replaceChildren(box);
+    if (refusal.line) this.editor.mark([{ ...refusal, message: refusal.happened }]);
+  }
+
+  busy(on) {
+    for (const name of [".cancel", "progress"]) this.find(name).hidden = !on;
+    this.find("button[value=ask]").disabled = on;
+    this.answer.setAttribute("aria-busy", String(on));
+  }
+
+  cancel() { return send("/bench/cancel", {}, { headers: { "x-request-id": this.request } }).catch(() => {}); }
+
+  remove() {
+    all.delete(this);
+    this.section.remove();
+    count -= 1;
+    arrange();
+    document.getElementById("add").focus();
+  }
+}
+
+// The words of a refusal; the place in the question is shown there.
+function say(refusal) {
+  const words = refusal.message.replace(/^query:\d+(:\d+)?: /, "");
+  return words.charAt(0).toUpperCase() + words.slice(1);
+}
+
+function item(aggregate, reach) {
+  const made = document.createElement("li");
+  made.append(element("code", aggregate), " ", reach);
+  return made;
+}
+
+function element(name, text) {
+  const made = document.createElement(name);
+  made.textContent = text;
+  return made;
+}
+
+// Text of our own server as nodes: scripts in it would not run, and it holds none.
+function parse(text) {
+  return new DOMParser().parseFromString(text, "text/html").body.childNodes;
+}
+
+async function send(path, body, { signal, headers = {} } = {}) {
+  const answer = await fetch(path, { method: "POST", signal, body: JSON.stringify(body),
+    headers: { "content-type": "application/json", ...headers } });
+  const told = await answer.json();
+  if (!answer.ok) throw Object.assign(new Error(told.message), { refusal: told });
+  return told;
+}
+
+// What can stand where the cursor is: categories inside quotes, else columns, tables, functions and keywords.
+function complete(context) {
+  const columns = words.tables.flatMap((table) => table.columns.map((column) => ({ ...column, table: table.table })));
+  const quoted = context.matchBefore(/'[^']*$/);
+  if (quoted) return { from: quoted.from + 1, options: categories(context, columns, quoted.from), validFor: /^[^']*$/ };
+  const word = context.matchBefore(/\w+$/);
+  if (!word && !context.explicit) return null;
+  const options = [
+    ...columns.map((each) => ({ label: each.column, type: "property", detail: `${each.type} of ${each.table}`, boost: 3 })),
+    ...words.tables.map((each) => ({ label: each.table, type: "class", detail: "table", boost: 2 })),
+    ...words.functions.map(({ form, meaning }) => ({ label: form, type: "function", detail: meaning === "of a row" ? "" : meaning.split(";")[0] })),
+    ...KEYWORDS.map((label) => ({ label, type: "keyword", boost: -1 })),
+  ];
+  return { from: word ? word.from : context.pos, options, validFor: /^\w*$/ };
+}
+
+function categories(context, columns, at) {
+  const before = context.state.sliceDoc(Math.max(0, at - 300), at);
+  const named = /(\w+)\W*(?:=|<>|\bin\b\s*\([^)]*|\blike\b)\s*$/i.exec(before)?.[1];
+  const fitting = columns.filter((each) => each.categories && (!named || each.column === named));
+  return fitting.flatMap((each) => each.categories.map((label) => ({ label: String(label), detail: each.column })));
+}
+
+function link() {
+  const query = new URLSearchParams();
+  for (const cell of all) {
+    query.append("sql", cell.area.value);
+    query.append("epsilon", cell.field("epsilon").value);
+  }
+  const first = all.values().next().value;
+  if (first?.field("purpose").value) query.append("purpose", first.field("purpose").value);
+  permalink.href = `/?${query}`;
+}
+
+function arrange() {
+  [...all].forEach((cell, place) => {
+    cell.section.setAttribute("aria-label", `Question ${place + 1}`);
+    cell.find(".remove").hidden = all.size < 2;
+  });
+  link();
+}
+
+function add() {
+  count += 1;
+  const section = document.getElementById("blank").content.cloneNode(true).querySelector(".cell");
+  for (const each of section.querySelectorAll("[id]")) each.id = each.id.replace("-new", `-${count}`);
+  for (const each of section.querySelectorAll("[for]")) each.htmlFor = each.htmlFor.replace("-new", `-${count}`);
+  cells.append(section);
+  const made = new Cell(section);
+  all.add(made);
+  arrange();
+  made.editor.focus();
+}
+
+const all = new Set();
+for (const section of [...cells.children]) all.add(new Cell(section));
+arrange();
+document.getElementById("add").hidden = permalink.hidden = false;
+document.getElementById("add").addEventListener("click", add);
+for (const name of document.querySelectorAll("[data-insert]")) {
+  const button = element("button", name.textContent);
+  button.type = "button";
+  button.className = "insert";
+  button.title = "Put it into the question";
+  button.addEventListener("click", () => (current ?? [...all].at(-1)).editor.insert(name.dataset.insert));
+  name.replaceChildren(button);
+}
+const purpose = new URLSearchParams({ purpose: [...all][0].field("purpose").value });
+fetch(`/bench/words?${purpose}`).then((answer) => answer.json()).then((told) => { if (told.tables) words = told; }).catch(() => {});
+document.documentElement.dataset.ready = "yes";

@@ -1,0 +1,16 @@
+// A long step: how far it is, looked up every half second, until it has ended.
+const box = document.querySelector("[data-progress]");
+
+async function look() {
+  try {
+    const told = await (await fetch(box.dataset.progress)).json();
+    if (told.ended) return location.reload();
+    box.querySelector("progress").value = told.done;
+    box.querySelector("[role=status]").textContent = `${Math.round(told.done * 100)}% done`;
+  } catch {
+    box.querySelector("[role=status]").textContent = "The server does not answer. It is tried again.";
+  }
+  setTimeout(look, 500);
+}
+
+setTimeout(look, 500);

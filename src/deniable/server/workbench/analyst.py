@@ -1,0 +1,304 @@
+"""The pages of the analysts' port: ask and see what it costs, tables, history, requests, terms, the public register.
+
+A link to a question fills the page in and asks nothing: only a form that was sent is charged."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlencode
+
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import Route
+
+from deniable.curator.governance import reports, requests
+from deniable.curator.query import metadata
+from deniable.errors import DeniableError, ParameterError
+from deniable.governance.grants import Action, Grant
+from deniable.server.formats import render_plan
+from deniable.server.http.bodies import QuestionBody
+from deniable.server.http.endpoints import read_json, respond_json
+from deniable.server.limits import wait_for_quantum
+from deniable.server.refusals import describe_refusal, translate_failure
+from deniable.server.service import AGENT_REQUEST, Question, Service
+from deniable.server.workbench.answers import KeptAnswers, view_answer, write_elsewhere
+from deniable.server.workbench.pages import Pages, format_amount, read_fields, read_form
+
+if TYPE_CHECKING:
+    from deniable.curator.context import Context
+    from deniable.curator.query.metadata import QuestionPreview
+
+LINKS = (
+    ("/", "Ask"),
+    ("/tables", "Tables"),
+    ("/history", "History"),
+    ("/requests", "Requests"),
+    ("/register", "Register"),
+)
+MOST_CELLS = 20
+MOST_HISTORY = 200
+SAMPLE_ROWS = 5
+
+
+class AnalystPages:
+    """The pages of the analysts' port."""
+
+    def __init__(self, service: Service, secure: bool) -> None:
+        self._service = service
+        self._pages = Pages(service, "deniable_analyst", secure, LINKS)
+        self._kept = KeptAnswers()
+
+    def routes(self) -> list[Route]:
+        """All of them."""
+        inside, script = self._pages.require_session, self._pages.require_script
+        shown = {"/": self._show_bench, "/tables": self._show_tables, "/history": self._show_history,
+                 "/requests": self._show_requests, "/terms": self._show_terms}  # fmt: skip
+        forms = {"/ask": self._ask, "/requests": self._file_request, "/terms": self._acknowledge}
+        scripts = {"preview": self._preview, "curve": self._draw_curve, "answer": self._answer, "cancel": self._cancel}
+        return [
+            *(Route(path, inside(page), methods=["GET"]) for path, page in shown.items()),
+            *(Route(path, inside(page, form=True), methods=["POST"]) for path, page in forms.items()),
+            *(Route(f"/bench/{name}", script(act), methods=["POST"]) for name, act in scripts.items()),
+            Route("/bench/words", script(self._list_words), methods=["GET"]),
+            Route("/answers/{release}/{form}", inside(self._load_file), methods=["GET"]),
+            Route("/register", self._show_register, methods=["GET"]),
+            *self._pages.routes(),
+        ]
+
+    # Asking
+
+    async def _show_bench(self, request: Request, grant: Grant) -> Response:
+        asked = request.query_params
+        texts, amounts = asked.getlist("sql")[:MOST_CELLS], asked.getlist("epsilon")
+        amounts += [""] * (len(texts) - len(amounts))
+        cells = [{"sql": sql[:100_000], "epsilon": epsilon[:60]} for sql, epsilon in zip(texts, amounts, strict=False)]
+        return await self._render_bench(grant, cells, asked.get("purpose", "")[:200])
+
+    async def _ask(self, request: Request, grant: Grant) -> Response:
+        """A question of a page without scripts."""
+        since = time.monotonic()
+        form = await read_form(request, self._service.limits.body)
+        cell: dict[str, Any] = {name: form.get(name, "") for name in ("sql", "epsilon", "delta")}
+        try:
+            question = _read_question(form)
+            if form.get("deed") == "explain":
+                cell["plan"] = render_plan(await self._service.explain(grant, question))
+            else:
+                cell["answer"] = await self._find_answer(grant, question)
+                cell["elsewhere"] = self._write_elsewhere(request, question)
+        except Exception as failure:
+            cell["refusal"] = translate_failure(failure).message
+        await wait_for_quantum(since, self._service.limits.quantum)
+        return await self._render_bench(grant, [cell], form.get("purpose", ""))
+
+    async def _find_answer(self, grant: Grant, question: Question) -> Any:
+        answer = await self._service.answer(grant, question)
+        self._kept.keep(grant, answer)
+        return view_answer(answer)
+
+    def _write_elsewhere(self, request: Request, question: Question) -> dict[str, str]:
+        address = f"{request.url.scheme}://{request.headers.get('host', 'localhost')}"
+        return write_elsewhere(question, address, self._service.dataset)
+
+    async def _render_bench(self, grant: Grant, cells: Sequence[dict[str, Any]], purpose: str) -> Response:
+        context = self._speak_for(grant, _choose_purpose(grant, purpose))
+        terms = await self._run(grant, lambda: requests.show_terms(context)) if context.asker is not None else None
+        if terms is not None and not terms.acknowledged:
+            return RedirectResponse(f"/terms?{urlencode({'purpose': terms.purpose})}", 303)
+        tables, balance, epoch = await self._run(
+            grant, lambda: (metadata.schema(context), reports.state_plainly(context.balance()), context.epoch)
+        )
+        empty = {"sql": _suggest_query(tables), "epsilon": "0.1"}
+        blank = {"delta": "", "plan": None, "answer": None, "refusal": None, "elsewhere": None}
+        filled = [blank | empty | {name: value for name, value in cell.items() if value} for cell in cells or [{}]]
+        return self._pages.render(
+            "bench.html", here="/", name=grant.name, cells=filled, tables=tables, balance=balance, epoch=epoch,
+            purposes=grant.purposes or (), purpose=context.path[0],
+        )  # fmt: skip
+
+    # What scripts of the page ask for
+
+    async def _preview(self, request: Request, grant: Grant) -> Response:
+        question = await self._read_json(request)
+        try:
+            told = await self._service.preview(grant, question)
+        except DeniableError as refusal:
+            if refusal.code not in ("query", "parameter", "budget"):
+                raise
+            # A question that is half typed is no failure of the request: what is wrong with it is the preview.
+            return respond_json({"mistake": describe_refusal(translate_failure(refusal))})
+        words = say_preview(told)
+        return respond_json({**told.to_dict(), "words": words, "elsewhere": self._write_elsewhere(request, question)})
+
+    async def _draw_curve(self, request: Request, grant: Grant) -> Response:
+        points = await self._service.compute_curve(grant, await self._read_json(request))
+        return respond_json({"points": [each.to_dict() for each in points]})
+
+    async def _answer(self, request: Request, grant: Grant) -> Response:
+        since = time.monotonic()
+        question = await self._read_json(request)
+        view = await self._find_answer(grant, question)
+        text = self._pages.write("answer.html", answer=view, elsewhere=self._write_elsewhere(request, question))
+        context = self._speak_for(grant, question.purpose)
+        left = await self._run(grant, lambda: reports.state_plainly(context.balance()))
+        await wait_for_quantum(since, self._service.limits.quantum)
+        return respond_json({"html": text, "balance": self._pages.write("balance.html", balance=left)})
+
+    async def _cancel(self, request: Request, grant: Grant) -> Response:
+        return respond_json({"cancelled": self._service.cancel(grant, request.headers.get("x-request-id", ""))})
+
+    async def _list_words(self, request: Request, grant: Grant) -> Response:
+        """What a question may name, for completion."""
+        context = self._speak_for(grant, request.query_params.get("purpose", "")[:200])
+        tables = await self._run(grant, lambda: metadata.schema(context))
+        return respond_json(
+            {
+                "tables": [each.to_dict() for each in tables],
+                "functions": [each.to_dict() for each in metadata.list_functions()],
+            }
+        )
+
+    async def _read_json(self, request: Request) -> Question:
+        body: QuestionBody = await read_json(request, QuestionBody, self._service.limits.body)
+        epsilon, rho = (None if each in (None, "") else str(each) for each in (body.epsilon, body.rho))
+        named = request.headers.get("x-request-id", "")
+        return Question(body.sql, epsilon, str(body.delta) or "0", rho, body.purpose, named)
+
+    async def _load_file(self, request: Request, grant: Grant) -> Response:
+        """An answer that was shown, as a file."""
+        self._service.authorize(grant, Action.BALANCE)
+        release, form = (str(request.path_params[name])[:200] for name in ("release", "form"))
+        content, kind = self._kept.encode(grant, release, form)
+        headers = {"content-disposition": f'attachment; filename="answer-{release}.{form}"'}
+        return Response(content, headers=headers, media_type=kind)
+
+    # Looking
+
+    async def _show_tables(self, request: Request, grant: Grant) -> Response:
+        context = self._speak_for(grant, request.query_params.get("purpose", "")[:200])
+        tables = await self._run(grant, lambda: _describe_tables(context))
+        return self._pages.render("tables.html", here="/tables", name=grant.name, tables=tables)
+
+    async def _show_history(self, _request: Request, grant: Grant) -> Response:
+        self._service.authorize(grant, Action.BALANCE)
+        context = self._service.curator.context
+        asked = await self._run(grant, lambda: _list_history(context, grant.name))
+        return self._pages.render("history.html", here="/history", name=grant.name, asked=asked, most=MOST_HISTORY)
+
+    async def _show_requests(self, _request: Request, grant: Grant) -> Response:
+        return await self._render_requests(grant)
+
+    async def _render_requests(self, grant: Grant, refusal: str | None = None) -> Response:
+        self._service.authorize(grant, Action.BALANCE)
+        context = self._service.curator.context
+        own = self._speak_for(grant, _choose_purpose(grant, ""))
+        found, tables = await self._run(grant, lambda: (reports.requests(context, grant.name), metadata.schema(own)))
+        private = [table.table for table in tables if not table.public]
+        return self._pages.render(
+            "own_requests.html", here="/requests", name=grant.name, requests=found, tables=private,
+            techniques=requests.TECHNIQUES, purposes=grant.purposes or (), refusal=refusal,
+        )  # fmt: skip
+
+    async def _file_request(self, request: Request, grant: Grant) -> Response:
+        fields = await read_fields(request, self._service.limits.body)
+        form, tables = dict(fields), [value for name, value in fields if name == "table"]
+        try:
+            context = self._speak_for(grant, _choose_purpose(grant, form.get("purpose", "")), Action.REQUEST)
+            parameters = _read_parameters(form)
+            technique = form.get("technique", "")
+            await self._run(grant, lambda: requests.ask(context, technique, tables, parameters))
+        except DeniableError as refusal:
+            return await self._render_requests(grant, translate_failure(refusal).message)
+        return RedirectResponse("/requests", 303)
+
+    async def _show_terms(self, request: Request, grant: Grant) -> Response:
+        context = self._speak_for(grant, request.query_params.get("purpose", "")[:200])
+        terms = await self._run(grant, lambda: requests.show_terms(context))
+        return self._pages.render("terms.html", name=grant.name, terms=terms)
+
+    async def _acknowledge(self, request: Request, grant: Grant) -> Response:
+        form = await read_form(request, self._service.limits.body)
+        purpose = form.get("purpose", "")[:200]
+        context = self._speak_for(grant, purpose)
+        await self._run(grant, lambda: requests.acknowledge(context, form.get("digest", "")))
+        return RedirectResponse(f"/?{urlencode({'purpose': purpose})}", 303)
+
+    async def _show_register(self, _request: Request) -> Response:
+        curator = self._service.curator
+        work = self._service.scheduler.run("register", lambda: reports.register(curator.ledger), "register")
+        try:
+            register = await asyncio.wait_for(work, 30)
+            return self._pages.render("register.html", here="/register", register=register)
+        except Exception as failure:
+            return self._pages.show_refusal(translate_failure(failure))
+
+    def _speak_for(self, grant: Grant, purpose: str, action: Action = Action.EXPLAIN) -> Context:
+        return self._service.speak_for(grant, self._service.authorize(grant, action, purpose))
+
+    async def _run(self, grant: Grant, work: Any) -> Any:
+        return await self._service.run_for(grant, work)
+
+
+def say_preview(told: QuestionPreview) -> str:
+    """What a question takes of what is left, in one sentence."""
+    if told.limit is None or told.left is None:
+        return "There is no limit."
+    left = f"{format_amount(told.left)} of {format_amount(told.limit)} left"
+    if told.takes is None:
+        return f"{left}; this takes more than that, and would be refused."
+    if not told.takes:
+        return f"{left}; this is free."
+    more = "it is the last one that fits" if told.fits == 1 else f"about {told.fits:,} like it fit"
+    return f"{left}; this takes {format_amount(told.takes)}; {more}."
+
+
+def _choose_purpose(grant: Grant, purpose: str) -> str:
+    return purpose or (grant.purposes[0] if grant.purposes else "")
+
+
+def _read_question(form: dict[str, str]) -> Question:
+    return Question(sql=form.get("sql", ""), epsilon=form.get("epsilon") or None, delta=form.get("delta") or "0",
+                    rho=form.get("rho") or None, purpose=form.get("purpose", ""))  # fmt: skip
+
+
+def _read_parameters(form: dict[str, str]) -> dict[str, Any]:
+    """What a request asks of its technique: a JSON object, and the words why it is needed."""
+    try:
+        given = json.loads(form.get("parameters", "").strip() or "{}")
+    except (ValueError, RecursionError):
+        given = None
+    if not isinstance(given, dict):
+        raise ParameterError("the parameters are no JSON object", expected='Such as {"k": 5} or {"epsilon": 1}')
+    why = form.get("justification", "").strip()[:2000]
+    return given | ({"justification": why} if why else {})
+
+
+def _suggest_query(tables: Sequence[metadata.TableSummary]) -> str:
+    private = [table.table for table in tables if not table.public]
+    return f"SELECT COUNT(*) AS n FROM {(private or ['...'])[0]}"  # noqa: S608  shown, and run by nobody
+
+
+def _describe_tables(context: Context) -> list[dict[str, Any]]:
+    """The tables with invented rows of each."""
+    found = []
+    for table in metadata.schema(context):
+        sample = metadata.dummy_rows(context, table.table, SAMPLE_ROWS)
+        found.append({"table": table, "names": sample.column_names, "sample": sample.to_pylist()})
+    return found
+
+
+def _list_history(context: Context, analyst: str) -> list[dict[str, Any]]:
+    """An asker's releases, the newest first, each with its cost, a link, and whether an assistant asked it."""
+    costs = {each.release: each.epsilon for each in reports.register(context.ledger).releases}
+    listed = []
+    for each in reports.releases(context, analyst)[:MOST_HISTORY]:
+        epsilon = costs.get(each.release)
+        query = {"sql": str(each.asked or "")} | ({"epsilon": f"{epsilon:g}"} if epsilon is not None else {})
+        link = f"/?{urlencode(query | {'purpose': each.purpose})}" if each.asked else ""
+        by_agent = each.request.startswith(AGENT_REQUEST)
+        listed.append({"release": each, "epsilon": epsilon, "link": link, "agent": by_agent})
+    return listed

@@ -1,0 +1,207 @@
+"""What the pages of both ports share: templates, sessions, forms, files of the browser, and refusals as pages.
+
+A session is a cookie that holds the token; forms and the scripts' requests are taken only from our own pages."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import time
+from collections.abc import Awaitable, Callable
+from functools import cache
+from importlib.resources import files
+from typing import Any
+from urllib.parse import parse_qsl, urlsplit
+
+from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import Route
+
+from deniable.errors import AccessRefused, DeniableError
+from deniable.governance.grants import Grant
+from deniable.server.http.endpoints import admit_request, read_bytes, respond_refusal
+from deniable.server.limits import wait_for_quantum
+from deniable.server.refusals import TokenRefused, find_http_status, translate_failure
+from deniable.server.service import Service
+
+SESSION_SECONDS = 8 * 3600
+SCRIPT = "text/javascript; charset=utf-8"
+STATIC = {
+    "deniable.css": "text/css; charset=utf-8",
+    "codemirror.min.js": SCRIPT,
+    "editor.js": SCRIPT,
+    "bench.js": SCRIPT,
+    "curve.js": SCRIPT,
+    "table.js": SCRIPT,
+    "policy.js": SCRIPT,
+    "progress.js": SCRIPT,
+}
+PageFunction = Callable[[Request, Grant], Awaitable[Response]]
+Endpoint = Callable[[Request], Awaitable[Response]]
+Links = tuple[tuple[str, str], ...]
+"""The pages of a port: each path with its title."""
+
+
+class Pages:
+    """Templates and sessions of one port."""
+
+    def __init__(self, service: Service, cookie: str, secure: bool, links: Links) -> None:
+        self.service = service
+        self._cookie = cookie
+        self._secure = secure
+        self._links = links
+        loader = PackageLoader("deniable.server", "templates")
+        self._templates = Environment(loader=loader, autoescape=select_autoescape(), undefined=StrictUndefined)
+        self._templates.filters |= {"figures": render_allowance, "amount": format_amount, "day": format_day}
+
+    def write(self, template: str, **values: Any) -> str:
+        """The text of a template."""
+        shown = {"dataset": self.service.dataset, "name": "", "refusal": None, "here": "", "links": self._links}
+        return self._templates.get_template(template).render(**shown | values)
+
+    def render(self, template: str, code: int = 200, **values: Any) -> Response:
+        """A page of a template."""
+        return Response(self.write(template, **values), code, media_type="text/html; charset=utf-8")
+
+    def require_session(self, show: PageFunction, *, form: bool = False) -> Endpoint:
+        """A page for those who entered; others see the login page."""
+
+        async def page(request: Request) -> Response:
+            since = time.monotonic()
+            try:
+                if form:
+                    refuse_foreign_form(request)
+                token = request.cookies.get(self._cookie, "")
+                if not token:
+                    return self.render("enter.html")
+                return await show(request, await admit_request(self.service, request, token))
+            except Exception as failure:
+                await wait_for_quantum(since, self.service.limits.quantum)
+                return self.show_refusal(translate_failure(failure))
+
+        return page
+
+    def require_script(self, act: PageFunction) -> Endpoint:
+        """An endpoint for the scripts of our own pages: a refusal has the shape that it has everywhere."""
+
+        async def endpoint(request: Request) -> Response:
+            since = time.monotonic()
+            try:
+                refuse_foreign_form(request)
+                token = request.cookies.get(self._cookie, "")
+                if not token:
+                    raise TokenRefused("the session is over", remedy="Load the page again and enter with your token")
+                return await act(request, await admit_request(self.service, request, token))
+            except Exception as failure:
+                await wait_for_quantum(since, self.service.limits.quantum)
+                return respond_refusal(translate_failure(failure))
+
+        return endpoint
+
+    def show_refusal(self, refusal: DeniableError) -> Response:
+        """What was wrong, on a page by itself; a token that is not valid is forgotten, and asked for."""
+        page = "enter.html" if refusal.code == "token" or refusal.code == "rate" else "refused.html"
+        response = self.render(page, find_http_status(refusal), refusal=refusal.message)
+        if refusal.code == "token":
+            response.delete_cookie(self._cookie)
+        return response
+
+    async def enter(self, request: Request) -> Response:
+        """Begin a session with a token."""
+        since = time.monotonic()
+        try:
+            refuse_foreign_form(request)
+            token = (await read_form(request, self.service.limits.body)).get("token", "").strip()
+            await admit_request(self.service, request, token)
+        except Exception as failure:
+            await wait_for_quantum(since, self.service.limits.quantum)
+            return self.show_refusal(translate_failure(failure))
+        return self.start_session(token)
+
+    def start_session(self, token: str, to: str = "/") -> Response:
+        """A session that has just begun."""
+        response = RedirectResponse(to, 303)
+        response.set_cookie(
+            self._cookie, token, max_age=SESSION_SECONDS, httponly=True, samesite="strict", secure=self._secure
+        )
+        return response
+
+    async def leave(self, request: Request) -> Response:
+        """End a session."""
+        try:
+            refuse_foreign_form(request)
+        except AccessRefused as refusal:
+            return self.show_refusal(refusal)
+        response = RedirectResponse("/", 303)
+        response.delete_cookie(self._cookie)
+        return response
+
+    def routes(self) -> list[Route]:
+        """What every port serves: the login page, the style sheet and the scripts."""
+        own = [Route("/enter", self.enter, methods=["POST"]), Route("/leave", self.leave, methods=["POST"])]
+        return own + [Route(f"/static/{name}", _serve_static(name, kind)) for name, kind in STATIC.items()]
+
+
+def refuse_foreign_form(request: Request) -> None:
+    """Refuse a form that another site sent."""
+    site = request.headers.get("sec-fetch-site", "same-origin")
+    origin = request.headers.get("origin")
+    foreign = origin is not None and urlsplit(origin).netloc != request.headers.get("host")
+    if foreign or site not in ("same-origin", "none"):
+        raise AccessRefused("a form of another site was sent here", remedy="Use the page itself")
+
+
+async def read_form(request: Request, most: int) -> dict[str, str]:
+    """The fields of a form; of a field that is there several times, the last."""
+    return dict(await read_fields(request, most))
+
+
+async def read_fields(request: Request, most: int) -> list[tuple[str, str]]:
+    """The fields of a form in their order."""
+    raw = await read_bytes(request, most)
+    return parse_qsl(raw.decode("utf-8", "replace"), keep_blank_values=True, max_num_fields=500)
+
+
+def render_allowance(cost: dict[str, str] | None) -> str:
+    """A budget in words."""
+    if cost is None:
+        return "no limit"
+    return ", ".join(f"{name} {value}" for name, value in cost.items() if value != "0") or "nothing"
+
+
+def format_amount(amount: float | None) -> str:
+    """An amount of budget with as many figures as a person reads: three below 100, none after the point above.
+
+    >>> [format_amount(each) for each in (8.1999, 0.0512345, 98233.0, 0.0)]
+    ['8.2', '0.0512', '98,233', '0']
+    """
+    if amount is None:
+        return "no limit"
+    return f"{amount:,.0f}" if abs(amount) >= 100 else f"{amount:.3g}"
+
+
+def format_day(moment: str | None) -> str:
+    """The day and minute of a time in UTC."""
+    return (moment or "")[:16].replace("T", " ")
+
+
+@cache
+def _read_static(name: str) -> tuple[bytes, bytes, str]:
+    """A file, the same compressed, and its name by content."""
+    content = files("deniable.server").joinpath("static", name).read_bytes()
+    return content, gzip.compress(content, 6, mtime=0), f'"{hashlib.sha256(content).hexdigest()[:20]}"'
+
+
+def _serve_static(name: str, kind: str) -> Endpoint:
+    async def give(request: Request) -> Response:
+        content, small, tag = _read_static(name)
+        # Kept by the browser and asked about each time: a page is never shown with the scripts of another version.
+        headers = {"etag": tag, "cache-control": "no-cache", "vary": "accept-encoding"}
+        if request.headers.get("if-none-match") == tag:
+            return Response(status_code=304, headers=headers)
+        if "gzip" in request.headers.get("accept-encoding", ""):
+            return Response(small, headers=headers | {"content-encoding": "gzip"}, media_type=kind)
+        return Response(content, headers=headers, media_type=kind)
+
+    return give

@@ -1,0 +1,392 @@
+"""The pages of the steward's port: standing, approvals, budgets, the ledger, people, incidents, tokens, the estate.
+
+The auditor sees what is looked at, and no form that changes anything. A one-time link lets the steward in at the first
+start. The policy editor and the guided start are in modules of their own."""
+
+from __future__ import annotations
+
+import hmac
+import secrets
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import Route
+
+from deniable.curator.governance import estate, reports, requests, withdrawals
+from deniable.errors import AccessRefused, DeniableError, ParameterError
+from deniable.governance.grants import Action, Grant, Role
+from deniable.server.limits import wait_for_quantum
+from deniable.server.refusals import translate_failure
+from deniable.server.service import Service
+from deniable.server.workbench.charts import Spending, draw_spending
+from deniable.server.workbench.guided_start import GuidedStart
+from deniable.server.workbench.pages import Pages, read_fields, read_form, refuse_foreign_form
+from deniable.server.workbench.policy_editor import PolicyEditor
+
+if TYPE_CHECKING:
+    from deniable.curator.context import Context
+
+LINKS = (
+    ("/", "Overview"),
+    ("/requests", "Approvals"),
+    ("/budgets", "Budgets"),
+    ("/policy", "Policy"),
+    ("/tokens", "Tokens"),
+    ("/people", "People"),
+    ("/ledger", "Ledger"),
+    ("/incidents", "Incidents"),
+    ("/estate", "Estate"),
+    ("/start", "New table"),
+)
+NEWEST = 50
+LINK_SECONDS = 15 * 60.0
+"""How long the link of a first start is good for."""
+
+
+class OneTimeKey:
+    """A key that opens the steward's page once within some minutes, and is then nothing."""
+
+    def __init__(self, text: str | None = None) -> None:
+        self._text = text
+        self._made = time.monotonic()
+
+    @classmethod
+    def new(cls) -> tuple[OneTimeKey, str]:
+        """A key and its text, which is shown once."""
+        text = secrets.token_urlsafe(24)
+        return cls(text), text
+
+    def fits(self, text: str) -> bool:
+        """Whether it opens."""
+        if self._text is None or time.monotonic() - self._made > LINK_SECONDS:
+            return False
+        return hmac.compare_digest(self._text.encode(), text.encode("utf-8", "replace"))
+
+    def use(self, text: str) -> None:
+        """Open once, or refuse."""
+        if not self.fits(text):
+            raise AccessRefused(
+                "this link was used, is over, or never existed", remedy="Issue a token: deniable token --help"
+            )
+        self._text = None
+
+
+def has_steward(context: Context) -> bool:
+    """Whether somebody holds a steward's token."""
+    listed = requests.list_tokens(context).values()
+    return any(each["role"] == Role.STEWARD and not each["revoked"] for each in listed)
+
+
+class StewardPages:
+    """The pages of the steward's port."""
+
+    def __init__(self, service: Service, first: OneTimeKey, secure: bool) -> None:
+        self._service = service
+        self._first = first
+        self._pages = Pages(service, "deniable_steward", secure, LINKS)
+
+    def routes(self) -> list[Route]:
+        """All of them."""
+        inside = self._pages.require_session
+        shown = {"/": self._show_overview, "/requests": self._show_requests, "/budgets": self._show_budgets,
+                 "/tokens": self._show_tokens, "/people": self._show_people, "/ledger": self._show_ledger,
+                 "/incidents": self._show_incidents, "/estate": self._show_estate}  # fmt: skip
+        forms = {"/requests/{request}/{decision}": self._decide, "/tokens": self._issue,
+                 "/tokens/{token}/{act}": self._change_token, "/people/{act}": self._act_on_person}  # fmt: skip
+        return [
+            *(Route(path, inside(page), methods=["GET"]) for path, page in shown.items()),
+            *(Route(path, inside(page, form=True), methods=["POST"]) for path, page in forms.items()),
+            Route("/first/{key}", self._first_page, methods=["GET"]),
+            Route("/first/{key}", self._first_entry, methods=["POST"]),
+            *PolicyEditor(self._service, self._pages).routes(),
+            *GuidedStart(self._service, self._pages).routes(),
+            *self._pages.routes(),
+        ]
+
+    # The first start
+
+    async def _first_page(self, request: Request) -> Response:
+        """A button, so that a preview of the link does not use it up."""
+        key = str(request.path_params["key"])
+        if not self._first.fits(key):
+            return self._pages.render("enter.html", 403, refusal="This link was used, is over, or never existed.")
+        return self._pages.render("first.html", key=key)
+
+    async def _first_entry(self, request: Request) -> Response:
+        since = time.monotonic()
+        try:
+            refuse_foreign_form(request)
+            self._first.use(str(request.path_params["key"]))
+            token = await self._service.scheduler.run("steward", self._issue_first_token)
+        except Exception as failure:
+            await wait_for_quantum(since, self._service.limits.quantum)
+            return self._pages.show_refusal(translate_failure(failure))
+        return self._pages.start_session(token)
+
+    def _issue_first_token(self) -> str:
+        """The first steward's token; refuses where another steward came first, by whichever way."""
+        context = self._service.curator.context
+        if has_steward(context):
+            raise AccessRefused("there is a steward already", remedy="Ask the steward for a token")
+        return requests.issue(context, "steward", Role.STEWARD, None, 30)[0]
+
+    # Looking
+
+    async def _show_overview(self, _request: Request, grant: Grant) -> Response:
+        found = await self._look(grant, _summarize)
+        return self._render("overview.html", "/", grant, **found)
+
+    async def _show_requests(self, _request: Request, grant: Grant) -> Response:
+        return await self._render_requests(grant)
+
+    async def _render_requests(
+        self, grant: Grant, refusal: str | None = None, attacks: Mapping[str, Sequence[str]] | None = None
+    ) -> Response:
+        steward = grant.role is Role.STEWARD
+        found = await self._look(grant, lambda context: _describe_requests(context, risk=steward))
+        shown = [each | {"attacks": (attacks or {}).get(each["request"].id)} for each in found[:NEWEST]]
+        return self._render("approvals.html", "/requests", grant, requests=shown, refusal=refusal)
+
+    async def _show_budgets(self, _request: Request, grant: Grant) -> Response:
+        found = await self._look(grant, _describe_budgets)
+        return self._render("budgets.html", "/budgets", grant, **found)
+
+    async def _show_tokens(self, _request: Request, grant: Grant) -> Response:
+        return await self._render_tokens(grant)
+
+    async def _render_tokens(self, grant: Grant, token: str = "", refusal: str | None = None) -> Response:
+        self._service.authorize(grant, Action.GRANT)
+        context = self._service.curator.context
+        listed = await self._service.read_record(lambda: _list_newest_tokens(context))
+        return self._render(
+            "tokens.html", "/tokens", grant, tokens=listed, purposes=_list_purposes(context), token=token,
+            refusal=refusal, roles=[str(each) for each in Role if each is not Role.RESPONDENT],
+        )  # fmt: skip
+
+    async def _show_people(self, _request: Request, grant: Grant) -> Response:
+        return await self._render_people(grant)
+
+    async def _render_people(self, grant: Grant, told: Sequence[str] = (), refusal: str | None = None) -> Response:
+        self._service.authorize(grant, Action.SUBJECT_REPORT)
+        withdrawn, columns = await self._look(grant, _list_withdrawn)
+        return self._render(
+            "people.html", "/people", grant, withdrawn=withdrawn, columns=columns, told=told, refusal=refusal
+        )
+
+    async def _show_ledger(self, request: Request, grant: Grant) -> Response:
+        after = request.query_params.get("after", "")
+        start = int(after) if after.isascii() and after.isdigit() and len(after) < 13 else None
+        found = await self._look(grant, lambda context: _read_ledger(context, start))
+        return self._render("ledger.html", "/ledger", grant, **found)
+
+    async def _show_incidents(self, _request: Request, grant: Grant) -> Response:
+        found = await self._look(grant, lambda context: estate.list_incidents(context.ledger))
+        return self._render("incidents.html", "/incidents", grant, found=found)
+
+    async def _show_estate(self, _request: Request, grant: Grant) -> Response:
+        try:
+            found = await self._look(grant, lambda context: estate.survey_estate(context.policy.folder))
+        except DeniableError as refusal:
+            return self._render("estate.html", "/estate", grant, found=None, refusal=translate_failure(refusal).message)
+        return self._render("estate.html", "/estate", grant, found=found)
+
+    # Deciding
+
+    async def _decide(self, request: Request, grant: Grant) -> Response:
+        form = await read_form(request, self._service.limits.body)
+        identity, decision = (str(request.path_params[name]) for name in ("request", "decision"))
+        try:
+            if decision == "attack":
+                return await self._attack(grant, identity)
+            if decision not in ("approve", "decline"):
+                raise ParameterError("a request is approved or declined")
+            await self._service.decide(grant, identity, decision == "approve", form.get("reason", "")[:2000])
+        except DeniableError as refusal:
+            return await self._render_requests(grant, translate_failure(refusal).message)
+        return RedirectResponse("/requests", 303)
+
+    async def _attack(self, grant: Grant, identity: str) -> Response:
+        """The approvals, with what an intruder could do to the tables of one request as they stand."""
+        self._service.authorize(grant, Action.DECIDE)
+        context = self._service.curator.context
+        asked = await self._service.read_record(lambda: requests.find_request(context, identity))
+        told = await self._service.run_for(grant, lambda: requests.attack_tables(context, asked.tables))
+        return await self._render_requests(grant, attacks={identity: told})
+
+    async def _issue(self, request: Request, grant: Grant) -> Response:
+        fields = await read_fields(request, self._service.limits.body)
+        form, purposes = dict(fields), [value for name, value in fields if name == "purpose" and value]
+        self._service.authorize(grant, Action.GRANT)
+        context, name = self._service.curator.context, form.get("name", "").strip()[:200]
+        try:
+            role, days = _read_role(form.get("role", Role.ANALYST)), _read_days(form.get("days", "90"))
+            token, _ = await self._service.run_for(
+                grant, lambda: requests.issue(context, name, role, purposes or None, days, grant)
+            )
+        except DeniableError as refusal:
+            return await self._render_tokens(grant, refusal=translate_failure(refusal).message)
+        return await self._render_tokens(grant, token=token)
+
+    async def _change_token(self, request: Request, grant: Grant) -> Response:
+        self._service.authorize(grant, Action.GRANT)
+        context, identity = self._service.curator.context, str(request.path_params["token"])
+        acts: dict[str, Callable[[], Any]] = {
+            "revoke": lambda: requests.revoke(context, identity, grant.name),
+            "pause": lambda: requests.pause(context, identity, "on the steward's page", grant.name),
+            "resume": lambda: requests.unpause(context, identity, "on the steward's page", grant.name),
+        }
+        try:
+            act = acts.get(str(request.path_params["act"]))
+            if act is None:
+                raise ParameterError("a token is revoked, paused or resumed")
+            await self._service.run_for(grant, act)
+        except DeniableError as refusal:
+            return await self._render_tokens(grant, refusal=translate_failure(refusal).message)
+        return RedirectResponse("/tokens", 303)
+
+    async def _act_on_person(self, request: Request, grant: Grant) -> Response:
+        form = await read_form(request, self._service.limits.body)
+        column, value, reason = (form.get(name, "").strip()[:2000] for name in ("column", "value", "reason"))
+        act = str(request.path_params["act"])
+        try:
+            told = await self._do_to_person(grant, act, column, value, reason)
+        except DeniableError as refusal:
+            return await self._render_people(grant, refusal=translate_failure(refusal).message)
+        return await self._render_people(grant, told)
+
+    async def _do_to_person(self, grant: Grant, act: str, column: str, value: str, reason: str) -> list[str]:
+        context, run = self._service.curator.context, self._service.run_for
+        if act == "withdraw":
+            self._service.authorize(grant, Action.WITHDRAW)
+            noted = await run(grant, lambda: withdrawals.withdraw(context, column, value, grant.name))
+            return [f"Left out from now on: entry {noted.number} of the ledger."]
+        if act == "reinstate":
+            self._service.authorize(grant, Action.REINSTATE)
+            noted = await run(grant, lambda: withdrawals.reinstate(context, column, value, reason, grant.name))
+            return [f"Taken in again: entry {noted.number} of the ledger."]
+        self._service.authorize(grant, Action.SUBJECT_REPORT)
+        found = await run(grant, lambda: reports.subject_report(context, column, value))
+        return list(found.words)
+
+    async def _look(self, grant: Grant, read: Callable[[Context], Any]) -> Any:
+        """What the steward and the auditor may see, read off the event loop."""
+        self._service.authorize(grant, Action.AUDIT)
+        context = self._service.curator.context
+        return await self._service.run_for(grant, lambda: read(context))
+
+    def _render(self, template: str, here: str, grant: Grant, **values: Any) -> Response:
+        steward = grant.role is Role.STEWARD
+        return self._pages.render(template, here=here, name=grant.name, steward=steward, **values)
+
+
+def _list_purposes(context: Context) -> list[str]:
+    return [each.name for each in context.policy.budgets.purposes] if context.policy.budgets else []
+
+
+def _list_newest_tokens(context: Context) -> list[requests.TokenReport]:
+    return list(requests.list_tokens(context).values())[::-1][:NEWEST]
+
+
+def _read_role(word: str) -> Role:
+    known = [str(each) for each in Role]
+    if word not in known:
+        raise ParameterError("there is no such role", expected=", ".join(known))
+    return Role(word)
+
+
+def _read_days(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise ParameterError("the number of days is no number", expected="Such as 90") from None
+
+
+def _summarize(context: Context) -> dict[str, Any]:
+    """What a steward looks at first."""
+    register = reports.register(context.ledger)
+    waiting = [each for each in reports.requests(context) if each.status == "pending"]
+    alerts = estate.list_incidents(context.ledger).alerts
+    tokens = [each for each in requests.list_tokens(context).values() if not each["revoked"]]
+    return {
+        "balance": reports.state_plainly(context.ledger.balance()),
+        "waiting": len(waiting),
+        "alerts": alerts[::-1][:5],
+        "tokens": len(tokens),
+        "register": register,
+        "releases": register.releases[::-1][:10],
+        "expires": context.policy.expires,
+        "epoch": context.epoch,
+    }
+
+
+def _describe_requests(context: Context, risk: bool) -> list[dict[str, Any]]:
+    """All requests, each with the columns that would leave."""
+    return [{"request": each, "leaves": _list_leaving(context, each)} for each in reports.requests(context, risk=risk)]
+
+
+def _list_leaving(context: Context, request: requests.RequestReport) -> dict[str, list[str]]:
+    """The columns of each table that a request would release; none where that is refused by now."""
+    try:
+        asked = requests.columns_by_table(context, request.technique, request.tables, request.parameters)
+    except DeniableError:
+        return {}
+    return {
+        name: [str(each) for each in columns] if columns is not None else _list_released(context, name)
+        for name, columns in asked.items()
+    }
+
+
+def _list_released(context: Context, table: str) -> list[str]:
+    """The columns that leave where none are named: all but identifiers and those that nobody decided on."""
+    kept = ("identifier", "undecided")
+    return [each.name for each in context.policy.table(table).columns if str(each.role) not in kept]
+
+
+def _describe_budgets(context: Context) -> dict[str, Any]:
+    """What is left at every node in the policy's own units, and what was spent in all, day by day."""
+    from deniable.governance.grants import Asker
+
+    dataset = reports.state_plainly(context.ledger.balance())
+    analysts = []
+    for each in reports.budgets(context).analysts:
+        path = context.speak_for(Asker(each.analyst, each.purpose)).balance()
+        analysts.append((each.analyst, each.purpose, reports.state_plainly(path)))
+    purposes = {purpose: nodes[1] for _, purpose, nodes in analysts if len(nodes) > 1}
+    releases = reports.register(context.ledger).releases
+    chart = draw_spending("Sum of the epsilons of all releases, by day", _sum_by_day(releases), None)
+    return {"whole": dataset, "purposes": purposes, "analysts": analysts, "chart": chart,
+            "standing": reports.summarize_budget(context.ledger)}  # fmt: skip
+
+
+def _sum_by_day(releases: Sequence[reports.RegisterEntry]) -> list[Spending]:
+    days: dict[str, float] = {}
+    total = 0.0
+    for each in releases:
+        total += each.epsilon or 0.0
+        days[each.date] = total
+    return [Spending(day, spent) for day, spent in list(days.items())[-60:]]
+
+
+def _list_withdrawn(context: Context) -> tuple[list[Any], list[str]]:
+    """When people withdrew or were taken in again, without who, and the columns that tell people apart."""
+    acts = context.ledger.entries(acts=("withdraw", "reinstate"))
+    noted = [(each.time.isoformat(timespec="seconds"), each.act, each.details.get("column", ""), each.sequence)
+             for each in acts]  # fmt: skip
+    units = {table.unit.column for table in context.policy.private if table.unit is not None and table.unit.column}
+    return noted[::-1][:NEWEST], sorted(units)
+
+
+def _read_ledger(context: Context, after: int | None) -> dict[str, Any]:
+    """The newest entries, or those after a number, and whether the chain is what was written."""
+    try:
+        proof, broken = reports.verify_ledger(context.ledger), ""
+    except DeniableError as refusal:
+        proof, broken = None, refusal.happened
+    entries = reports.trail(context.ledger) if not broken else []
+    last = entries[-1].sequence if entries else 0
+    start = max(0, last - NEWEST) if after is None else after
+    shown = [each for each in entries if each.sequence > start][:NEWEST]
+    return {"proof": proof, "broken": broken, "entries": shown[::-1], "last": last, "start": start, "step": NEWEST}

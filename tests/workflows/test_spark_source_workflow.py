@@ -1,0 +1,131 @@
+"""Rows that stay in Spark: questions, releases of rows, refusals and failures, from the policy on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import clinic
+from deniable.curator import Curator
+from deniable.engines.spark.engine import SparkEngine
+from deniable.errors import DataError, ExecutionFailed, PolicyError, QueryRefused, StorageError
+from deniable.governance.grants import Asker, Role
+from deniable.ledger.ledger import verify
+from deniable.policy.document import parse
+from engines_elsewhere import write_parquet
+
+POLICY = """
+version: 1
+dataset: clinic
+tables:
+  visits:
+    source: "{source}"
+    rows_out: {rows_out}
+    unit: {{column: pid, max_groups: 2, max_rows_per_group: 3}}
+    columns:
+      pid: {{type: integer, role: identifier, mask: redact}}
+      sex: {{categories: [F, M], role: quasi-identifier}}
+      age: {{type: integer, between: [0, 100], role: quasi-identifier, hierarchy: {{intervals: {{widths: [10, 50]}}}}}}
+      city: {{role: insensitive}}
+      charge: {{type: decimal, between: [0, 250], step: 0.5, role: sensitive}}
+  regions:
+    source: regions.csv
+    public: true
+release: {{anonymize: {{k: 3, suppress: 1}}}}
+budgets: {{dataset: {{epsilon: 100, delta: 1e-5, accounting: zcdp}}}}
+"""
+QUESTIONS = (
+    "SELECT sex, COUNT(*) AS n, COUNT(DISTINCT pid) AS people FROM visits GROUP BY sex",
+    "SELECT SUM(charge) AS s FROM visits WHERE city = 'Ada'",
+)
+
+pytestmark = pytest.mark.usefixtures("spark_session")
+
+
+def write_policy(folder: Path, source: str, rows_out: int = 1_000) -> Path:
+    """A policy over a source in Spark."""
+    (folder / "regions.csv").write_text("city,region\nAda,north\nBrin,south\n")
+    path = folder / "clinic.yaml"
+    path.write_text(POLICY.format(source=source, rows_out=rows_out))
+    return path
+
+
+@pytest.fixture
+def visits() -> pa.Table:
+    """Visits of a clinic."""
+    return clinic.people(count=150, rows=600).drop_columns(["seen", "note"])
+
+
+def test_questions_are_answered_where_the_rows_are(
+    visits: pa.Table, tmp_path: Path, silence: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fetched: list[int] = []
+    run = SparkEngine.run
+    monkeypatch.setattr(
+        SparkEngine, "run", lambda self, *a, **k: (fetched.append((r := run(self, *a, **k)).num_rows), r)[1]
+    )
+    path = write_policy(tmp_path, write_parquet(visits, tmp_path))
+    with Curator.open(path) as there, Curator(there.policy, sources={"visits": visits}) as here:
+        for asked in QUESTIONS:
+            assert there.query(asked, epsilon=1).to_pylist() == here.query(asked, epsilon=1).to_pylist()
+        stay = "the rows of visits stay where they are"
+        assert any(note.startswith(stay) for note in there.explain(asked, epsilon=1).notes)
+        with pytest.raises(QueryRefused, match="different places"):
+            there.query("SELECT region, COUNT(*) AS n FROM visits JOIN regions ON visits.city = regions.city "
+                        "GROUP BY region", epsilon=1)  # fmt: skip
+        with pytest.raises(QueryRefused, match="cannot be computed in Spark"):
+            there.query("SELECT COUNT(*) AS n FROM visits WHERE EXP(charge) > 1", epsilon=1)
+        assert there.anonymize("visits", tmp_path / "out.csv") is not None
+    assert 0 < max(fetched) <= 2  # no more than the groups that are asked for
+    few = write_policy(tmp_path, write_parquet(visits, tmp_path), rows_out=599)
+    with Curator.open(few, ledger=None) as curator, pytest.raises(DataError, match="more than 599 rows"):
+        curator.anonymize("visits", tmp_path / "more.csv")
+
+
+def test_a_table_larger_than_what_may_be_collected_is_counted(tmp_path: Path) -> None:
+    """Spark refuses to bring more than two megabytes here, so no rows were brought."""
+    count = 120_000
+    rows = pa.table(
+        {
+            "pid": range(count), "sex": ["F", "M"] * (count // 2), "age": [i % 100 for i in range(count)],
+            "city": [f"city {i}" for i in range(count)], "charge": [i * 0.25 for i in range(count)],
+        }
+    )  # fmt: skip
+    with Curator.open(write_policy(tmp_path, write_parquet(rows, tmp_path), rows_out=10**6)) as curator:
+        found = curator.query("SELECT sex, COUNT(*) AS n FROM visits GROUP BY sex", epsilon=50).to_pylist()
+        assert [abs(row["n"] - count / 2) < 50 for row in found] == [True, True]
+        with pytest.raises(StorageError, match=r"spark\.driver\.maxResultSize"):
+            curator.mask("visits")
+
+
+def test_a_question_that_takes_too_long_is_stopped_and_stays_charged(
+    visits: pa.Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = write_parquet(visits, tmp_path)
+    slow = "SELECT * FROM parquet.`{}` WHERE reflect('java.lang.Thread', 'sleep', 100L) IS NULL"
+    with Curator.open(write_policy(tmp_path, source)) as curator:
+        curator.query(QUESTIONS[0], epsilon=1)
+        before = curator.remaining()
+        complete = SparkEngine._complete
+        monkeypatch.setattr(
+            SparkEngine,
+            "_complete",
+            lambda *a: complete(*a).replace(f"parquet.`{source[6:]}`", f"({slow.format(source[6:])})"),
+        )
+        with pytest.raises(ExecutionFailed) as refusal:
+            ana = Asker("ana", role=Role.ANALYST)
+            curator.query("SELECT COUNT(*) AS n FROM visits WHERE age > 3", epsilon=1, seconds=1, who=ana)
+        assert str(refusal.value) == str(ExecutionFailed())
+        assert curator.remaining() != before
+        failed = [entry for entry in curator.ledger.entries() if entry.act == "fail"]
+        assert [entry.details for entry in failed] == [{"cause": "the work was stopped before it ended"}]
+        verify(curator.ledger)
+
+
+def test_a_policy_does_not_mix_databases_and_spark() -> None:
+    text = POLICY.format(source="spark:care.visits", rows_out=1)
+    other = text.replace("regions.csv", "postgresql://ana@db/clinic#regions")
+    with pytest.raises(PolicyError, match="tables in PostgreSQL and tables in Spark"), Curator(parse(other)) as curator:
+        curator.query("SELECT COUNT(*) AS n FROM visits", epsilon=1)

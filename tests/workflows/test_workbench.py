@@ -1,0 +1,446 @@
+"""The workbench in a real Chromium: asking, dragging epsilon, running out of budget, policies, approvals, axe, CSP."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pyarrow.parquet as pq
+import pytest
+
+playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+pytest.importorskip("uvicorn", reason="the server extra is not installed")
+
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+if CHROMIUM is None:
+    pytest.skip("no Chromium is installed (Debian: apt-get install chromium)", allow_module_level=True)
+
+AXE = (Path(__file__).parents[1] / "data" / "axe" / "axe.min.js").read_text(encoding="utf-8")
+HOSTILE = "<img src=x onerror=alert(1)>"
+GROUPS = "SELECT sex, COUNT(*) AS n, AVG(age) AS mean_age FROM people GROUP BY sex"
+POLICY = f"""\
+version: 1
+dataset: clinic
+tables:
+  people:
+    source: people.parquet
+    unit: {{column: id, max_groups: 1, max_rows_per_group: 1}}
+    columns:
+      id: {{role: identifier}}
+      sex: {{role: quasi-identifier, categories: [F, M, "{HOSTILE}"]}}
+      age: {{role: quasi-identifier, type: integer, between: [0, 100]}}
+      seen: {{role: insensitive, type: date, between: [2025-01-01, 2025-12-31]}}
+      note: {{role: sensitive}}
+  "{HOSTILE}":
+    source: towns.csv
+    public: true
+budgets:
+  dataset: {{epsilon: 100, accounting: pure}}
+  purposes:
+    research: {{epsilon: 60, approvals: 2}}
+    care: {{epsilon: 2}}
+  analysts:
+    ana: {{purposes: [research], epsilon: 20}}
+    ben: {{purposes: [care], epsilon: 2}}
+expires: 2099-12-31
+"""
+
+
+@pytest.fixture(scope="module")
+def up(tmp_path_factory: pytest.TempPathFactory, serving_clinic: Callable[..., Any]) -> Iterator[Any]:
+    """One server for all tests here, with a second steward."""
+    from deniable.curator.governance import requests
+    from deniable.governance.grants import Role
+
+    with serving_clinic(tmp_path_factory.mktemp("bench"), POLICY) as served:
+        served.tokens["second"], _ = requests.issue(served.curator.context, "helen", Role.STEWARD)
+        yield served
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with playwright.sync_playwright() as driver:
+        sandbox = ["--no-sandbox"] if os.geteuid() == 0 else []
+        opened = driver.chromium.launch(
+            executable_path=CHROMIUM, args=[*sandbox, "--disable-gpu", "--disable-background-networking"]
+        )
+        yield opened
+        opened.close()
+
+
+@pytest.fixture
+def visit(browser: Any, up: Any) -> Iterator[Callable[..., Any]]:
+    """A function that opens a page as somebody; what the browser complains of fails the test."""
+    contexts, complaints = [], []
+
+    def open_page(who: str, path: str = "/", *, width: int = 1280, scheme: str = "light", scripts: bool = True) -> Any:
+        context = browser.new_context(
+            viewport={"width": width, "height": 900}, color_scheme=scheme, java_script_enabled=scripts
+        )
+        contexts.append(context)
+        port = up.steward if who in ("steward", "second", "auditor") else up.http
+        cookie = "deniable_steward" if port == up.steward else "deniable_analyst"
+        context.add_cookies([{"name": cookie, "value": up.tokens[who], "url": port}])
+        page = context.new_page()
+        page.on("console", lambda told: complaints.append(told.text) if is_complaint(told) else None)
+        page.on("pageerror", lambda failure: complaints.append(str(failure)))
+        page.on("dialog", lambda dialog: (complaints.append(f"dialog: {dialog.message}"), dialog.dismiss()))
+        page.on("request", lambda asked: None if "127.0.0.1" in asked.url else complaints.append(asked.url))
+        page.goto(port + path)
+        return page
+
+    yield open_page
+    for context in contexts:
+        context.close()
+    assert complaints == []
+
+
+def is_complaint(told: Any) -> bool:
+    """Whether a line of the console is one; that a refusal has a status above 400 is none."""
+    return told.type in ("error", "warning") and "Failed to load resource" not in told.text
+
+
+def write(page: Any, sql: str, epsilon: str = "", cell: int = 0) -> None:
+    """Type a question and wait until it is priced, or its mistake is shown."""
+    section = page.locator(".cell").nth(cell)
+    page.wait_for_selector("html[data-ready=yes]")
+    section.locator(".cm-content").click()
+    page.keyboard.press("Control+A")
+    page.keyboard.insert_text(sql)
+    with page.expect_response("**/bench/preview"):
+        if epsilon:
+            section.locator("[name=epsilon]").fill(epsilon)
+
+
+def ask(page: Any, cell: int = 0) -> str:
+    """Ask, and give what is shown then."""
+    section = page.locator(".cell").nth(cell)
+    with page.expect_response("**/bench/answer"):
+        section.locator("button[value=ask]").click()
+    section.locator("progress").wait_for(state="hidden")
+    return str(section.locator(".answer").inner_text())
+
+
+def find_violations(page: Any) -> list[str]:
+    """What axe finds on a page, in the states of this moment."""
+    page.evaluate(AXE + "; undefined") if page.evaluate("typeof window.axe") == "undefined" else None
+    found = page.evaluate("axe.run(document, {resultTypes: ['violations']})")
+    return [f"{one['id']}: {one['nodes'][0]['target']} {one['nodes'][0]['html'][:150]}" for one in found["violations"]]
+
+
+def test_a_question_is_priced_as_it_is_typed_and_its_mistake_is_underlined_where_it_is(visit):
+    page = visit("ana")
+    write(page, "SELECT sex, COUNT(*) AS n FROM people WHERE sx = 'F' GROUP BY sex")
+    page.wait_for_selector(".cm-lintRange-error")
+    assert page.locator(".cm-lintRange-error").inner_text() == "sx"
+    assert "There is no column 'sx'" in page.inner_text(".mistake")
+    write(page, GROUPS, "0.5")
+    page.wait_for_selector(".price:has-text('this takes 0.5')")
+    assert re.search(r"^[\d.]+ of 20 left; this takes 0\.5; about \d+ like it fit\.$", page.inner_text(".price"))
+    assert page.locator(".errors li").first.inner_text() == "COUNT(*) ± 10"
+    assert page.locator(".mistake").is_hidden()
+
+
+def test_the_handle_of_the_curve_is_dragged_and_moved_by_keys(visit):
+    page = visit("ana")
+    write(page, GROUPS, "0.1")
+    handle = page.locator(".handle")
+    page.wait_for_selector(".legend:has-text('AVG(age)')")
+    before = page.inner_text(".errors")
+    box, svg = handle.bounding_box(), page.locator(".plot svg").bounding_box()
+    page.mouse.move(box["x"] + 11, box["y"] + 11)
+    page.mouse.down()
+    page.mouse.move(svg["x"] + svg["width"] * 0.68, box["y"], steps=4)
+    with page.expect_response("**/bench/preview"):
+        page.mouse.up()
+    dragged = float(page.input_value("#epsilon"))
+    assert 0.8 < dragged < 1.3
+    page.wait_for_function("before => document.querySelector('.errors').innerText !== before", arg=before)
+    handle.focus()
+    page.keyboard.press("ArrowLeft")
+    assert float(page.input_value("#epsilon")) < dragged
+    assert handle.get_attribute("aria-valuetext").startswith(f"epsilon {page.input_value('#epsilon')}, error about")
+    page.keyboard.press("Home")
+    assert page.input_value("#epsilon") == "0.01"
+
+
+def test_an_answer_is_sorted_loaded_as_files_and_free_when_repeated(visit, tmp_path):
+    page = visit("ana")
+    write(page, GROUPS, "2")
+    first = ask(page)
+    assert "Charged: epsilon 2" in first
+    assert "±" in first
+    assert page.locator(".answer svg circle.value").count() == 6
+    heading = page.get_by_role("button", name="n", exact=True)
+    heading.click()
+    assert page.locator(".answer th[aria-sort=ascending]").count() == 1
+    shown = [
+        float(each)
+        for each in page.eval_on_selector_all(".answer tbody tr", "all => all.map(r => r.cells[1].dataset.sort)")
+    ]
+    assert shown == sorted(shown)
+    for form in ("CSV", "Parquet", "Arrow"):
+        with page.expect_download() as loading:
+            page.get_by_role("link", name=form, exact=True).click()
+        loading.value.save_as(tmp_path / form)
+    assert pq.read_table(tmp_path / "Parquet").column_names[:2] == ["sex", "n"]
+    assert (tmp_path / "CSV").read_text().startswith("sex,n,")
+    assert "free repeat" in ask(page)
+    link = page.get_attribute("#permalink", "href")
+    page.goto(page.url.rstrip("/") + link)
+    page.wait_for_selector("html[data-ready=yes]")
+    assert page.locator(".cm-content").inner_text().strip() == GROUPS
+    assert page.locator(".answer table").count() == 0, "a link asks nothing"
+
+
+def test_several_questions_stand_on_one_page_and_end_when_the_budget_is_out(visit):
+    page = visit("ben")
+    write(page, "SELECT COUNT(*) AS n FROM people", "1.5")
+    assert "Charged" in ask(page)
+    page.click("#add")
+    write(page, "SELECT COUNT(*) AS m FROM people WHERE age < 50", "1.5", cell=1)
+    second = page.locator(".cell").nth(1)
+    second.locator(".price.over").wait_for()
+    assert "0.5 of 2 left; this takes more than that" in second.locator(".price").inner_text()
+    assert "The budget does not allow this" in ask(page, cell=1)
+    assert "0.5 of 2 left" in page.inner_text("#balance")
+    write(page, "SELECT COUNT(*) AS m FROM people WHERE age < 50", "0.5", cell=1)
+    second.locator(".price:has-text('the last one that fits')").wait_for()
+    assert "Charged" in ask(page, cell=1)
+    assert find_violations(page) == []
+
+
+def test_tables_columns_categories_and_functions_are_completed(visit):
+    page = visit("ana")
+    page.wait_for_selector("html[data-ready=yes]")
+    page.wait_for_load_state("networkidle")
+    for typed, wanted in (("SELECT MED", "MEDIAN(x)"), ("SELECT a", "age"), ("SELECT COUNT(*) FROM peo", "people"),
+                          ("SELECT COUNT(*) FROM people WHERE sex = '", "F")):  # fmt: skip
+        page.locator(".cm-content").click()
+        page.keyboard.press("Control+A")
+        page.keyboard.type(typed)
+        page.wait_for_selector(".cm-tooltip-autocomplete")
+        options = page.locator(".cm-completionLabel").all_inner_texts()
+        assert wanted in options, (typed, options)
+        page.keyboard.press("Escape")
+    page.get_by_role("button", name="seen", exact=True).click()
+    assert "seen" in page.locator(".cm-content").inner_text()
+
+
+def test_names_values_comments_and_refusals_cannot_become_markup(visit, up):
+    page = visit(
+        "ana",
+        "/?" + "sql=SELECT%20COUNT(*)%20FROM%20people%20--%20%3C%2Ftextarea%3E%3Cscript%3Ealert(1)%3C%2Fscript%3E",
+    )
+    page.wait_for_selector("html[data-ready=yes]")
+    write(page, f'SELECT sex AS "{HOSTILE}", COUNT(*) AS n FROM people GROUP BY sex /* {HOSTILE} */', "0.3")
+    assert HOSTILE in ask(page)
+    write(page, f'SELECT COUNT(*) FROM "{HOSTILE}<script>alert(1)</script>"', "0.2")
+    page.wait_for_selector(".mistake:not([hidden])")
+    for path in ("/tables", "/history", "/requests", "/register"):
+        page.goto(up.http + path)
+        assert page.locator("main img").count() == 0, path
+        assert page.locator("main script").count() == 0, path
+    assert HOSTILE in visit("ana", "/tables").inner_text("main")
+
+
+def test_forms_and_scripts_of_other_sites_are_refused(up):
+    question = {"sql": "SELECT COUNT(*) FROM people", "epsilon": "1"}
+    analyst = httpx.Client(base_url=up.http, cookies={"deniable_analyst": up.tokens["ana"]})
+    steward = httpx.Client(base_url=up.steward, cookies={"deniable_steward": up.tokens["steward"]})
+    with analyst, steward:
+        for headers in ({"origin": "https://evil.example"}, {"sec-fetch-site": "cross-site"}):
+            for path in ("/bench/answer", "/bench/preview", "/bench/curve", "/bench/cancel"):
+                assert analyst.post(path, json=question, headers=headers).status_code == 403, path
+            for path in ("/ask", "/requests", "/terms", "/leave"):
+                assert analyst.post(path, data=question, headers=headers).status_code == 403, path
+            for path in ("/policy", "/tokens", "/people/withdraw", "/start", "/requests/x/approve", "/first/x"):
+                assert steward.post(path, data={}, headers=headers).status_code == 403, path
+            assert steward.post("/policy/check", json={"text": ""}, headers=headers).status_code == 403
+        assert analyst.post("/bench/answer", data=question).status_code == 415
+        analyst.cookies.clear()
+        assert analyst.post("/bench/answer", json=question).status_code == 401
+
+
+def test_a_mistake_in_the_policy_is_underlined_and_what_is_mended_is_saved(visit, up):
+    file, page = up.folder / "policy.yaml", visit("steward", "/policy")
+    page.wait_for_selector("html[data-ready=yes]")
+    kept = file.read_text()
+    changed = kept.replace("role: insensitive", "role: insensative")
+    page.locator(".cm-content").click()
+    page.keyboard.press("Control+A")
+    page.keyboard.insert_text(changed)
+    page.wait_for_selector("#verdict:has-text('1 mistake')")
+    assert re.search(r"Line \d+: .*insensative", page.inner_text("#verdict"))
+    assert page.locator(".cm-lintRange-error").inner_text() == "insensative"
+    assert find_violations(page) == []
+    page.get_by_role("button", name="Save").click()
+    assert file.read_text() == kept, "a policy with a mistake is not written"
+    page.wait_for_selector("html[data-ready=yes]")
+    page.locator(".cm-content").click()
+    page.keyboard.press("Control+A")
+    page.keyboard.insert_text(kept.replace("ben: {purposes: [care], epsilon: 2}", "ben: {purposes: [care], epsilon: 1}")
+                              .replace("role: insensitive", "role: quasi-identifier"))  # fmt: skip
+    page.wait_for_selector("#verdict:has-text('No mistake')")
+    page.get_by_role("button", name="What would change").click()
+    told = page.inner_text("aside")
+    assert "The limit of analyst 'ben' would be epsilon 1, and is epsilon 2." in told
+    assert re.search(
+        r"[\d,]+ of 300 rows would be the only ones with their values of sex, age, seen; 100 are now", told
+    )
+    page.get_by_role("button", name="Save").click()
+    assert "Saved" in page.inner_text("main")
+    assert "epsilon: 1}" in file.read_text()
+    file.write_text(kept)
+
+
+def test_a_policy_from_afar_cannot_name_other_files_of_the_machine(visit, up):
+    file, page = up.folder / "policy.yaml", visit("steward", "/policy", scripts=False)
+    page.fill("#text", file.read_text().replace("source: towns.csv", "source: /etc/passwd"))
+    page.click("button[value=save]")
+    assert "outside the policy's folder" in page.inner_text("[role=alert]")
+    assert "/etc/passwd" not in file.read_text()
+
+
+def test_a_request_is_approved_by_a_second_person(visit):
+    analyst = visit("ana", "/requests")
+    analyst.select_option("#technique", "anonymize")
+    analyst.fill("#parameters", '{"k": 5, "columns": ["sex"]}')
+    analyst.fill("#justification", "a study of admissions")
+    analyst.get_by_role("button", name="Send the request").click()
+    assert "pending" in analyst.inner_text(".request")
+    first = visit("steward", "/requests")
+    told = first.inner_text(".request")
+    assert "100 of 300 rows are the only ones" in told
+    assert "people: sex" in told
+    first.fill(".request [name=reason]", "looks right")
+    first.get_by_role("button", name="Approve").click()
+    assert "1 of 2: steward" in first.inner_text(".request")
+    first.fill(".request [name=reason]", "again")
+    first.get_by_role("button", name="Approve").click()
+    assert "1 of 2: steward" in first.inner_text(".request"), "the same person counts once"
+    second = visit("second", "/requests")
+    second.get_by_role("button", name="Attack the table as it stands").click()
+    assert "people:" in second.inner_text("dd:has-text('people:') >> nth=-1")
+    second.fill(".request [name=reason]", "agreed")
+    second.get_by_role("button", name="Approve").click()
+    assert re.search("approved|fulfilled", second.inner_text(".request .status"))
+    assert "2 of 2" in second.inner_text(".request")
+
+
+def test_people_withdraw_and_tokens_are_paused_on_the_stewards_pages(visit, up):
+    page = visit("steward", "/people")
+    page.fill("#value", "p7")
+    page.get_by_role("button", name="Leave out from now on").click()
+    assert "Left out from now on" in page.inner_text("[role=status]")
+    assert "withdrew" in page.inner_text("table")
+    assert "p7" not in page.inner_text("main")
+    page.goto(up.steward + "/tokens")
+    page.fill("#name", HOSTILE)
+    page.check("input[value=care]")
+    page.get_by_role("button", name="Give out a token").click()
+    assert "deniable_" in page.inner_text(".token")
+    page.get_by_role("button", name=f"Pause the token of {HOSTILE}").click()
+    assert "paused" in page.locator("tbody tr").first.inner_text()
+    page.goto(up.steward + "/ledger")
+    assert "The chain holds" in page.inner_text("main")
+
+
+ANALYST_PAGES = ("/", "/tables", "/history", "/requests", "/register", "/terms")
+STEWARD_PAGES = ("/", "/requests", "/budgets", "/policy", "/policy/evidence/people", "/tokens", "/people", "/ledger",
+                 "/incidents", "/estate", "/start")  # fmt: skip
+
+
+def check_pages(visit: Any, up: Any, analyst: tuple[str, ...], steward: tuple[str, ...], **looks: Any) -> None:
+    """Pages pass axe, are no wider than their window, and load less than a megabyte."""
+    for who, port, paths in (("ana", up.http, analyst), ("steward", up.steward, steward)):
+        page = visit(who, **looks)
+        for path in paths:
+            page.goto(port + path)
+            page.wait_for_load_state("networkidle")
+            assert find_violations(page) == [], path
+            assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), path
+            entries = "[...performance.getEntriesByType('navigation'), ...performance.getEntriesByType('resource')]"
+            assert 500 < page.evaluate(f"{entries}.reduce((sum, each) => sum + each.decodedBodySize, 0)") < 1e6, path
+
+
+def test_pages_pass_axe_fit_a_phone_in_the_dark_and_are_small(visit, up):
+    check_pages(visit, up, ("/", "/tables"), ("/requests", "/policy"), width=390, scheme="dark")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_every_page_passes_axe_in_every_size_and_color(visit, up, width, scheme):
+    check_pages(visit, up, ANALYST_PAGES, STEWARD_PAGES, width=width, scheme=scheme)
+
+
+def test_pages_are_read_and_questions_asked_without_scripts(visit):
+    page = visit("ana", scripts=False)
+    assert "What is left" in page.inner_text("aside")
+    page.fill("#sql", GROUPS)
+    page.fill("#epsilon", "1")
+    page.click("button[value=ask]")
+    assert "Charged: epsilon 1" in page.inner_text(".answer")
+    assert page.locator(".answer svg").count() == 2
+    page.click("button[value=explain]")
+    assert "discrete Laplace" in page.inner_text("pre[aria-label='Privacy plan']")
+
+
+def test_an_auditor_looks_and_changes_nothing(up):
+    with httpx.Client(base_url=up.steward, cookies={"deniable_steward": up.tokens["auditor"]}) as auditor:
+        for path in ("/", "/requests", "/budgets", "/ledger", "/incidents", "/estate"):
+            shown = auditor.get(path)
+            assert shown.status_code == 200, path
+            assert "<form" not in shown.text.partition("<main")[2], path
+        for path in ("/policy", "/tokens", "/people", "/start"):
+            shown = auditor.get(path)
+            assert shown.status_code == 403, path
+            assert 'role="alert"' in shown.text
+            assert "<form" not in shown.text.partition("<main")[2], path
+
+
+def test_what_an_assistant_asked_is_marked_in_the_history(visit, up):
+    from deniable.governance.grants import Asker
+    from deniable.server.service import AGENT_REQUEST
+
+    sql = "SELECT COUNT(*) AS by_assistant FROM people"
+    up.curator.query(sql, epsilon="0.1", who=Asker("ana", "research"), request=f"{AGENT_REQUEST}7")
+    page = visit("ana", "/history")
+    assert "your assistant" in page.locator("tr", has_text="by_assistant").inner_text()
+
+
+@pytest.mark.slow
+def test_a_table_goes_from_the_first_look_to_its_report_on_the_stewards_page(visit, up):
+    import csv
+
+    with (up.folder / "visits.csv").open("w") as file:
+        rows = csv.writer(file)
+        rows.writerow(["patient", "sex", "birth_year", "ward", "diagnosis"])
+        for i in range(400):
+            rows.writerow(
+                [f"p{i}", "FM"[i % 2], 1940 + i % 60, ("east", "west")[i % 2], ("flu", "asthma", "burn")[i % 3]]
+            )
+    page = visit("steward", "/start")
+    page.select_option("#file", "visits.csv")
+    page.get_by_role("button", name="Look at it").click()
+    page.get_by_role("heading", name="Who will receive it?").wait_for(timeout=60_000)
+    assert find_violations(page) == []
+    page.check("input[value=researchers]")
+    page.get_by_role("button", name="Decide", exact=True).click()
+    page.get_by_role("button", name="Take what is recommended for all that is left").click()
+    page.get_by_role("heading", name="What will leave").wait_for()
+    assert find_violations(page) == []
+    page.get_by_role("button", name="Release it").click()
+    page.get_by_role("heading", name="What is promised of it").wait_for(timeout=90_000)
+    assert "Every limit of the policy is met" in page.inner_text("main")
+    assert find_violations(page) == []
+    assert (up.folder / "visits-release" / "report.html").exists()
+    page.get_by_role("link", name="The whole report").click()
+    page.wait_for_load_state("networkidle")
+    assert page.locator("h1").count() == 1
