@@ -114,8 +114,8 @@ def test_a_question_that_takes_too_long_is_stopped_and_stays_charged(
             "_complete",
             lambda *a: complete(*a).replace(f"parquet.`{source[6:]}`", f"({slow.format(source[6:])})"),
         )
+        ana = Asker("ana", role=Role.ANALYST)
         with pytest.raises(ExecutionFailed) as refusal:
-            ana = Asker("ana", role=Role.ANALYST)
             curator.query("SELECT COUNT(*) AS n FROM visits WHERE age > 3", epsilon=1, seconds=1, who=ana)
         assert str(refusal.value) == str(ExecutionFailed())
         assert curator.remaining() != before

@@ -184,8 +184,12 @@ def show_synthesis(stage: Stage) -> Chapter:
     return Chapter(
         "Synthetic rows",
         (
-            f"{rows:,} rows of nobody are drawn from noisy counts, for epsilon 1 of the budget. {len(pairs)} tables "
-            f"were worth their noise, such as {', '.join(str(pair) for pair in pairs[:4])}.",
+            f"{rows:,} rows of nobody are drawn from noisy counts, for epsilon 1 of the budget. "
+            + (
+                f"{len(pairs)} tables were worth their noise, such as {', '.join(str(pair) for pair in pairs[:4])}."
+                if pairs
+                else "Beyond single columns no table was worth its noise."
+            ),
         ),
         commands=(
             f"deniable synthesize visits -p {stage.at('policy.yaml')} --epsilon 1 --delta 1e-7 "

@@ -61,6 +61,7 @@ def build_config() -> dict[str, Any]:
             "labelFontSize": 12,
             "titleFontSize": 12,
             "symbolType": "circle",
+            "labelLimit": 300,
         },
         "range": {"category": list(PALETTE), "heatmap": list(RAMP), "ramp": list(RAMP)},
         "bar": {"color": MAIN, "cornerRadiusEnd": 2},
