@@ -238,9 +238,9 @@ def test_a_k_anonymous_release_names_its_levels_and_shows_how_large_its_classes_
     html = render(build_lattice_page(RELEASE, recoding=RECODING))
     for words in ("by decade", "1 of 5 characters hidden", "in steps of 10", "as it is", "not at all"):
         assert f"<td>{words}</td>" in html
-    assert "How large the crowds are" in html
+    assert "How large the classes are" in html
     assert "Utility against risk" not in html  # nothing was checked: no empty chart
-    assert "How large the crowds are" not in render(build_lattice_page(RELEASE))
+    assert "How large the classes are" not in render(build_lattice_page(RELEASE))
 
 
 def test_the_register_tells_the_share_of_the_budget_and_draws_it_over_several_days() -> None:

@@ -581,5 +581,5 @@ def _open_store(place: str | Path | None, dataset: str, writable: bool) -> Store
     from deniable.ledger.sqlite import SqliteStore
 
     if not writable and not Path(place).exists():
-        raise DataError(f"there is no ledger '{place}'", remedy="It is made by the first charge, or by deniable serve")
+        raise DataError(f"there is no ledger '{place}'", remedy="It begins with its first entry, such as a charge")
     return SqliteStore(place, writable=writable)

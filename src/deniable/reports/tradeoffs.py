@@ -70,7 +70,7 @@ def build_lattice_page(
         rows = _list_levels(report["levels"], {one["name"]: one for one in recoding.get("columns", ())})
         sections.append(Section("What became of each column", (Table.of(rows),)))
     if sizes := (recoding.get("classes") or {}).get("sizes"):
-        sections.append(Section("How large the crowds are", (_draw_sizes(sizes), _list_largest(recoding))))
+        sections.append(Section("How large the classes are", (_draw_sizes(sizes), _list_largest(recoding))))
     if report["lattice"]:
         sections.append(Section("The lattice", _describe_lattice(report, measure)))
     lead = f"{report['released']:,} of {report['rows']:,} rows released in {report['classes']:,} classes of rows alike."
