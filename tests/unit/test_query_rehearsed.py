@@ -36,6 +36,7 @@ WRONG = [
     "SELECT sex, SUM(COUNT(*)) OVER (ORDER BY sex ROWS BETWEEN UNBOUNDED FOLLOWING AND CURRENT ROW) AS s "
     "FROM visits GROUP BY sex",
     "SELECT COUNT(*, age) AS n FROM visits",
+    "SELECT COUNT(*) AS n_low, COUNT(age) AS n FROM visits",
     "SELECT COUNT(*) AS n FROM visits WHERE EXISTS (SELECT nosuch FROM visits v WHERE v.pid = visits.pid)",
     "SELECT COUNT(*) AS n FROM visits WHERE EXISTS (SELECT nosuchfunc(v.age) FROM visits v WHERE v.pid = visits.pid)",
     "SELECT COUNT(*) AS n FROM visits WHERE EXISTS (SELECT (SELECT 1 FROM nosuch) FROM visits v "

@@ -75,7 +75,7 @@ EVERY = """
       mean: {mean: charge}
 """
 SPEND = """      spend: {sum: charge, where: "ward = 'a'"}"""
-PERSON = "{column: id, max_groups: 2, max_rows_per_group: 2}"
+PERSON = "{column: id, max_groups: 1, max_rows_per_group: 1}"
 EXACT = "100000000"
 """So large an epsilon that the noise is far below one: published numbers are the exact ones."""
 Row = tuple[int, int, str, int]
@@ -190,6 +190,7 @@ def test_in_each_period_a_person_adds_no_more_than_the_unit_allows(folder: Path)
         [(1, d, w, 100) for d in range(6) for w in "ab" for _ in range(9)],
         more="max_periods: 3",
         questions=SPEND,
+        unit="{column: id, max_groups: 2, max_rows_per_group: 2}",
     )
     report = publish(folder)
     assert pick(report, "visits") == pytest.approx([2, 2, 2, 0, 0, 0], abs=0.01)
@@ -198,7 +199,7 @@ def test_in_each_period_a_person_adds_no_more_than_the_unit_allows(folder: Path)
 
 def test_the_two_ways_of_reading_a_period_agree(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Inside the engine where all periods count, person by person where that is remembered."""
-    rows = [(i % 9, (7 * i) % 5, "ab"[i % 2], (13 * i) % 101) for i in range(80)]
+    rows = [(i % 9, i // 9, "ab"[i % 2], (13 * i) % 101) for i in range(45)]
     inside = publish(make(folder, rows, questions=EVERY))
     monkeypatch.setenv("DENIABLE_STATE", str(folder / "state"))  # the same rows again, as if nobody knew them
     one_by_one = publish(make_elsewhere(folder, rows, more="max_periods: 5\n    window: 3", questions=EVERY))

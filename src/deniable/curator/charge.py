@@ -130,7 +130,8 @@ def open_job(context: Context, job: Job[Measured]) -> OpenJob:
         context.scope.refuse_closed(name)
     epoch, public = context.epoch, context.scope.public_versions(*job.public)
     inside = sorted((name, version) for name, version in public.items() if job.inside is None or name in job.inside)
-    named = [job.canonical, epoch, sorted(context.scope.rows.items()), inside, context.ledger.policy]
+    held = context.scope.name_frames(job.private)
+    named = [job.canonical, epoch, sorted(context.scope.rows.items()), inside, context.ledger.policy, *held]
     return OpenJob(epoch, state_versions(job, epoch) | public, json.dumps(named) if job.canonical else "")
 
 

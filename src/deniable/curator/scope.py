@@ -123,6 +123,11 @@ class Scope:
             named |= {name: name_source(path) for name, (path, _) in self.list_sources().items()}
         return {name: named[name] for name in names if name in named}
 
+    def name_frames(self, names: Sequence[str]) -> list[str]:
+        """The names of those tables that are rows in memory: other rows are another source, with other answers."""
+        held = [name for name in names if not isinstance(self.sources.get(name), str | Path | None)]
+        return [f"{name} {source}" for name, source in sorted(self.name_sources(held).items())] if held else []
+
     def sketch_rows(self, name: str, most: int) -> Sketch[int] | None:
         """The least hashes of a private table's rows and of the values in them; None where it cannot be read."""
         from deniable.engines.base import is_elsewhere, sketch_rows

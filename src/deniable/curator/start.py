@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from deniable.curator import attack, audit
+from deniable.curator.anonymize.request import refuse_accepted
 from deniable.curator.policy import compose, decisions
 from deniable.curator.policy.compose import Step, name_step
 from deniable.curator.policy.decisions import K_ANONYMITY, LEARN, MASKED, QUERIES, SYNTHETIC, Decisions
@@ -129,6 +130,7 @@ class StartReport(Record):
 
 def look(place: Place, progress: Progress | None = None) -> Draft:
     """The table's columns with their roles as far as the evidence goes; a table of nobody is refused."""
+    refuse_accepted(place.source, place.state.name)
     made = draft_table(place.source, place.folder, encoding=place.encoding, progress=progress)
     if not made.rows:
         raise DataError("the table has no rows", remedy="There is nobody to protect, and nothing to release")

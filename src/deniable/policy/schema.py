@@ -110,8 +110,18 @@ def normalize_spelling(value: str) -> str:
     {'strasse 7'}
     >>> {normalize_spelling(each) for each in ("IRMAK", "\u0131rmak", "irmak", "\u0130rmak")}
     {'irmak'}
+    >>> {normalize_spelling(each) for each in ("O'Brien-Smith 7", "O\u2019Brien\u2013Smith \u0667")}
+    {"o'brien-smith 7"}
     """
-    return drop_unseen(_drop_dots(fold_case(value)))
+    return drop_unseen(_drop_dots(fold_case(value)).translate(SIGNS))
+
+
+SIGNS = (
+    dict.fromkeys(map(ord, "\u2018\u2019\u201b\u02b9\u02bb\u02bc\u02bd\u2032\u00b4"), "'")
+    | dict.fromkeys(map(ord, "\u2010\u2011\u2012\u2013\u2014\u2015\u2212"), "-")
+    | {code: str(unicodedata.decimal(chr(code))) for code in range(128, 0x1FFFF) if chr(code).isdecimal()}
+)
+"""Apostrophes, hyphens and digits that look or mean alike, as the plain ones."""
 
 
 def fold_case(value: str) -> str:

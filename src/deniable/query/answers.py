@@ -19,6 +19,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from deniable.dp.mechanisms import QuantileMechanism
+from deniable.errors import QueryRefused
 from deniable.query.algebra.expression import ColumnRef, Facts, Kind, from_number
 from deniable.query.algebra.relation import Field, Measure, Measured, PublicSelect, Relation, Union
 from deniable.query.measurements import Recipe
@@ -135,14 +136,26 @@ def add_interval_columns(relation: Relation) -> Relation:
     In a UNION ALL of such relations a column has them where it is a measured aggregate on every side.
     """
     sides = relation.inputs if isinstance(relation, Union) else (relation,)
-    names = [field.name for field in relation.fields]
-    places = set(range(len(names))) - {i for i, name in enumerate(names) if {f"{name}_low", f"{name}_high"} & {*names}}
+    places = set(range(len(relation.fields)))
     for side in sides:
         places &= _find_measured_columns(side)
     if not places:
         return relation
     wider = tuple(_widen_select(side, places) for side in sides if isinstance(side, PublicSelect))
     return replace(relation, inputs=wider, fields=wider[0].fields) if isinstance(relation, Union) else wider[0]
+
+
+def refuse_taken_names(relation: Relation) -> None:
+    """Refuse a column that would be taken for the end of another column's interval."""
+    sides = relation.inputs if isinstance(relation, Union) else (relation,)
+    names = [field.name for field in relation.fields]
+    for place in set.intersection(*(_find_measured_columns(side) for side in sides)):
+        taken = {f"{names[place]}_low", f"{names[place]}_high"} & {*names}
+        if taken:
+            raise QueryRefused(
+                f"the column '{min(taken)}' would be taken for an end of the interval of '{names[place]}'",
+                remedy="Choose another name with AS",
+            )
 
 
 def _find_measured_columns(relation: Relation) -> set[int]:

@@ -26,6 +26,7 @@ from deniable.policy.budget import budget as budget_of
 from deniable.policy.schema import Neighboring, PrivacyUnit, TableSchema
 from deniable.query import bias, calibration
 from deniable.query.algebra.relation import Measure, Measured, Relation, find_noisy_nodes, has_one_row, multiplicity
+from deniable.query.answers import refuse_taken_names
 from deniable.query.bias import parse_bias_share
 from deniable.query.calibration import Spending, Weights, parse_weights, split_shares
 from deniable.query.canonical import digest_measurements
@@ -120,6 +121,7 @@ def _compile(
     pure: bool,
 ) -> QueryPlan:
     relation, clauses = bind_statement(text, tables)
+    refuse_taken_names(relation)
     clauses = replace(clauses, pure=pure)
     if bias_share is not None:
         clauses = replace(clauses, options={**clauses.options, "bias_share": str(bias_share)})
@@ -175,7 +177,7 @@ def _refuse_extreme_budget(asked: Budget) -> None:
     if amount <= 0:
         raise QueryRefused("the budget is 0", expected="A budget above 0")
     if amount > 10_000:
-        raise QueryRefused("the budget is above 10,000, which protects nobody", expected="epsilon around 1")
+        raise QueryRefused("the budget is above 10,000, which protects nobody", expected="An epsilon around 1")
     if asked.delta > LARGEST_DELTA:
         raise QueryRefused(
             "delta is above 0.01: with that probability anything may be shown", expected="delta such as 1e-6"

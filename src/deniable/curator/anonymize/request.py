@@ -156,13 +156,13 @@ def read_policy(named: Path | Policy) -> Policy:
     return refuse_expired(read(named) if isinstance(named, Path) else named)
 
 
-def refuse_accepted(source: Any) -> None:
-    """Refuse to release rows without a policy where one was accepted for them."""
+def refuse_accepted(source: Any, begun: str = "") -> None:
+    """Refuse to release rows without a policy where one was accepted for them; but for one beside a file `begun`."""
     if not place_state(ACCEPTED).exists():
         return
     from deniable.policy.document import find_accepted
 
-    if (accepted := find_accepted(source)) is not None:
+    if (accepted := find_accepted(source)) is not None and not (begun and (Path(accepted).parent / begun).exists()):
         raise AccessRefused(
             "these rows have a policy that was accepted, and no policy was named",
             expected="Rows leave as their policy lets them",

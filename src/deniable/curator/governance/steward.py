@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
@@ -18,7 +18,7 @@ from deniable.curator.governance.epochs import EpochReport
 from deniable.curator.governance.reports import BudgetStanding, ChainProof, Register, SubjectReport, TrailEntry
 from deniable.curator.governance.requests import RequestReport, TermsReport, TokenReport
 from deniable.curator.governance.withdrawals import Reach
-from deniable.errors import AccessRefused, DataError, ParameterError, nearest
+from deniable.errors import AccessRefused, DataError, DeniableError, ParameterError, nearest
 from deniable.governance.grants import Asker, Role
 from deniable.policy.document import Policy, read
 from deniable.release.record import Record, SparseRecord
@@ -324,7 +324,7 @@ def restore(
 def _refuse_second(known: Policy, at: str, *, lost: bool) -> None:
     """Refuse to put a backup beside a ledger that holds the budget of the same people and is there.
 
-    Whether one in a database is there cannot be told without its password: the steward's word counts.
+    One in a database is looked for; where it cannot be reached, the steward's word that it is lost counts.
     """
     from deniable.curator.context import mark_sources
     from deniable.ledger.witness import Witness, name_place
@@ -332,13 +332,25 @@ def _refuse_second(known: Policy, at: str, *, lost: bool) -> None:
     place, witness = name_place(at, known.dataset), Witness()
     with closing(open_context(known)) as context:
         holders = [] if witness.is_blank else witness.find_holders(mark_sources(context.scope, {}), place)
-    there = [other for other in holders if (not lost if "://" in other else Path(other).exists())]
+    there = [other for other in holders if _is_there(known, other, lost)]
     if there:
         raise AccessRefused(
             f"the rows of this policy have a budget already, in the ledger {there[0]}",
             expected="A backup takes the place of a ledger that is gone",
             remedy=f"Use that ledger: --ledger {there[0]}; or move it away, if the backup is to take its place",
         )
+
+
+def _is_there(known: Policy, ledger: str, lost: bool) -> bool:
+    if "://" not in ledger:
+        return Path(ledger).exists()
+    if not lost:
+        return True
+    from deniable.ledger.ledger import open_ledger
+
+    with suppress(DeniableError), closing(open_ledger(ledger, known, writable=False)) as opened:
+        return opened.head() is not None
+    return False
 
 
 def incidents(policy: Path, ledger: str | None, after: int = 0, share: float = 0.25) -> estate.IncidentReport:

@@ -247,13 +247,13 @@ def say_preview(told: QuestionPreview) -> str:
     """What a question takes of what is left, in one sentence."""
     if told.limit is None or told.left is None:
         return "There is no limit."
-    left = f"{format_amount(told.left)} of {format_amount(told.limit)} left"
+    left = f"{format_amount(told.left, 'down')} of {format_amount(told.limit)} left"
     if told.takes is None:
         return f"{left}; this takes more than that, and would be refused."
     if not told.takes:
         return f"{left}; this is free."
     more = "it is the last one that fits" if told.fits == 1 else f"about {told.fits:,} like it fit"
-    return f"{left}; this takes {format_amount(told.takes)}; {more}."
+    return f"{left}; this takes {format_amount(told.takes, 'up')}; {more}."
 
 
 def _choose_purpose(grant: Grant, purpose: str) -> str:

@@ -8,6 +8,7 @@ import gzip
 import hashlib
 import time
 from collections.abc import Awaitable, Callable
+from decimal import ROUND_DOWN, ROUND_UP, Decimal
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -170,14 +171,22 @@ def render_allowance(cost: dict[str, str] | None) -> str:
     return ", ".join(f"{name} {value}" for name, value in cost.items() if value != "0") or "nothing"
 
 
-def format_amount(amount: float | None) -> str:
+def format_amount(amount: float | None, rounding: str = "") -> str:
     """An amount of budget with as many figures as a person reads: three below 100, none after the point above.
+
+    `rounding` may be `up`, for what is taken, or `down`, for what is left, so that no price looks lower than it is.
 
     >>> [format_amount(each) for each in (8.1999, 0.0512345, 98233.0, 0.0)]
     ['8.2', '0.0512', '98,233', '0']
+    >>> format_amount(1.265, "up"), format_amount(1.269, "down")
+    ('1.27', '1.26')
     """
     if amount is None:
         return "no limit"
+    if rounding and amount:
+        exactly = Decimal(repr(amount))
+        digits = Decimal(1).scaleb(min(exactly.adjusted() - 2, 0))
+        amount = float(exactly.quantize(digits, ROUND_UP if rounding == "up" else ROUND_DOWN))
     return f"{amount:,.0f}" if abs(amount) >= 100 else f"{amount:.3g}"
 
 

@@ -181,12 +181,26 @@ def compile_period(
 
     found = []
     for question in stream.questions:
+        _refuse_levels(question, table)
         if question.where:  # by itself first: what is no condition alone could end the parentheses around it
             alone = f"SELECT COUNT(*) FROM {quote(table.name)} WHERE {question.where}"  # noqa: S608  parsed, never run
             compile_query(alone, tables, STRUCTURE)
         text = render_question(stream, question, table, period)
         found.append(compile_query(text, tables, STRUCTURE, weights=(Fraction(1),)))
     return tuple(found)
+
+
+def _refuse_levels(question: StreamQuestion, table: TableSchema) -> None:
+    """Refuse totals where a person may be in several groups: a total counts her once, the groups several times."""
+    unit = table.unit
+    if not question.levels or unit is None or unit.is_row:
+        return
+    if unit.max_groups != 1 or unit.max_rows_per_group != 1:
+        raise QueryRefused(
+            f"question '{question.name}' has levels: true, and one person may be in several of its groups",
+            expected="max_groups: 1 and max_rows_per_group: 1 in the unit, so that groups add up to their total",
+            remedy="Ask for the groups and for the total as two questions, or set both to 1",
+        )
 
 
 def render_question(stream: Stream, question: StreamQuestion, table: TableSchema, period: int) -> str:
@@ -197,6 +211,8 @@ def render_question(stream: Stream, question: StreamQuestion, table: TableSchema
     clock = " 00:00:00" if kind == "TIMESTAMP" else ""
     first, after = (f"{kind} '{stream.first_day(each)}{clock}'" for each in (period, period + 1))
     where = f"{time} >= {first} AND {time} < {after}" + (f" AND (\n{question.where}\n)" if question.where else "")
+    if question.levels:  # a row without a listed group is in no group, so it is not in their total either
+        where += "".join(f" AND {quote(column)} IS NOT NULL" for column in question.by)
     groups = f" GROUP BY {f'ROLLUP ({keys})' if question.levels else keys}" if keys else ""
     listed = ", ".join([*([keys] if keys else []), f"{_render_measure(question, table)} AS measured"])
     return f"SELECT {listed} FROM {quote(table.name)} WHERE {where}{groups}"  # noqa: S608  parsed again, never run
