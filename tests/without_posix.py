@@ -123,7 +123,8 @@ def run(arguments: list[str]) -> int:
     return 0
 
 
-strip()  # also in the processes that a server starts: they import this file again
+if __name__ in ("__main__", "__mp_main__"):  # also in the processes that a server starts: they import this file again
+    strip()
 
 if __name__ == "__main__":
     if sys.argv[1:]:

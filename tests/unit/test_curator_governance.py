@@ -16,7 +16,7 @@ import pytest
 
 from deniable import Curator
 from deniable.curator import charge
-from deniable.curator.context import forget_answers
+from deniable.curator.context import ANSWERS, forget_answers
 from deniable.curator.governance import reports, requests, withdrawals
 from deniable.curator.query import sql as query_sql
 from deniable.errors import AccessRefused, ParameterError, QueryRefused
@@ -219,7 +219,8 @@ def test_what_is_charged_while_answers_are_forgotten_does_not_make_the_store_loo
         ledger_of, empty = curator.ledger, curator.context.store.empty
 
         def charge_and_empty(_: object, collection: str) -> int:
-            ledger_of.record(Posting(Act.RELEASE, analyst="steward"))
+            if collection == ANSWERS:
+                ledger_of.record(Posting(Act.RELEASE, analyst="steward"))
             return empty(collection)
 
         monkeypatch.setattr(type(curator.context.store), "empty", charge_and_empty)

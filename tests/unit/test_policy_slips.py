@@ -278,7 +278,8 @@ def test_a_state_that_was_removed_forgets_nothing_that_a_ledger_remembers(clinic
     if ledger_first:
         Curator(read(clinic), ledger=ledger).close()
     accept_policy(clinic, "A. Steward")
-    Curator(read(clinic), ledger=ledger).close()
+    with Curator(read(clinic), ledger=ledger) as curator:
+        curator.record("mask")  # a ledger begins with its first entry, and notes the policy then
     with Curator(read(clinic), ledger=ledger) as curator:
         (entry,) = curator.context.ledger.entries(0, ("accept",))
         assert (entry.analyst, entry.details["policy"]) == ("A. Steward", curator.context.policy.hash)

@@ -16,11 +16,11 @@ from starlette.requests import Request
 
 from deniable.errors import ParameterError
 from deniable.server import serve as serve_module
-from deniable.server.http import pages
 from deniable.server.http.endpoints import read_client_address
 from deniable.server.limits import Connections, Limits
 from deniable.server.scheduler import COSTLY_SECONDS, ThreadPool
 from deniable.server.serve import ServerOptions, _require_tls
+from deniable.server.workbench import steward
 
 COUNT = {"sql": "SELECT COUNT(*) AS n FROM people", "epsilon": "0.001"}
 
@@ -245,9 +245,9 @@ def test_the_first_link_is_over_after_some_minutes_and_when_there_is_a_steward(
         refused = httpx.post(up.link, headers={"origin": up.steward})
         assert refused.status_code == 403
         assert "steward already" in refused.text
-    key, text = pages.OneTimeKey.new()
+    key, text = steward.OneTimeKey.new()
     assert key.fits(text)
-    monkeypatch.setattr(pages, "LINK_SECONDS", -1.0)
+    monkeypatch.setattr(steward, "LINK_SECONDS", -1.0)
     assert not key.fits(text)
 
 

@@ -103,6 +103,11 @@ REQUIRED = ("table", "time", "every", "start", "periods", "questions")
 def _build_stream(name: str, entry: Section, tables: tuple[TableSchema, ...], mistakes: Mistakes) -> Stream | None:
     if any(key not in entry for key in REQUIRED) or not ("epsilon" in entry or "rho" in entry):
         return None  # the layout has told what is missing
+    try:
+        whole = budget(entry.get("epsilon", None), entry.get("delta", 0), entry.get("rho", None))
+    except ParameterError as refusal:
+        mistakes.add(entry.place_of("rho" if "rho" in entry else "epsilon"), refusal.happened, refusal.expected)
+        return None
     questions = tuple(_build_question(each, entry.section("questions").section(each), mistakes)
                       for each in entry.section("questions"))  # fmt: skip
     stream = Stream(
@@ -112,7 +117,7 @@ def _build_stream(name: str, entry: Section, tables: tuple[TableSchema, ...], mi
         Period(entry.get("every", "day")),
         entry.get("start", date.min),
         entry.get("periods", 1),
-        budget(entry.get("epsilon", None), entry.get("delta", 0), entry.get("rho", None)),
+        whole,
         questions,
         entry.get("max_periods", None),
         entry.get("wait", 0),
