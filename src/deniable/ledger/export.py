@@ -224,14 +224,29 @@ def back_up(ledger: Ledger, store: AnswerStore, path: Path) -> Verified:
         raise AccessRefused(f"'{path.name}' is there already", remedy="Choose another name: backups are not replaced")
     part = path.with_name(f".{path.name[:100]}.{secrets.token_hex(6)}.part")
     try:
-        with ledger.store.begin_write() as book, storage_errors(path):
-            _write_backup(part, book.after(0), store.dump())
-        copied = verify_backup(part, ledger.dataset)
+        copied = _copy_both(ledger, store, part, path)
         with storage_errors(path):
             give_name(part, path)  # unlike a rename it refuses a file that came meanwhile
     finally:
         part.unlink(missing_ok=True)
     return copied
+
+
+COPIES = 10
+"""How often a copy is tried: between a first charge and its stored answer the two do not fit together yet."""
+
+
+def _copy_both(ledger: Ledger, store: AnswerStore, part: Path, path: Path, left: int = COPIES) -> Verified:
+    part.unlink(missing_ok=True)
+    with ledger.store.begin_write() as book, storage_errors(path):
+        _write_backup(part, book.after(0), store.dump())
+    try:
+        return verify_backup(part, ledger.dataset)
+    except IntegrityError:
+        if left <= 1:
+            raise
+    time.sleep(0.1)
+    return _copy_both(ledger, store, part, path, left - 1)
 
 
 def _write_backup(part: Path, lines: Iterable[Line], rows: Iterable[Row]) -> None:
