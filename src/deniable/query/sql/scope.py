@@ -121,7 +121,6 @@ READ_PARTS: dict[type[exp.Expression], frozenset[str]] = {
 theirs in `scalar`."""
 WORDS = {"limit_options": "PERCENT or WITH TIES", "percent": "PERCENT", "with_ties": "WITH TIES", "sample": "SAMPLE",
          "pivots": "PIVOT", "by_name": "BY NAME", "count": "a second argument", "expressions": "arguments or BY",
-         "decimals": "a number of places",
          "null_on_zero_variance": "a third argument"}  # fmt: skip
 _INTERVAL = re.compile(r"\s*([+-]?\d+)\s*([A-Za-z]+)?\s*")
 
@@ -133,7 +132,7 @@ def refuse_unread_part(node: exp.Expression, scope: Scope) -> None:
         return
     unread = next((name for name, held in node.args.items() if held and name not in read), None)
     if unread is not None:
-        told = WORDS.get(unread, "what is written with it")
+        told = WORDS.get(unread, f"'{unread.strip('_').upper()}'")
         raise scope.refusal(node, f"{_name(node)} is not understood with {told}", remedy="Leave it out, or write it "
                             "in another way: what is not understood is not passed over")  # fmt: skip
 
