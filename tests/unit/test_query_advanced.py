@@ -162,6 +162,18 @@ def test_auto_clamp_is_explained_without_data(curator: Curator) -> None:
     assert _left(curator) == 5000
 
 
+@pytest.mark.parametrize("value", ["amount", "AUTO_CLAMP(amount)"])
+def test_a_repeat_is_free_and_foreseen_as_free_when_the_budget_is_out(curator: Curator, value: str) -> None:
+    sql = f"SELECT SUM({value}) AS s FROM sales" if "(" in value else "SELECT COUNT(*) AS s FROM sales"
+    before = curator.preview(sql, epsilon=5000)
+    assert before.takes == 5000
+    first = curator.query(sql, epsilon=5000)
+    assert _left(curator) == 0
+    assert curator.preview(sql, epsilon=5000).takes == 0
+    assert curator.query(sql, epsilon=5000).to_pylist() == first.to_pylist()
+    assert curator.preview(sql, epsilon=4999).takes is None, "another price is another question"
+
+
 def test_auto_clamp_that_cannot_be_paid_is_refused_before_its_first_stage(curator: Curator) -> None:
     with pytest.raises(BudgetExceeded):
         curator.query("SELECT SUM(AUTO_CLAMP(amount)) AS s FROM sales", epsilon=5001)

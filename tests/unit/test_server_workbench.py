@@ -25,8 +25,9 @@ from deniable.server.workbench.answers import view_answer, write_elsewhere
 from deniable.server.workbench.charts import Interval, Spending, choose_axis, draw_intervals, draw_spending
 
 
-def show(**columns: list[object]) -> object:
-    release = SimpleNamespace(details={"release": "r", "cost": {"epsilon": "1"}, "confidence": 0.95, "notes": []})
+def show(keys: tuple[str, ...] = (), **columns: list[object]) -> object:
+    details = {"release": "r", "cost": {"epsilon": "1"}, "confidence": 0.95, "notes": [], "grouped_by": keys}
+    release = SimpleNamespace(details=details)
     return view_answer(SimpleNamespace(rows=pa.table(columns), release=release, repeated=False))  # type: ignore[arg-type]
 
 
@@ -40,6 +41,14 @@ def test_intervals_are_said_by_their_halves_their_ends_or_the_one_end_they_have(
 
 def test_a_column_that_only_ends_like_an_interval_is_shown() -> None:
     assert show(n=[1], price_low=[2]).names == ["n", "price_low"]
+
+
+def test_a_chart_is_labeled_by_keys_and_never_by_a_noisy_number_without_an_interval() -> None:
+    columns = {"age": [30, 40], "median": [17, 23], "n": [10.0, 11.0], "n_low": [8.0, 9.0], "n_high": [12.0, 13.0]}
+    [chart] = show(("age",), **columns).charts
+    assert re.findall(r'class="label"[^>]*>([^<]*)<', chart) == ["30", "40"]
+    [chart] = show((), **columns).charts
+    assert re.findall(r'class="label"[^>]*>([^<]*)<', chart) == ["n", "n"]
 
 
 def test_every_mark_of_a_chart_lies_inside_it_and_open_ends_have_arrows() -> None:
@@ -97,7 +106,7 @@ def test_a_price_is_said_in_one_sentence(limit, left, takes, fits, words) -> Non
 
 def test_the_same_question_elsewhere_is_quoted_for_each_language() -> None:
     sql = "SELECT COUNT(*) FROM people WHERE sex = 'F' AND note <> \"$(rm -rf /)\" -- `x` \\ ü"
-    told = write_elsewhere(Question(sql, "0.5", purpose="it's"), "http://127.0.0.1:8400", "clinic")
+    told = write_elsewhere(Question(sql, "0.5", purpose="it's"), "http://127.0.0.1:8400", "clinic", 5544)
     called = re.search(r"analyst.query\((.*)\)$", told["Python"], re.DOTALL)
     assert eval(f"dict(sql={called.group(1)})") == {"sql": sql, "epsilon": "0.5", "purpose": "it's"}
     words = shlex.split(told["curl"])
@@ -108,3 +117,5 @@ def test_the_same_question_elsewhere_is_quoted_for_each_language() -> None:
     ]  # fmt: skip
     body = re.search(r"req_body_raw\((\".*\"), type", told["R"]).group(1)
     assert json.loads(json.loads(body))["sql"] == sql
+    assert commands[commands.index("-p") + 1] == "5544"
+    assert "psql" not in write_elsewhere(Question(sql), "http://127.0.0.1:8400", "clinic", None)

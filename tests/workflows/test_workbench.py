@@ -112,7 +112,7 @@ def write(page: Any, sql: str, epsilon: str = "", cell: int = 0) -> None:
     section.locator(".cm-content").click()
     page.keyboard.press("Control+A")
     page.keyboard.insert_text(sql)
-    with page.expect_response("**/bench/preview"):
+    with page.expect_response("**/ask/preview"):
         if epsilon:
             section.locator("[name=epsilon]").fill(epsilon)
 
@@ -120,7 +120,7 @@ def write(page: Any, sql: str, epsilon: str = "", cell: int = 0) -> None:
 def ask(page: Any, cell: int = 0) -> str:
     """Ask, and give what is shown then."""
     section = page.locator(".cell").nth(cell)
-    with page.expect_response("**/bench/answer"):
+    with page.expect_response("**/ask/answer"):
         section.locator("button[value=ask]").click()
     section.locator("progress").wait_for(state="hidden")
     return str(section.locator(".answer").inner_text())
@@ -156,7 +156,7 @@ def test_the_handle_of_the_curve_is_dragged_and_moved_by_keys(visit):
     page.mouse.move(box["x"] + 11, box["y"] + 11)
     page.mouse.down()
     page.mouse.move(svg["x"] + svg["width"] * 0.68, box["y"], steps=4)
-    with page.expect_response("**/bench/preview"):
+    with page.expect_response("**/ask/preview"):
         page.mouse.up()
     dragged = float(page.input_value("#epsilon"))
     assert 0.8 < dragged < 1.3
@@ -255,16 +255,16 @@ def test_forms_and_scripts_of_other_sites_are_refused(up):
     steward = httpx.Client(base_url=up.steward, cookies={"deniable_steward": up.tokens["steward"]})
     with analyst, steward:
         for headers in ({"origin": "https://evil.example"}, {"sec-fetch-site": "cross-site"}):
-            for path in ("/bench/answer", "/bench/preview", "/bench/curve", "/bench/cancel"):
+            for path in ("/ask/answer", "/ask/preview", "/ask/curve", "/ask/cancel"):
                 assert analyst.post(path, json=question, headers=headers).status_code == 403, path
             for path in ("/ask", "/requests", "/terms", "/leave"):
                 assert analyst.post(path, data=question, headers=headers).status_code == 403, path
             for path in ("/policy", "/tokens", "/people/withdraw", "/start", "/requests/x/approve", "/first/x"):
                 assert steward.post(path, data={}, headers=headers).status_code == 403, path
             assert steward.post("/policy/check", json={"text": ""}, headers=headers).status_code == 403
-        assert analyst.post("/bench/answer", data=question).status_code == 415
+        assert analyst.post("/ask/answer", data=question).status_code == 415
         analyst.cookies.clear()
-        assert analyst.post("/bench/answer", json=question).status_code == 401
+        assert analyst.post("/ask/answer", json=question).status_code == 401
 
 
 def test_a_mistake_in_the_policy_is_underlined_and_what_is_mended_is_saved(visit, up):

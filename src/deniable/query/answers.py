@@ -158,6 +158,18 @@ def refuse_taken_names(relation: Relation) -> None:
             )
 
 
+def list_keys(relation: Relation) -> list[str]:
+    """The columns by which an answer is grouped, as they are; a noisy number is none of them, with interval or not."""
+    sides = relation.inputs if isinstance(relation, Union) else (relation,)
+    if not all(isinstance(side, PublicSelect) and isinstance(side.input, Measured) for side in sides):
+        return []
+    first = sides[0]
+    assert isinstance(first, PublicSelect)
+    assert isinstance(first.input, Measured)
+    known = {name for name, _ in first.input.keys}
+    return [name for name, told in first.projections if isinstance(told, ColumnRef) and told.name in known]
+
+
 def _find_measured_columns(relation: Relation) -> set[int]:
     """The places of columns that are measured aggregates as they are."""
     if not isinstance(relation, PublicSelect) or not isinstance(relation.input, Measured) or relation.distinct:

@@ -27,6 +27,7 @@ from deniable.query.algebra.relation import (
     is_private,
     tag_of,
 )
+from deniable.query.answers import list_keys
 from deniable.query.keys import FromTable, Listed, PrivateKeys
 from deniable.query.measurements import Distinct, Measurement, Ordered, Part, Rows, Total, Units
 from deniable.query.plan import Joint, Limits, NodePlan, Placed, QueryPlan, Step
@@ -72,10 +73,11 @@ class AggregatePlan(KeyedRecord):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PlanSummary(Record):
-    """What goes with every answer: the cost, each aggregate with its error, and notes."""
+    """What goes with every answer: the cost, each aggregate with its error, the columns it is grouped by, and notes."""
 
     cost: dict[str, str]
     aggregates: list[AggregatePlan]
+    grouped_by: list[str]
     notes: list[str]
 
 
@@ -268,7 +270,7 @@ def summarize_plan(plan: QueryPlan, confidence: float = CONFIDENCE) -> PlanSumma
     """What goes with every answer: the cost, each aggregate with its error, and notes."""
     steps = [(node, step) for node in plan.nodes for step in node.steps]
     aggregates = [row for node, step in steps for row in _describe_step(node, step, confidence)]
-    return PlanSummary(describe_budget(plan.cost), aggregates, _list_notes(plan))
+    return PlanSummary(describe_budget(plan.cost), aggregates, list_keys(plan.relation), _list_notes(plan))
 
 
 def describe_budget(budget: Budget) -> dict[str, str]:

@@ -161,7 +161,7 @@ async def start(
     if options.postgres is not None:
         listener = Listener(service, tls, _read_channel(options))
         with _refuse_unusable_port(options.host, options.postgres):
-            postgres = await listener.start(options.host, options.postgres)
+            postgres = service.postgres = await listener.start(options.host, options.postgres)
         stack.push_async_callback(listener.stop)
         metrics.add_gauge(
             "deniable_postgres_connections", "PostgreSQL clients connected.", lambda: listener.connections

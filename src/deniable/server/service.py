@@ -99,6 +99,8 @@ class Service:
         self._answers: TTLCache[tuple[Grant, Question], QueryAnswer] = TTLCache(MOST_REPEATS, REPEAT_SECONDS)
         # One wrong token costs a drop; a bucket refills in a minute.
         self._guesses = RateLimiter(self.limits.guesses / 60, self.limits.guesses)
+        self.postgres: int | None = None
+        """The port at which the PostgreSQL protocol is spoken, once it is."""
         # Threads of their own, so that tokens are looked up while every other thread works on questions.
         self._record_threads = ThreadPoolExecutor(RECORD_THREADS, thread_name_prefix="deniable-record")
 

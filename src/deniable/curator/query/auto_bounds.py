@@ -9,7 +9,15 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-from deniable.curator.charge import JobResult, after_the_charge, charge, guarantee_of, job_of, run_job
+from deniable.curator.charge import (
+    after_the_charge,
+    charge,
+    find_answer,
+    guarantee_of,
+    job_of,
+    open_job,
+    run_job,
+)
 from deniable.curator.context import Context
 from deniable.curator.query import sql as plain
 from deniable.curator.query.sql import QueryAnswer, answer_job, compile_sql
@@ -54,7 +62,7 @@ def find_bounds(
     job = job_of(plan)
     result = run_job(context, job)
     with after_the_charge():
-        found = _read(plan, result, known.type == "integer", confidence)
+        found = _read(plan, result.measured, known.type == "integer", confidence)
     row = {"lower": float(found.lower), "upper": float(found.upper), "found": found.found}
     return answer_job(context, job, result, pa.Table.from_pylist([row]), **_describe_bounds(found))
 
@@ -69,12 +77,14 @@ def query(context: Context, sql: str, asked: Budget | None, **rest: Any) -> Quer
     rest.pop("bias_share", None)
     plain.check_confidence(rest.get("confidence", CONFIDENCE))
     stages, left = _plan_stages(context, sql, calls, asked)
-    _refuse_unaffordable(context, _insert_placeholders(sql, calls), stages, left)
+    unpaid = [(plan, mine) for plan, mine in stages if _find_stored(context, plan) is None]
+    if unpaid:  # where all bounds are known, the question itself is repeated, or refused by its own price
+        _refuse_unaffordable(context, _insert_placeholders(sql, calls), unpaid, left)
     bounds: dict[AutoClamp, FoundBounds] = {}
     for plan, mine in stages:
         result = run_job(context, job_of(plan), stop=rest.get("stop"))
         with after_the_charge():
-            bounds |= dict.fromkeys(mine, round_bounds(_read(plan, result, False, CONFIDENCE), plan))
+            bounds |= dict.fromkeys(mine, round_bounds(_read(plan, result.measured, False, CONFIDENCE), plan))
     written = {call: found.written for call, found in bounds.items()}
     answer = plain.query(context, insert_bounds(sql, written), left, **rest)
     assert asked is not None
@@ -141,6 +151,36 @@ def find_event(context: Context, sql: str, asked: Budget | None) -> Event | None
     return _compose(stages, compile_sql(context, _insert_placeholders(sql, calls), left))
 
 
+def find_charge(context: Context, sql: str, asked: Budget | None) -> Event | None:
+    """What a question would be charged if it were asked now; None where it is free, or its answer is stored."""
+    from deniable.query.sql.auto_clamp import find_auto_clamps, insert_bounds, round_bounds
+
+    calls, left = find_auto_clamps(sql) if _may_call(sql) else (), asked
+    if calls:
+        stages, left = _plan_stages(context, sql, calls, asked)
+        found = [_find_stored(context, plan) for plan, _ in stages]
+        unpaid = [stage for stage, measured in zip(stages, found, strict=True) if measured is None]
+        if unpaid:
+            return _compose(unpaid, compile_sql(context, _insert_placeholders(sql, calls), left))
+        bounds: dict[AutoClamp, tuple[str, str]] = {}
+        for (plan, mine), measured in zip(stages, found, strict=True):
+            assert measured is not None
+            bounds |= dict.fromkeys(mine, round_bounds(_read(plan, measured, False, CONFIDENCE), plan).written)
+        sql = insert_bounds(sql, bounds)
+    final = compile_sql(context, sql, left)
+    return None if final.free or _find_stored(context, final) is not None else final.event
+
+
+def _find_stored(context: Context, plan: QueryPlan) -> NoisyResults | None:
+    """What was measured for an equal question in this epoch, which is repeated free of charge; None if nothing was."""
+    job = job_of(plan)
+    opened = open_job(context, job)
+    stored = find_answer(context.store, opened.key) if opened.key else None
+    if stored is None or job.restore is None:
+        return None if stored is None else stored.measured
+    return job.restore(stored.measured)
+
+
 def _may_call(sql: str) -> bool:
     """Whether the name stands anywhere in a statement, so that it is worth reading."""
     return isinstance(sql, str) and "AUTO_CLAMP" in sql.upper()
@@ -153,10 +193,10 @@ def _plan(context: Context, table: TableSchema, column: Column, asked: Budget) -
     return compile_query(write_bounds_query(table, column), (table,), asked, pure=plain.is_pure(context))
 
 
-def _read(plan: QueryPlan, result: JobResult[NoisyResults], whole: bool, confidence: float) -> FoundBounds:
+def _read(plan: QueryPlan, measured: NoisyResults, whole: bool, confidence: float) -> FoundBounds:
     from deniable.query.sql.auto_clamp import read_bounds
 
-    return read_bounds(plan, result.measured, whole, confidence)
+    return read_bounds(plan, measured, whole, confidence)
 
 
 def _describe_bounds(found: FoundBounds) -> dict[str, Any]:

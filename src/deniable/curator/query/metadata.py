@@ -159,7 +159,7 @@ def preview(context: Context, sql: str, asked: Budget | None) -> QuestionPreview
     told = auto_bounds.explain(context, sql, asked)
     before = state_plainly(context.balance())
     try:
-        event = auto_bounds.find_event(context, sql, asked)
+        event = auto_bounds.find_charge(context, sql, asked)
         after = before if event is None else state_plainly(context.ledger.foresee_balance(event, *context.path))
     except BudgetExceeded:
         after = []

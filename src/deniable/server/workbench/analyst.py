@@ -55,15 +55,15 @@ class AnalystPages:
     def routes(self) -> list[Route]:
         """All of them."""
         inside, script = self._pages.require_session, self._pages.require_script
-        shown = {"/": self._show_bench, "/tables": self._show_tables, "/history": self._show_history,
+        shown = {"/": self._show_ask, "/tables": self._show_tables, "/history": self._show_history,
                  "/requests": self._show_requests, "/terms": self._show_terms}  # fmt: skip
         forms = {"/ask": self._ask, "/requests": self._file_request, "/terms": self._acknowledge}
         scripts = {"preview": self._preview, "curve": self._draw_curve, "answer": self._answer, "cancel": self._cancel}
         return [
             *(Route(path, inside(page), methods=["GET"]) for path, page in shown.items()),
             *(Route(path, inside(page, form=True), methods=["POST"]) for path, page in forms.items()),
-            *(Route(f"/bench/{name}", script(act), methods=["POST"]) for name, act in scripts.items()),
-            Route("/bench/words", script(self._list_words), methods=["GET"]),
+            *(Route(f"/ask/{name}", script(act), methods=["POST"]) for name, act in scripts.items()),
+            Route("/ask/words", script(self._list_words), methods=["GET"]),
             Route("/answers/{release}/{form}", inside(self._load_file), methods=["GET"]),
             Route("/register", self._show_register, methods=["GET"]),
             *self._pages.routes(),
@@ -71,12 +71,12 @@ class AnalystPages:
 
     # Asking
 
-    async def _show_bench(self, request: Request, grant: Grant) -> Response:
+    async def _show_ask(self, request: Request, grant: Grant) -> Response:
         asked = request.query_params
         texts, amounts = asked.getlist("sql")[:MOST_CELLS], asked.getlist("epsilon")
         amounts += [""] * (len(texts) - len(amounts))
         cells = [{"sql": sql[:100_000], "epsilon": epsilon[:60]} for sql, epsilon in zip(texts, amounts, strict=False)]
-        return await self._render_bench(grant, cells, asked.get("purpose", "")[:200])
+        return await self._render_ask(grant, cells, asked.get("purpose", "")[:200])
 
     async def _ask(self, request: Request, grant: Grant) -> Response:
         """A question of a page without scripts."""
@@ -93,7 +93,7 @@ class AnalystPages:
         except Exception as failure:
             cell["refusal"] = translate_failure(failure).message
         await wait_for_quantum(since, self._service.limits.quantum)
-        return await self._render_bench(grant, [cell], form.get("purpose", ""))
+        return await self._render_ask(grant, [cell], form.get("purpose", ""))
 
     async def _find_answer(self, grant: Grant, question: Question) -> Any:
         answer = await self._service.answer(grant, question)
@@ -102,9 +102,9 @@ class AnalystPages:
 
     def _write_elsewhere(self, request: Request, question: Question) -> dict[str, str]:
         address = f"{request.url.scheme}://{request.headers.get('host', 'localhost')}"
-        return write_elsewhere(question, address, self._service.dataset)
+        return write_elsewhere(question, address, self._service.dataset, self._service.postgres)
 
-    async def _render_bench(self, grant: Grant, cells: Sequence[dict[str, Any]], purpose: str) -> Response:
+    async def _render_ask(self, grant: Grant, cells: Sequence[dict[str, Any]], purpose: str) -> Response:
         context = self._speak_for(grant, _choose_purpose(grant, purpose))
         terms = await self._run(grant, lambda: requests.show_terms(context)) if context.asker is not None else None
         if terms is not None and not terms.acknowledged:
@@ -116,7 +116,7 @@ class AnalystPages:
         blank = {"delta": "", "plan": None, "answer": None, "refusal": None, "elsewhere": None}
         filled = [blank | empty | {name: value for name, value in cell.items() if value} for cell in cells or [{}]]
         return self._pages.render(
-            "bench.html", here="/", name=grant.name, cells=filled, tables=tables, balance=balance, epoch=epoch,
+            "ask.html", here="/", name=grant.name, cells=filled, tables=tables, balance=balance, epoch=epoch,
             purposes=grant.purposes or (), purpose=context.path[0],
         )  # fmt: skip
 

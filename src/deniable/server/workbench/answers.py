@@ -73,7 +73,7 @@ def view_answer(answer: QueryAnswer) -> AnswerView:
         names=names,
         rows=cells,
         more=max(0, answer.rows.num_rows - SHOWN_ROWS),
-        charts=list(_draw_charts(names, rows[:MOST_ROWS])),
+        charts=list(_draw_charts(names, rows[:MOST_ROWS], details.get("grouped_by", ()))),
         repeated=answer.repeated,
         cost=details.get("cost", {}),
         confidence=round(details.get("confidence", 0.95) * 100),
@@ -121,11 +121,11 @@ def _say_reach(value: float, low: float | None, high: float | None) -> str:
     return f"{low:,.4g} to {high:,.4g}"
 
 
-def _draw_charts(names: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> Iterator[Markup]:
-    """One chart for each of the first numbers that have an interval."""
-    drawn = 0
+def _draw_charts(names: Sequence[str], rows: Sequence[Mapping[str, Any]], keys: Sequence[str]) -> Iterator[Markup]:
+    """One chart for each of the first numbers that have an interval, labeled by keys and texts alone."""
+    drawn, labels = 0, [name for name in names if name in keys or not any(_is_number(row[name]) for row in rows)]
     for name in names:
-        intervals = [_read_interval(names, row, name) for row in rows if _is_number(row[name])]
+        intervals = [_read_interval(labels, row, name) for row in rows if _is_number(row[name])]
         measured = any(f"{name}_low" in row for row in rows)
         if measured and intervals and drawn < MOST_CHARTS:
             drawn += 1
@@ -136,9 +136,8 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
-def _read_interval(names: Sequence[str], row: Mapping[str, Any], name: str) -> Interval:
-    keys = [str(row[each]) for each in names if f"{each}_low" not in row and not isinstance(row[each], float)]
-    label = ", ".join(keys) or name
+def _read_interval(labels: Sequence[str], row: Mapping[str, Any], name: str) -> Interval:
+    label = ", ".join("none" if row[each] is None else str(row[each]) for each in labels if each != name) or name
     return Interval(label, float(row[name]), *_find_ends(row, name))
 
 
@@ -174,8 +173,11 @@ def _encode_parquet(rows: pa.Table) -> bytes:
     return sink.getvalue()
 
 
-def write_elsewhere(question: Question, address: str, dataset: str) -> dict[str, str]:
-    """The same question in Python, psql, R and curl; tokens are left to whoever runs them."""
+def write_elsewhere(question: Question, address: str, dataset: str, postgres: int | None) -> dict[str, str]:
+    """The same question in Python, R, curl and, where the server speaks PostgreSQL at a port, psql.
+
+    Tokens are left to whoever runs them.
+    """
     budget = {"epsilon": question.epsilon} if question.epsilon else {"rho": question.rho} if question.rho else {}
     budget |= {"delta": question.delta} if question.delta != "0" else {}
     given = {"sql": question.sql, **budget} | ({"purpose": question.purpose} if question.purpose else {})
@@ -184,10 +186,10 @@ def write_elsewhere(question: Question, address: str, dataset: str) -> dict[str,
     settings = [f"SET deniable.{name} = {_quote_sql(value)}" for name, value in given.items() if name != "sql"]
     commands = "".join(f" \\\n  -c {_quote_shell(each)}" for each in (*settings, question.sql))
     host = address.split("//")[-1].split("/")[0].rsplit(":", 1)[0]
-    return {
+    told = {
         "Python": f"import deniable\n\nanalyst = deniable.connect({address!r}, TOKEN)\n"
         f"answer = analyst.query({question.sql!r}{amounts})",
-        "psql": f"PGPASSWORD=$TOKEN psql -h {shlex.quote(host)} -p 5433 -U NAME {shlex.quote(dataset)}{commands}",
+        "psql": f"PGPASSWORD=$TOKEN psql -h {shlex.quote(host)} -p {postgres} -U NAME {shlex.quote(dataset)}{commands}",
         "R": "library(httr2)\n\n"
         f"answer <- request({_quote_r(address + '/v1/query')}) |>\n"
         '  req_auth_bearer_token(Sys.getenv("TOKEN")) |>\n'
@@ -196,6 +198,7 @@ def write_elsewhere(question: Question, address: str, dataset: str) -> dict[str,
         "curl": f"curl -H \"Authorization: Bearer $TOKEN\" -H 'Content-Type: application/json' \\\n"
         f"  -d {_quote_shell(body)} \\\n  {shlex.quote(address + '/v1/query')}",
     }  # fmt: skip
+    return {name: text for name, text in told.items() if name != "psql" or postgres is not None}
 
 
 def _quote_shell(text: str) -> str:

@@ -32,7 +32,7 @@ STATIC = {
     "deniable.css": "text/css; charset=utf-8",
     "codemirror.min.js": SCRIPT,
     "editor.js": SCRIPT,
-    "bench.js": SCRIPT,
+    "ask.js": SCRIPT,
     "curve.js": SCRIPT,
     "table.js": SCRIPT,
     "policy.js": SCRIPT,

@@ -60,7 +60,7 @@ class Cell {
     const asked = this.question();
     if (!asked.sql.trim()) return this.tell({});
     try {
-      const told = await send("/bench/preview", asked, { signal: pending.signal });
+      const told = await send("/ask/preview", asked, { signal: pending.signal });
       if (pending.signal.aborted) return;
       this.tell(told);
       this.curve.show(Number(asked.epsilon));
@@ -73,7 +73,7 @@ class Cell {
   async trace(asked, told, signal) {
     const key = JSON.stringify([asked.sql, asked.delta, asked.purpose]);
     if (told.mistake || key === this.traced) return;
-    const { points } = await send("/bench/curve", { ...asked, epsilon: null }, { signal });
+    const { points } = await send("/ask/curve", { ...asked, epsilon: null }, { signal });
     this.traced = key;
     this.curve.draw(points, Number(asked.epsilon));
   }
@@ -96,7 +96,7 @@ class Cell {
     this.request = request;
     this.busy(true);
     try {
-      const told = await send("/bench/answer", this.question(), { headers: { "x-request-id": request } });
+      const told = await send("/ask/answer", this.question(), { headers: { "x-request-id": request } });
       this.answer.replaceChildren(...parse(told.html));
       document.getElementById("balance").replaceChildren(...parse(told.balance));
       improve(this.answer);
@@ -124,7 +124,7 @@ class Cell {
     this.answer.setAttribute("aria-busy", String(on));
   }
 
-  cancel() { return send("/bench/cancel", {}, { headers: { "x-request-id": this.request } }).catch(() => {}); }
+  cancel() { return send("/ask/cancel", {}, { headers: { "x-request-id": this.request } }).catch(() => {}); }
 
   remove() {
     all.delete(this);
@@ -234,5 +234,5 @@ for (const name of document.querySelectorAll("[data-insert]")) {
   name.replaceChildren(button);
 }
 const purpose = new URLSearchParams({ purpose: [...all][0].field("purpose").value });
-fetch(`/bench/words?${purpose}`).then((answer) => answer.json()).then((told) => { if (told.tables) words = told; }).catch(() => {});
+fetch(`/ask/words?${purpose}`).then((answer) => answer.json()).then((told) => { if (told.tables) words = told; }).catch(() => {});
 document.documentElement.dataset.ready = "yes";
