@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from deniable.reports.lessons import LESSONS, write_lessons
-from deniable.reports.lessons.classroom import ClassServer, start_server
+from deniable.server.classroom import ClassServer, start_server
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 

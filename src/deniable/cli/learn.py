@@ -12,7 +12,7 @@ from deniable.cli.terminal import JsonFlag, emit, open_output
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from deniable.reports.lessons.classroom import ClassServer
+    from deniable.server.classroom import ClassServer
 
 EXAMPLES = """\b
 Examples:
@@ -54,7 +54,7 @@ def _print_lessons(console: Console, first: Path, titles: list[str]) -> None:
 
 
 def _serve_class(host: str, port: int, show: bool, as_json: bool) -> None:
-    from deniable.reports.lessons.classroom import start_server
+    from deniable.server.classroom import start_server
 
     with start_server(host, port) as server:
         teacher = f"{server.place}/class.html#{server.classroom.key}"

@@ -9,20 +9,33 @@ from __future__ import annotations
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 
 import pyarrow as pa
 
 from deniable.engines import base, sources
-from deniable.engines.base import BATCH_ROWS, Field, Parameters, Restriction, Source, quote
+from deniable.engines.base import BATCH_ROWS, Field, Parameters, Restriction, Source, normalize_names, quote
 from deniable.engines.duckdb.engine import DuckDBEngine
 from deniable.errors import DataError, InternalError, ParameterError, nearest
-from deniable.policy.schema import CsvDialect, TableSchema
+from deniable.policy.schema import ColumnType, CsvDialect, TableSchema
 
 Frames = Mapping[str, pa.Table]
 """Rows in memory, by the name under which a statement reads them."""
+
+
+STATEMENT_SECONDS = 3600
+"""How long a statement may take for which no limit was given."""
+ARROW = {
+    "BIGINT": pa.int64(),
+    "DOUBLE": pa.float64(),
+    "VARCHAR": pa.string(),
+    "BOOLEAN": pa.bool_(),
+    "DATE": pa.date32(),
+    "TIMESTAMP": pa.timestamp("us"),
+}
+"""The Arrow type of each of DuckDB's words that a column elsewhere is shown as."""
 
 
 class Statement(Protocol):
@@ -276,6 +289,93 @@ def put_in_front(shown: Sequence[str], text: str) -> str:
     """A statement with common table expressions in front of its own."""
     body = ", " + text.removeprefix("WITH ") if text.startswith("WITH ") else " " + text
     return f"WITH {', '.join(shown)}{body}"
+
+
+Reading = tuple[ColumnType, str, str]
+"""How a column is shown: the policy's type, DuckDB's word, and the expression that reads it, with {0} for its name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Conversions:
+    """How an engine turns a column into the type that a policy declares, with {0} for what reads it."""
+
+    as_text: str
+    pairs: Mapping[tuple[ColumnType, ColumnType], str]
+    """From the type that a column is shown as to the declared one; what is not here does not fit."""
+
+    def convert(self, name: str, title: str, kind: ColumnType, wanted: ColumnType, read: str) -> str:
+        """The expression that reads a column as the declared type; a type that does not fit is refused."""
+        template = self.as_text if wanted is ColumnType.TEXT else self.pairs.get((kind, wanted))
+        if template is None:
+            raise DataError(
+                f"column '{name}' of {title} holds values of type '{kind}', and is declared as '{wanted}'",
+                expected=f"The type '{kind}' in the policy",
+                remedy="Correct the policy, or make a view of the table that casts the column",
+                column=name,
+            )
+        return template.format(read)
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """The columns of a table as a policy declares them, and how each is read."""
+
+    fields: tuple[Field, ...]
+    expressions: tuple[str, ...]
+    doubtful: Mapping[str, str]
+    """By the name of a column whose values may not be of its declared type, the condition under which one is not."""
+
+
+def show_declared(
+    columns: Sequence[tuple[str, str, Reading]], schema: TableSchema | None, title: str, conversions: Conversions
+) -> Shown:
+    """How a table is shown: of each column its name, its quoted name and how it is read come in.
+
+    Declared columns must be there and fit.
+    """
+    names = normalize_names(name for name, _, _ in columns)
+    declared = {} if schema is None else {column.name: column.type for column in schema.columns}
+    base.require_columns(names, declared, title)
+    fields, expressions, doubtful = [], [], {}
+    for name, (_, quoted, (kind, native, template)) in zip(names, columns, strict=True):
+        read, wanted = template.format(quoted), declared.get(name, kind)
+        if wanted is not kind:
+            plain, read = read, conversions.convert(name, title, kind, wanted, read)
+            native = NATIVE[wanted]
+            if (kind, wanted) == (ColumnType.DECIMAL, ColumnType.INTEGER):
+                doubtful[name] = f"{plain} IS NOT NULL AND {read} IS NULL"
+        fields.append(Field(name, wanted, native))
+        expressions.append(read)
+    return Shown(tuple(fields), tuple(expressions), doubtful)
+
+
+NATIVE = {
+    ColumnType.INTEGER: "BIGINT",
+    ColumnType.DECIMAL: "DOUBLE",
+    ColumnType.TEXT: "VARCHAR",
+    ColumnType.BOOLEAN: "BOOLEAN",
+    ColumnType.DATE: "DATE",
+    ColumnType.DATETIME: "TIMESTAMP",
+}
+"""DuckDB's word for each type of a policy."""
+
+
+def count_misfits(doubtful: Mapping[str, str], relation: str) -> str:
+    """The statement that counts, for each doubtful column, the values that are not of its declared type."""
+    counts = ", ".join(f"count(*) FILTER (WHERE {condition})" for condition in doubtful.values())
+    return f"SELECT {counts} FROM {relation}"
+
+
+def refuse_misfits(doubtful: Mapping[str, str], counts: Sequence[int], title: str) -> None:
+    """Refuse when a declared column holds values that are not of its type; says how many, never which."""
+    for name, count in zip(doubtful, counts, strict=True):
+        if count:
+            raise DataError(
+                f"{count} values of column '{name}' of {title} are not of the declared type 'integer'",
+                remedy="Correct the table, or the type in the policy",
+                column=name,
+                count=count,
+            )
 
 
 def count_rows_out(schema: TableSchema | None) -> int:

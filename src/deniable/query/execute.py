@@ -131,7 +131,7 @@ def present(
     return engine.run(rendered(shown), frames=frames, seconds=seconds) if picked is None else picked
 
 
-def is_rehearsed(plan: QueryPlan) -> bool:
+def needs_rehearsal(plan: QueryPlan) -> bool:
     """Whether more is done with the noisy numbers of a plan than to show them."""
     select = plan.relation
     return not (isinstance(select, PublicSelect) and isinstance(select.input, Measured) and is_plain(select))

@@ -214,9 +214,9 @@ def compile_sql(context: Context, sql: str, asked: Budget | None, *, bias_share:
 
 def _rehearse(context: Context, plan: QueryPlan) -> QueryPlan:
     """The plan; refused where what it computes from noisy numbers fails whatever they are."""
-    from deniable.query.execute import is_rehearsed, rehearse
+    from deniable.query.execute import needs_rehearsal, rehearse
 
-    if is_rehearsed(plan):
+    if needs_rehearsal(plan):
         with suppress(StorageError):  # a public table that cannot be read is refused when it is needed
             rehearse(plan, context.scope.attach_public(*job_of(plan).public))
     return plan

@@ -16,7 +16,6 @@ from deniable.engines import sources
 from deniable.engines.base import BATCH_ROWS, Parameters, Source, is_in_database
 from deniable.engines.postgresql.connection import connect, describe_server, is_alive, open_cursor, translate_errors
 from deniable.engines.postgresql.rows import (
-    ARROW,
     build_batch,
     build_table,
     list_rows,
@@ -34,6 +33,8 @@ from deniable.engines.postgresql.tables import (
     show_view,
 )
 from deniable.engines.remote import (
+    ARROW,
+    STATEMENT_SECONDS,
     Frames,
     RemoteEngine,
     Render,
@@ -44,9 +45,6 @@ from deniable.engines.remote import (
 )
 from deniable.errors import ParameterError, Stopped
 from deniable.policy.schema import TableSchema
-
-STATEMENT_SECONDS = 3600
-"""How long a statement may take for which no limit was given."""
 
 
 class PostgreSQLEngine(RemoteEngine[View]):

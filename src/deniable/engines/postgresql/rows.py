@@ -16,15 +16,6 @@ from deniable.engines.postgresql.tables import Located, cut_name, locate_table
 from deniable.engines.remote import name_arrow_type
 from deniable.errors import DataError
 
-ARROW = {
-    "BIGINT": pa.int64(),
-    "DOUBLE": pa.float64(),
-    "VARCHAR": pa.string(),
-    "BOOLEAN": pa.bool_(),
-    "DATE": pa.date32(),
-    "TIMESTAMP": pa.timestamp("us"),
-}
-
 
 def list_rows(rows: pa.Table, values: list[Any]) -> str:
     """Rows in memory as something to select from: one array for each column."""

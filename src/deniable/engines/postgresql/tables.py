@@ -7,14 +7,14 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
-from deniable.engines import base
-from deniable.engines.base import Field, Listed, Restriction, Sampled, normalize_names, quote, read_listed
+from deniable.engines.base import Field, Listed, Restriction, Sampled, quote, read_listed
 from deniable.engines.postgresql.connection import connect, translate_errors
+from deniable.engines.remote import Conversions, Reading, count_misfits, refuse_misfits, show_declared
 from deniable.errors import DataError, nearest
 from deniable.policy.schema import ColumnType, TableSchema, normalize_spelling
 
@@ -101,7 +101,7 @@ _ZONED = _TIME.replace("{0}", "({0} AT TIME ZONE 'UTC')")
 _WHOLE = "CAST({0} AS bigint)"
 
 
-READ: dict[str, tuple[ColumnType, str, str]] = {
+READ: dict[str, Reading] = {
     "int2": (ColumnType.INTEGER, "BIGINT", _WHOLE),
     "int4": (ColumnType.INTEGER, "BIGINT", _WHOLE),
     "int8": (ColumnType.INTEGER, "BIGINT", "{0}"),
@@ -118,25 +118,17 @@ READ: dict[str, tuple[ColumnType, str, str]] = {
 TEXT = (ColumnType.TEXT, "VARCHAR", '(CAST({0} AS text) COLLATE "C")')
 
 
-NATIVE = {
-    ColumnType.INTEGER: "BIGINT",
-    ColumnType.DECIMAL: "DOUBLE",
-    ColumnType.TEXT: "VARCHAR",
-    ColumnType.BOOLEAN: "BOOLEAN",
-    ColumnType.DATE: "DATE",
-    ColumnType.DATETIME: "TIMESTAMP",
-}
-
-
-# From the type that a column is shown as to the one that the policy declares; what is not here does not fit.
-CONVERTED = {
-    (ColumnType.INTEGER, ColumnType.DECIMAL): "CAST({0} AS double precision)",
-    (ColumnType.DECIMAL, ColumnType.INTEGER): (
-        "(CASE WHEN {0} = trunc({0}) AND abs({0}) < 9223372036854775807 THEN CAST({0} AS bigint) END)"
-    ),
-    (ColumnType.DATE, ColumnType.DATETIME): "CAST({0} AS timestamp)",
-    (ColumnType.DATETIME, ColumnType.DATE): "CAST({0} AS date)",
-}
+CONVERSIONS = Conversions(
+    '(CAST({0} AS text) COLLATE "C")',
+    {
+        (ColumnType.INTEGER, ColumnType.DECIMAL): "CAST({0} AS double precision)",
+        (ColumnType.DECIMAL, ColumnType.INTEGER): (
+            "(CASE WHEN {0} = trunc({0}) AND abs({0}) < 9223372036854775807 THEN CAST({0} AS bigint) END)"
+        ),
+        (ColumnType.DATE, ColumnType.DATETIME): "CAST({0} AS timestamp)",
+        (ColumnType.DATETIME, ColumnType.DATE): "CAST({0} AS date)",
+    },
+)
 
 
 def inspect_table(connection: Any, located: Located, schema: TableSchema | None) -> View:
@@ -156,21 +148,13 @@ def inspect_table(connection: Any, located: Located, schema: TableSchema | None)
             expected="A table, a view or a partitioned table, as schema.table",
             remedy=_suggest_table(connection, located),
         )
-    names = normalize_names(name for name, _, _ in found)
-    declared = {} if schema is None else {column.name: column.type for column in schema.columns}
-    base.require_columns(names, declared, located.title)
-    fields, expressions = [], []
-    doubtful: dict[str, tuple[str, str]] = {}
-    for name, (column, own, domain) in zip(names, found, strict=True):
-        kind, native, template = READ.get(domain or own, TEXT)
-        read, wanted = template.format(quote(column)), declared.get(name, kind)
-        if wanted is not kind:
-            native, plain, read = NATIVE[wanted], read, _convert(name, located, kind, wanted, read)
-            doubtful |= {name: (plain, read)} if (kind, wanted) == (ColumnType.DECIMAL, ColumnType.INTEGER) else {}
-        fields.append(Field(name, wanted, native))
-        expressions.append(read)
-    _refuse_misfits(connection, located, doubtful)
-    return View(located, tuple(fields), tuple(expressions))
+    columns = [(name, quote(name), READ.get(domain or own, TEXT)) for name, own, domain in found]
+    shown = show_declared(columns, schema, located.title, CONVERSIONS)
+    if shown.doubtful:
+        with translate_errors(located.title):
+            counts = connection.execute(count_misfits(shown.doubtful, located.relation)).fetchone()
+        refuse_misfits(shown.doubtful, counts, located.title)
+    return View(located, shown.fields, shown.expressions)
 
 
 def _suggest_table(connection: Any, located: Located) -> str:
@@ -181,36 +165,6 @@ def _suggest_table(connection: Any, located: Located) -> str:
             " WHERE schemaname NOT IN ('pg_catalog', 'information_schema') ORDER BY 1 LIMIT 1000"
         ).fetchall()
     return nearest(f"{located.schema}.{located.table}", [name for (name,) in found]) or "Correct the source"
-
-
-def _convert(name: str, located: Located, kind: ColumnType, wanted: ColumnType, read: str) -> str:
-    if wanted is ColumnType.TEXT:
-        return f'(CAST({read} AS text) COLLATE "C")'
-    if (kind, wanted) not in CONVERTED:
-        raise DataError(
-            f"column '{name}' of {located.title} holds values of type '{kind}', and is declared as '{wanted}'",
-            expected=f"The type '{kind}' in the policy",
-            remedy="Correct the policy, or make a view of the table that casts the column",
-            column=name,
-        )
-    return CONVERTED[kind, wanted].format(read)
-
-
-def _refuse_misfits(connection: Any, located: Located, doubtful: Mapping[str, tuple[str, str]]) -> None:
-    """Refuse when a declared column holds values that are not of its type; says how many, never which."""
-    if not doubtful:
-        return
-    counts = ", ".join(f"count(*) FILTER (WHERE {p} IS NOT NULL AND {r} IS NULL)" for p, r in doubtful.values())
-    with translate_errors(located.title):
-        found = connection.execute(f"SELECT {counts} FROM {located.relation}").fetchone()
-    for name, count in zip(doubtful, found, strict=True):
-        if count:
-            raise DataError(
-                f"{count} values of column '{name}' of {located.title} are not of the declared type 'integer'",
-                remedy="Correct the table, or the type in the policy",
-                column=name,
-                count=count,
-            )
 
 
 def find_version(connection: Any, located: Located) -> str:

@@ -18,7 +18,6 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 
-from deniable.engines import base
 from deniable.engines.base import (
     Field,
     Listed,
@@ -27,17 +26,23 @@ from deniable.engines.base import (
     Sampled,
     Source,
     is_in_spark,
-    normalize_names,
     read_listed,
 )
 from deniable.engines.remote import (
+    ARROW,
+    STATEMENT_SECONDS,
+    Conversions,
     Frames,
+    Reading,
     RemoteEngine,
     Render,
     Statement,
+    count_misfits,
     count_rows_out,
     put_in_front,
+    refuse_misfits,
     refuse_rows_out,
+    show_declared,
 )
 from deniable.engines.sources import stamp_source
 from deniable.engines.spark.session import begin_work, end_work, open_session, stop_work, translate_errors
@@ -45,8 +50,6 @@ from deniable.errors import DataError, Stopped
 from deniable.policy.schema import ColumnType, TableSchema, normalize_spelling
 
 SCHEME = "spark:"
-STATEMENT_SECONDS = 3600
-"""How long a statement may take for which no limit was given."""
 
 
 def quote(name: str) -> str:
@@ -125,7 +128,7 @@ _TIME = (
     f"(CASE WHEN CAST({{0}} AS TIMESTAMP_NTZ) BETWEEN TIMESTAMP_NTZ'0001-01-01 00:00:00' AND {_LAST}"
     " THEN CAST({0} AS TIMESTAMP_NTZ) END)"
 )
-READ: dict[str, tuple[ColumnType, str, str]] = {
+READ: dict[str, Reading] = {
     "tinyint": _WHOLE,
     "smallint": _WHOLE,
     "int": _WHOLE,
@@ -140,16 +143,17 @@ READ: dict[str, tuple[ColumnType, str, str]] = {
 }
 """What each of Spark's types is shown as: the policy's type, DuckDB's word, and the expression that reads it."""
 TEXT = (ColumnType.TEXT, "VARCHAR", "CAST({0} AS STRING)")
-NATIVE = {kind: native for kind, native, _ in (*READ.values(), TEXT)}
-CONVERTED = {
-    (ColumnType.INTEGER, ColumnType.DECIMAL): "CAST({0} AS DOUBLE)",
-    (ColumnType.DECIMAL, ColumnType.INTEGER): (
-        "(CASE WHEN {0} = rint({0}) AND abs({0}) < 9223372036854775807D THEN CAST({0} AS BIGINT) END)"
-    ),
-    (ColumnType.DATE, ColumnType.DATETIME): "CAST({0} AS TIMESTAMP_NTZ)",
-    (ColumnType.DATETIME, ColumnType.DATE): "CAST({0} AS DATE)",
-}
-"""From the type that a column is shown as to the one that the policy declares; what is not here does not fit."""
+CONVERSIONS = Conversions(
+    "CAST({0} AS STRING)",
+    {
+        (ColumnType.INTEGER, ColumnType.DECIMAL): "CAST({0} AS DOUBLE)",
+        (ColumnType.DECIMAL, ColumnType.INTEGER): (
+            "(CASE WHEN {0} = rint({0}) AND abs({0}) < 9223372036854775807D THEN CAST({0} AS BIGINT) END)"
+        ),
+        (ColumnType.DATE, ColumnType.DATETIME): "CAST({0} AS TIMESTAMP_NTZ)",
+        (ColumnType.DATETIME, ColumnType.DATE): "CAST({0} AS DATE)",
+    },
+)
 
 
 class SparkEngine(RemoteEngine[View]):
@@ -297,38 +301,21 @@ def inspect_table(session: Any, located: Located, schema: TableSchema | None) ->
     """How a table or a folder is shown; declared columns must be there and fit."""
     with translate_errors(located.title):
         found = session.sql(f"SELECT * FROM {located.relation} LIMIT 0").schema.fields
-    names = normalize_names(each.name for each in found)
-    declared = {} if schema is None else {column.name: column.type for column in schema.columns}
-    base.require_columns(names, declared, located.title)
-    fields, expressions = [], []
-    for name, column in zip(names, found, strict=True):
-        kind, native, template = READ.get(column.dataType.typeName().partition("(")[0], TEXT)
-        kind, native, template = READ.get(column.dataType.simpleString().partition("(")[0], (kind, native, template))
-        read, wanted = template.format(quote(column.name)), declared.get(name, kind)
-        if wanted is not kind:
-            native, read = NATIVE[wanted], _convert(name, located, kind, wanted, read)
-        fields.append(Field(name, wanted, native))
-        expressions.append(read)
-    return View(located, tuple(fields), tuple(expressions))
+    columns = [
+        (each.name, quote(each.name), READ.get(each.dataType.simpleString().partition("(")[0], TEXT)) for each in found
+    ]
+    shown = show_declared(columns, schema, located.title, CONVERSIONS)
+    if shown.doubtful:
+        with translate_errors(located.title):
+            (counts,) = session.sql(count_misfits(shown.doubtful, located.relation)).collect()
+        refuse_misfits(shown.doubtful, counts, located.title)
+    return View(located, shown.fields, shown.expressions)
 
 
 def show_columns(view: View) -> str:
     """The statement that shows all rows of a table."""
     shown = ", ".join(f"{e} AS {quote(f.name)}" for e, f in zip(view.expressions, view.fields, strict=True))
     return f"SELECT {shown or '1'} FROM {view.located.relation}"
-
-
-def _convert(name: str, located: Located, kind: ColumnType, wanted: ColumnType, read: str) -> str:
-    if wanted is ColumnType.TEXT:
-        return f"CAST({read} AS STRING)"
-    if (kind, wanted) not in CONVERTED:
-        raise DataError(
-            f"column '{name}' of {located.title} holds values of type '{kind}', and is declared as '{wanted}'",
-            expected=f"The type '{kind}' in the policy",
-            remedy="Correct the policy, or make a view of the table that casts the column",
-            column=name,
-        )
-    return CONVERTED[kind, wanted].format(read)
 
 
 def find_version(session: Any, located: Located) -> str:
@@ -347,16 +334,6 @@ def find_version(session: Any, located: Located) -> str:
     return hashlib.sha256(json.dumps(found).encode()).hexdigest()
 
 
-SHOWN = {
-    "BIGINT": pa.int64(),
-    "DOUBLE": pa.float64(),
-    "VARCHAR": pa.string(),
-    "BOOLEAN": pa.bool_(),
-    "DATE": pa.date32(),
-    "TIMESTAMP": pa.timestamp("us"),
-}
-
-
 @contextmanager
 def fetch_table(source: str, schema: TableSchema | None) -> Iterator[pa.RecordBatchReader]:
     """The rows of a table of Spark."""
@@ -367,7 +344,7 @@ def fetch_table(source: str, schema: TableSchema | None) -> Iterator[pa.RecordBa
         rows = session.sql(f"{show_columns(view)} LIMIT {most + 1}").toArrow()
     if rows.num_rows > most:
         raise refuse_rows_out(view.located.title, most)
-    yield rows.cast(pa.schema([(f.name, SHOWN[f.native]) for f in view.fields])).to_reader()
+    yield rows.cast(pa.schema([(f.name, ARROW[f.native]) for f in view.fields])).to_reader()
 
 
 def version_source(source: str, folder: Path) -> str:
@@ -429,7 +406,7 @@ def _restore(field: pa.Field) -> str:
     return quote(field.name)
 
 
-ARROW = {
+COLLECTED = {
     "bigint": pa.int64(),
     "int": pa.int64(),
     "smallint": pa.int64(),
@@ -445,7 +422,7 @@ ARROW = {
 
 def collect_rows(found: Any, names: Iterable[str]) -> pa.Table:
     """The rows of a result, collected in a way that can be stopped: Arrow's own way runs where no tag reaches it."""
-    types = [ARROW.get(each.dataType.simpleString(), pa.decimal128(38, 0)) for each in found.schema.fields]
+    types = [COLLECTED.get(each.dataType.simpleString(), pa.decimal128(38, 0)) for each in found.schema.fields]
     rows = found.collect()
     columns = list(zip(*rows, strict=True)) if rows else [() for _ in types]
     return pa.table([pa.array(each, kind) for each, kind in zip(columns, types, strict=True)], names=list(names))

@@ -119,7 +119,7 @@ def _render_parts(tree: Expression, side: str) -> str:
                 # Arithmetic ran in DOUBLE, where 5 would be written 5.0.
                 written = [f"TRY_CAST({written[0]} AS BIGINT)"]
             if name in ("starts_with", "ends_with") and arguments[1] == literal(""):
-                # The engine would take what is null inside the text for the text itself.
+                # DuckDB 2.0.0 gives true here where a column inside the text is not null and the text itself is.
                 return f"(CASE WHEN {written[0]} IS NOT NULL THEN TRUE END)"
             text = _SLOT.sub(lambda match: _fill_slot(match, written), FUNCTIONS[name].template)
             # A text can name a date that functions of dates fail on, and a date can be moved to one.

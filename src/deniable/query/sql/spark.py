@@ -93,22 +93,32 @@ MOST_ROWS = 1 << 40
 
 def find_bound(node: Any) -> int | None:
     """How large a whole number can be at most, without its sign, if that is known and fits into 64 bits."""
-    found = _find_bound(node, 0)
+    found = _find_bound(node)
     return found if found is not None and found < 1 << 63 else None
 
 
-def _find_bound(node: Any, depth: int) -> int | None:
+KEPT_BOUND = "deniable_bound"
+"""Under which a node keeps its bound: a column is named many times, and each time leads to the same node below."""
+
+
+def _find_bound(node: Any) -> int | None:
     """The bound of a whole number, however large; None where it follows from nothing that is written."""
-    if node is None or depth > 200:
+    if node is None:
         return None
-    below = depth + 1
+    if KEPT_BOUND not in node.meta:
+        node.meta[KEPT_BOUND] = _work_out_bound(node)
+    kept: int | None = node.meta[KEPT_BOUND]
+    return kept
+
+
+def _work_out_bound(node: Any) -> int | None:
     match node:
         case exp.Literal() if not node.is_string and node.name.isdigit():
             return int(node.name)
         case exp.Paren() | exp.Neg() | exp.Abs() | exp.Alias() | exp.Max() | exp.Min():
-            return _find_bound(node.this, below)
+            return _find_bound(node.this)
         case exp.Cast() | exp.TryCast():
-            inner = _find_bound(node.this, below)
+            inner = _find_bound(node.this)
             return inner if inner is not None or name_type(node) not in RANGES else 1 << RANGES[name_type(node)]
         case exp.Null():
             return 0
@@ -117,21 +127,21 @@ def _find_bound(node: Any, depth: int) -> int | None:
         case exp.Count():
             return MOST_ROWS
         case exp.Sum():
-            return _multiply(_find_bound(node.this, below), MOST_ROWS)
+            return _multiply(_find_bound(node.this), MOST_ROWS)
         case exp.Mul():
-            return _multiply(_find_bound(node.this, below), _find_bound(node.expression, below))
+            return _multiply(_find_bound(node.this), _find_bound(node.expression))
         case exp.Add() | exp.Sub():
-            return _add(_find_bound(node.this, below), _find_bound(node.expression, below))
+            return _add(_find_bound(node.this), _find_bound(node.expression))
         case exp.IntDiv():
-            return _find_bound(node.this, below)
+            return _find_bound(node.this)
         case exp.Coalesce():
-            return _find_most([node.this, *node.expressions], below)
+            return _find_most([node.this, *node.expressions])
         case exp.Case():
-            return _find_most([*(each.args["true"] for each in node.args["ifs"]), node.args.get("default")], below)
+            return _find_most([*(each.args["true"] for each in node.args["ifs"]), node.args.get("default")])
         case exp.Greatest() | exp.Least():
-            return _find_clamp(node, below)
+            return _find_clamp(node)
         case exp.Column():
-            return _find_bound(_find_source(node), below)
+            return _find_bound(_find_source(node))
         case _:
             return None
 
@@ -144,13 +154,13 @@ def _add(left: int | None, right: int | None) -> int | None:
     return None if left is None or right is None else left + right
 
 
-def _find_most(nodes: list[Any], depth: int) -> int | None:
-    found = [_find_bound(each, depth) for each in nodes if each is not None]
+def _find_most(nodes: list[Any]) -> int | None:
+    found = [_find_bound(each) for each in nodes if each is not None]
     known = [each for each in found if each is not None]
     return max(known, default=0) if len(known) == len(found) else None
 
 
-def _find_clamp(node: Any, depth: int) -> int | None:
+def _find_clamp(node: Any) -> int | None:
     """greatest(low, least(high, x)): a value between the two, whatever x is; else the most of all parts."""
     parts = [node.this, *node.expressions]
     other = exp.Least if isinstance(node, exp.Greatest) else exp.Greatest
@@ -159,8 +169,8 @@ def _find_clamp(node: Any, depth: int) -> int | None:
         ends = [each for each in parts if each is not inner]
         ends += [each for each in [inner.unnest().this, *inner.unnest().expressions] if _is_constant(each)]
         if all(map(_is_constant, ends)) and len(ends) > 1:
-            return _find_most(ends, depth)
-    return _find_most(parts, depth)
+            return _find_most(ends)
+    return _find_most(parts)
 
 
 def _is_constant(node: Any) -> bool:
@@ -168,13 +178,17 @@ def _is_constant(node: Any) -> bool:
 
 
 def _find_source(column: Any) -> Any:
-    """What a column of a sub-query in FROM or JOIN is there; None for a column of a table."""
+    """What a column of a sub-query in FROM or JOIN is there; None for a column of a table or of a union.
+
+    The nearest source of that name is meant: one further out may have the same name and other columns.
+    """
     select = column.parent_select
     while select is not None:
         sources = [select.args.get("from_"), *(select.args.get("joins") or ())]
         for each in (source.this for source in sources if source is not None):
-            if isinstance(each, exp.Subquery) and each.alias == column.table and isinstance(each.this, exp.Select):
-                return next((item.unalias() for item in each.this.selects if item.alias_or_name == column.name), None)
+            if each.alias_or_name == column.table:
+                selected = each.this.selects if isinstance(each.this, exp.Select) else []
+                return next((item.unalias() for item in selected if item.alias_or_name == column.name), None)
         select = select.parent_select
     return None
 
@@ -349,10 +363,11 @@ class DeniableSparkGenerator(SparkGenerator):  # type: ignore[misc]  # the parse
 
     def anonymous_sql(self, node: exp.Anonymous) -> str:
         """Functions that the parser has no word for."""
-        name, arguments = str(node.this).lower(), [self.sql(each) for each in node.expressions]
+        name = str(node.this).lower()
+        if name == "hash":
+            return f"xxhash64({', '.join(map(self._hashed, node.expressions))})"
+        arguments = [self.sql(each) for each in node.expressions]
         match name:
-            case "hash":
-                return f"xxhash64({', '.join(map(self._hashed, node.expressions))})"
             case "strlen":
                 return f"octet_length({arguments[0]})"
             case "to_months":

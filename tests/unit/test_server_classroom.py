@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from deniable.errors import DeniableError
-from deniable.reports.lessons import classroom
-from deniable.reports.lessons.classroom import ClassServer, start_server
+from deniable.server import classroom
+from deniable.server.classroom import ClassServer, start_server
 
 
 @pytest.fixture
