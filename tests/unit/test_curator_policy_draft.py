@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import importlib.util
+import random
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from deniable.curator.policy.draft import MARK, decide_role, draft, is_code, save, yaml_word
+from deniable.curator.policy.draft import MARK, decide_role, draft, draft_table, is_code, save, yaml_word
 from deniable.engines.duckdb import DuckDBEngine
 from deniable.errors import DataError, ParameterError, PolicyError
 from deniable.masking.detectors import profile_columns
@@ -302,3 +304,71 @@ def test_drafts_of_real_tables_leave_no_fact_about_people_undetected_and_show_no
     texts = [rows[f.name].unique().to_pylist() for f in rows.schema if pa.types.is_string(f.type)]
     values = {value for column in texts for value in column if value and len(value) > 3 and value not in ours}
     assert not [value for value in values if re.search(rf"(?<![\w-]){re.escape(value)}(?![\w-])", text)]
+
+
+def _write_people(path: Path, header: str, number: Callable[[int], object], people: int = 130, rows: int = 400) -> Path:
+    """Rows of people: their number, a place, a sex, a year of birth, and something that differs from row to row."""
+    draw = random.Random(5)
+    facts = [
+        (draw.choice((10115, 20095, 80331, 50667)), draw.choice("mf"), draw.randint(1940, 2005)) for _ in range(people)
+    ]
+    numbers = [number(i) for i in range(people)]
+    lines = [header]
+    for _ in range(rows):
+        who = draw.randrange(people)
+        lines.append(",".join(map(str, (numbers[who], *facts[who], draw.choice("ABCD"), draw.randint(100, 5000)))))
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("header", "number", "people", "rows"),
+    [
+        ("member,zip,sex,birth_year,finding,amount", lambda i: i + 1, 130, 400),
+        ("kunde,plz,geschlecht,jahrgang,befund,betrag", lambda i: 1000 + 37 * i, 130, 400),
+        ("c1,c2,c3,c4,c5,c6", lambda i: 100_003 + 7919 * i % 800_000, 130, 400),
+        ("ref,plz,geschlecht,jahrgang,befund,betrag", lambda i: f"M-{1000 + i * 31 % 9000}", 40, 120),
+        ("jasen,postinumero,sukupuoli,vuosi,x,summa", lambda i: 4000 + 13 * i, 12, 40),
+        ("userId,zip,sex,birth_year,finding,amount", lambda i: i, 15, 600),
+    ],
+)
+def test_people_are_told_apart_by_what_their_rows_have_in_common(
+    tmp_path: Path, header: str, number: Callable[[int], object], people: int, rows: int
+) -> None:
+    made = draft_table(str(_write_people(tmp_path / "rows.csv", header, number, people, rows)))
+    assert made.unit == header.split(",")[0]
+    roles = {column.name: column.role for column in made.columns}
+    assert (roles[made.unit] is Role.IDENTIFIER) is made.unit_sure
+    assert header.startswith("c1") or roles[header.split(",")[5]] is not Role.IDENTIFIER  # an amount names nobody
+
+
+def test_a_number_that_nothing_speaks_for_is_suspected_and_said_to_be(tmp_path: Path) -> None:
+    draw = random.Random(2)
+    lines = [f"{1000 + draw.randrange(130)},{draw.choice('ABCDE')},{draw.choice('XYZ')}" for _ in range(400)]
+    (tmp_path / "events.csv").write_text("xx,item,place_code\n" + "\n".join(lines) + "\n")
+    made = draft_table(str(tmp_path / "events.csv"))
+    assert (made.unit, made.unit_sure) == ("xx", False)
+    assert "unit: {column: xx}  # suspected, confirm:" in draft(str(tmp_path / "events.csv"))
+
+
+def test_rows_of_different_people_are_no_person_though_a_number_repeats(tmp_path: Path) -> None:
+    draw = random.Random(3)
+    lines = [
+        f"{draw.randint(1, 150)},{draw.choice('mf')},{draw.randint(1940, 2005)},{draw.randint(100, 1500)}"
+        for _ in range(400)
+    ]
+    (tmp_path / "visits.csv").write_text("ward,sex,birth_year,betrag\n" + "\n".join(lines) + "\n")
+    made = draft_table(str(tmp_path / "visits.csv"))
+    assert made.unit is None
+    assert {column.role for column in made.columns if column.name == "betrag"} == {Role.UNDECIDED}
+
+
+def test_of_orders_and_customers_the_customers_are_the_people(tmp_path: Path) -> None:
+    draw = random.Random(4)
+    lines = []
+    for order in range(500):
+        who = random.Random(order * 7 % 120)
+        fact = f"{1000 + order * 7 % 120},{who.choice(('10115', '20095'))},{who.choice('mf')},{who.randint(1940, 2005)}"
+        lines += [f"{900_000 + order},{fact},{draw.choice('ABCDEFGH')}" for _ in range(3)]
+    (tmp_path / "orders.csv").write_text("order_no,kunde,zip,sex,birth_year,item\n" + "\n".join(lines) + "\n")
+    assert draft_table(str(tmp_path / "orders.csv")).unit == "kunde"

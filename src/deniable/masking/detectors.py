@@ -192,9 +192,18 @@ def is_full_name(value: str) -> bool:
     return (parts[0] in given and (parts[-1] in last or len(parts) == 2)) or (parts[0] in last and parts[1] in given)
 
 
+SEXES = frozenset(
+    ("m", "f", "male", "female", "man", "woman", "other", "x", "unknown/invalid", "w", "d", "mann", "frau", "weiblich",
+     "m\u00e4nnlich", "maennlich", "divers", "homme", "femme", "masculin", "f\u00e9minin", "hombre", "mujer", "varon",
+     "var\u00f3n", "masculino", "femenino", "feminino", "maschio", "femmina", "uomo", "donna", "vrouw", "kvinna",
+     "kvinde", "kvinne", "mies", "nainen", "kobieta", "m\u0119\u017cczyzna", "homem", "mulher", "erkek", "kad\u0131n")
+)  # fmt: skip
+"""Words for sexes in tables of several languages, in lower case."""
+
+
 def is_sex(value: str) -> bool:
     """A word for a sex."""
-    return value.strip().lower() in ("m", "f", "male", "female", "man", "woman", "other", "x", "unknown/invalid")
+    return value.strip().lower() in SEXES
 
 
 def is_country(value: str) -> bool:

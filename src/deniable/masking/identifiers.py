@@ -236,10 +236,11 @@ def _by_uniqueness(p: Profile) -> list[tuple[str, Evidence]]:
     shape, share = p.shape_share
     rigid = share >= 0.9 and "9" in shape and len(shape) >= 4 and not re.fullmatch(r"99?:99(:99)?", shape)
     single = p.whole or (p.textual and p.mean_words < 2)
-    if p.ratio >= 0.95 and p.filled >= 20 and single and not _is_measurement(p):
+    if p.ratio >= 0.95 and p.filled >= 20 and single and not is_measurement(p):
         found.append(Evidence("nearly every row has a value of its own", p.ratio, 0.6))
-    if p.textual and rigid and p.distinct >= 50:
-        found.append(Evidence("values share one rigid form", share, 0.6 if p.distinct >= 200 else 0.4))
+    if p.textual and rigid and p.distinct >= 10 and (p.distinct >= 50 or p.ratio >= 0.3):
+        many = p.distinct >= 200 or p.ratio >= 0.5
+        found.append(Evidence("values share one rigid form", share, 0.6 if many else 0.4))
     if names_it and p.distinct >= 20 and (p.textual or p.whole):
         found.append(Evidence("its name says that it identifies", 1, 0.5 if found else 0.3))
     if p.textual and p.mean_words >= 6 and p.ratio > 0.5:
@@ -269,7 +270,19 @@ def _by_contents(p: Profile) -> list[tuple[str, Evidence]]:
     return []
 
 
-def _is_measurement(p: Profile) -> bool:
+AMOUNTS = (
+    "amount", "price", "salary", "weight", "income", "total", "count", "sum", "cost", "charge", "fee", "wage", "value",
+    "quantity", "height", "length", "size", "duration", "distance", "score", "balance", "revenue", "payment", "summa",
+    "betrag", "preis", "summe", "kosten", "umsatz", "gehalt", "lohn", "einkommen", "gewicht", "menge", "anzahl", "wert",
+    "dauer", "montant", "prix", "somme", "cout", "salaire", "revenu", "poids", "quantite", "nombre", "valeur", "duree",
+    "importe", "monto", "precio", "suma", "costo", "coste", "salario", "sueldo", "ingreso", "peso", "cantidad", "valor",
+    "importo", "prezzo", "somma", "stipendio", "reddito", "quantita", "valore", "preco", "quantia", "renda", "bedrag",
+    "prijs", "som", "loon", "inkomen", "belopp", "pris", "lon", "belob", "kwota", "cena", "ilosc", "tutar", "fiyat",
+)  # fmt: skip
+"""Words for what is measured or paid, in names of columns, without accents."""
+
+
+def is_measurement(p: Profile) -> bool:
     """Whether whole numbers measure something: salaries differ from row to row, too.
 
     The column's name says so; or some numbers repeat and most lie close together or far below the mean, as amounts do,
@@ -277,7 +290,7 @@ def _is_measurement(p: Profile) -> bool:
     """
     if not p.whole:
         return False
-    named = any(word in p.words for word in ("amount", "price", "salary", "weight", "income", "total", "count", "sum"))
+    named = _says_amount(p)
     numbers = sorted(int(value) for value in p.values)
     if named or not numbers or p.ratio == 1:
         return named
@@ -285,6 +298,17 @@ def _is_measurement(p: Profile) -> bool:
     close = sum(numbers[0] + quarter <= number <= numbers[-1] - quarter for number in numbers) > 0.7 * len(numbers)
     skewed = sum(numbers) > 1.3 * len(numbers) * max(numbers[len(numbers) // 2], 1) and p.shape_share[1] < 0.9
     return close or skewed
+
+
+def _says_amount(p: Profile) -> bool:
+    """Whether a column's name says that it is measured or paid; a number of an account, or an id, is not.
+
+    Words may be joined, as in Rechnungsbetrag; short ones stand by themselves.
+    """
+    words = p.words.split()
+    if any(word in ("id", "ids", "no", "nr", "nbr", "number", "key", "account", "code") for word in words):
+        return False
+    return any(word.endswith(each) if len(each) > 4 else word == each for word in words for each in AMOUNTS)
 
 
 def _resolve_conflicts(p: Profile, gathered: dict[str, list[Evidence]]) -> None:

@@ -363,11 +363,12 @@ def _ask_unit(made: Draft, decided: Decisions) -> Iterator[Question]:
         named = [column.name for column in made.columns if column.role is Role.IDENTIFIER]
         choices = {ROW: "each row is another person"} | dict.fromkeys(named, "all rows with one value are one person")
         chosen = made.unit or ROW
-        reason = (
-            f"Values of {made.unit} repeat, and its name or values say that they name people."
-            if made.unit
-            else "No column was found that names people and repeats. If people have several rows, name the column."
-        )
+        reason = "No column was found that names people and repeats. If people have several rows, name the column."
+        if made.unit is not None:
+            choices |= {made.unit: "all rows with one value are one person"}
+            reason = f"Of {made.unit}: {made.unit_reason or 'values repeat, and its name says that they name people'}."
+        if not made.unit_sure:
+            reason += f" To count values of {made.unit} is the safer reading; if each row is another person, say {ROW}."
         yield Question("unit", "Who is a person?", (), choices, chosen, reason, "row, or the name of any column")
 
 

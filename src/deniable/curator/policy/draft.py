@@ -10,7 +10,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from deniable.engines.base import Field
     from deniable.masking.detectors import Profile
     from deniable.masking.identifiers import Finding
+    from deniable.masking.person_column import PersonColumn
 
 MARK = f"# {READ_FROM_DATA}: not public"
 DRAFT_ROWS = 50_000
@@ -42,7 +43,8 @@ class Drafted:
 
     `lines` are declared; `marked` ones are comments that show values. `shape` tells in words what the column holds,
     `distinct` how many values of it were seen, `commonest` the share of rows that have the commonest of them,
-    `missing` that of rows without one, and `code` whether its numbers seem to stand for something else.
+    `missing` that of rows without one, `code` whether its numbers seem to stand for something else, and `kind` what
+    names or values show it to be, as in 'birth date'.
     """
 
     name: str
@@ -58,13 +60,15 @@ class Drafted:
     commonest: float = 0.0
     missing: float = 0.0
     code: bool = False
+    kind: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Draft:
     """A policy in the making: one table, its source as the policy's folder sees it, and its columns.
 
-    `unit` is the column that seems to tell people apart; None where each row is taken for a person.
+    `unit` is the column that seems to tell people apart; None where each row is taken for a person. `unit_reason` says
+    why, and `unit_sure` whether its name or values say so; else it is only suspected.
     """
 
     table: str
@@ -73,6 +77,8 @@ class Draft:
     unit: str | None
     rows: int
     columns: tuple[Drafted, ...]
+    unit_reason: str = ""
+    unit_sure: bool = True
 
 
 _QUASI_NAMES = (
@@ -90,7 +96,7 @@ _IDENTIFIER_NAMES = r"(user|person|patient|customer)|(.+ )?(id|uuid|key|number|n
 def draft(source: str, folder: Path | None = None, **asked: Any) -> str:
     """The text of a policy for one table; `folder` is where the policy file will stand, the rest as `draft_table`."""
     made = draft_table(source, folder, **asked)
-    return write_document(made, _write_unit(made.unit))
+    return write_document(made, _write_unit(made))
 
 
 def draft_table(
@@ -104,6 +110,7 @@ def draft_table(
 ) -> Draft:
     """Look at a table: its columns with their roles as far as the evidence goes, and who seems to be a person."""
     from deniable.engines.fetching import FetchingEngine
+    from deniable.masking.detectors import profile_columns
 
     with FetchingEngine() as engine:
         engine.attach("table", source, csv=make_dialect(encoding))
@@ -115,10 +122,15 @@ def draft_table(
     _tell(progress, 0.4)
     if unit is not None and unit not in rows.column_names:
         raise ParameterError(f"the table has no column '{unit}'", expected=f"One of {', '.join(rows.column_names)}")
-    columns = draft_columns(rows, fields, show_values=show_values)
+    profiles = profile_columns(rows)
+    columns = draft_columns(rows, fields, profiles, show_values=show_values)
+    found = None if unit is not None else _find_unit(rows, profiles, columns)
     _tell(progress, 1.0)
-    whose = unit or _find_unit(columns, rows)
-    return Draft(name_table(source), _relate(source, folder), encoding, whose, count, columns)
+    made = Draft(name_table(source), _relate(source, folder), encoding, unit, count, columns)
+    if found is None:
+        return made
+    decided = tuple(_name_people(column, found) for column in columns)
+    return replace(made, unit=found.name, columns=decided, unit_reason=found.reason, unit_sure=found.sure)
 
 
 def _refuse_row_as_names(rows: pa.Table) -> None:
@@ -148,12 +160,12 @@ def save(text: str, path: Path, *, replace_it: bool = False) -> None:
         file.write(text.encode())
 
 
-def draft_columns(rows: pa.Table, fields: Sequence[Field], *, show_values: bool = False) -> tuple[Drafted, ...]:
+def draft_columns(
+    rows: pa.Table, fields: Sequence[Field], profiles: Sequence[Profile], *, show_values: bool = False
+) -> tuple[Drafted, ...]:
     """Every column with its role as far as the evidence goes."""
-    from deniable.masking.detectors import profile_columns
     from deniable.masking.identifiers import judge
 
-    profiles = profile_columns(rows)
     findings = {profile.name: judge(profile) for profile in profiles}
     decided = {p.name: decide_role(p, findings[p.name]) for p in profiles}
     told = _tell_together(rows, decided)
@@ -165,7 +177,8 @@ def draft_columns(rows: pa.Table, fields: Sequence[Field], *, show_values: bool 
         hierarchy = _choose_hierarchy(profile, findings[profile.name], field.type, role)
         shape, commonest = _describe_values(profile), _share_commonest(rows[field.name])
         seen: dict[str, Any] = {"distinct": profile.distinct, "commonest": commonest, "code": is_code(profile),
-                                "missing": rows[field.name].null_count / max(rows.num_rows, 1)}  # fmt: skip
+                                "missing": rows[field.name].null_count / max(rows.num_rows, 1),
+                                "kind": finding.kind if (finding := findings[profile.name]) else ""}  # fmt: skip
         suited = _suit(mask, field.type)
         found.append(Drafted(profile.name, field.type, role, reason, suited, hierarchy, marked, shape=shape, **seen))
     return tuple(found)
@@ -207,8 +220,10 @@ def _decide_by_name(profile: Profile) -> Role | None:
 
 
 def _names_few(profile: Profile) -> bool:
-    """Whether few values differ: admission_type_id names types, not persons."""
-    return profile.filled >= FEW_VALUES and profile.ratio < REPEATED
+    """Whether few values differ: admission_type_id names types, not persons; but a person may have many rows."""
+    from deniable.masking.person_column import names_people
+
+    return profile.filled >= FEW_VALUES and profile.ratio < REPEATED and not names_people(profile)
 
 
 def _describe_values(profile: Profile) -> str:
@@ -376,21 +391,30 @@ def _relate(source: str, folder: Path | None) -> str:
     return scheme + os.path.relpath(path, folder)
 
 
-def _find_unit(columns: Sequence[Drafted], rows: pa.Table) -> str | None:
-    """An identifier that repeats tells persons apart; without one each row is taken for a person."""
-    for column in columns:
-        if column.role is Role.IDENTIFIER and column.mask is not None and column.mask.kind == "token":
-            distinct = len(rows[column.name].unique())
-            if 1 < distinct < rows.num_rows - rows[column.name].null_count:
-                return column.name
-    return None
+def _find_unit(rows: pa.Table, profiles: Sequence[Profile], columns: Sequence[Drafted]) -> PersonColumn | None:
+    """The column that tells people apart, known or suspected; without one each row is taken for a person."""
+    from deniable.masking.person_column import find_person_column
+
+    kinds = {column.name: column.kind for column in columns}
+    return find_person_column(rows, profiles, {column.name: column.role for column in columns}, kinds)
 
 
-def _write_unit(column: str | None) -> list[str]:
-    if column is None:
+def _name_people(column: Drafted, found: PersonColumn) -> Drafted:
+    """A column that was undecided, as an identifier where its rows show that it names people."""
+    if column.name != found.name or column.role is not Role.UNDECIDED or not found.sure:
+        return column
+    mask = _suit(Spec("token", {"key": "people"}), column.type)
+    return replace(column, role=Role.IDENTIFIER, reason=found.reason, mask=mask)
+
+
+def _write_unit(made: Draft) -> list[str]:
+    if made.unit is None:
         return ["    unit: row  # confirm: each row is another person; else say {column: NAME}"]
+    told = "confirm: all rows of one value belong to one person"
+    if not made.unit_sure:
+        told = f"suspected, confirm: {made.unit_reason}; if each row is another person, say row"
     return [
-        f"    unit: {{column: {yaml_word(column)}}}  # confirm: all rows of one value belong to one person",
+        f"    unit: {{column: {yaml_word(made.unit)}}}  # {told}",
         "    # also say how much one person may contribute, as in: max_groups: 5, max_rows_per_group: 2",
     ]
 
