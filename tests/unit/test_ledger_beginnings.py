@@ -70,6 +70,23 @@ def test_a_command_that_writes_no_entry_leaves_no_ledger(
         assert not curator.query(COUNT, epsilon=1).repeated, "the rows are nobody's yet"
 
 
+LOST_STORE = ("more than the budget", "a withdrawal by no id", "a look at the epoch")
+
+
+@pytest.mark.parametrize("words", [REFUSED[each] for each in LOST_STORE], ids=LOST_STORE)
+@pytest.mark.parametrize("first", [("query", COUNT, "--epsilon", "1"), ("token", "new", "vera", "--role", "auditor")])
+def test_what_is_refused_beside_a_lost_answer_store_makes_none(
+    policy: Path, first: tuple[str, ...], words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(policy.parent)
+    assert CliRunner().invoke(app, [*first, "-p", str(policy)]).exit_code == 0
+    policy.with_suffix(".ledger.kept.sqlite").unlink()
+    done = CliRunner().invoke(app, [*words, "-p", str(policy)])
+    assert isinstance(done.exception, IntegrityError)
+    assert "the answer store beside the ledger is gone" in str(done.exception)
+    assert not policy.with_suffix(".ledger.kept.sqlite").exists()
+
+
 def test_of_two_new_ledgers_over_the_same_rows_the_one_that_charges_first_has_the_budget(policy: Path) -> None:
     other = shutil.copy(policy, policy.with_name("other.yaml"))
     with Curator.open(policy) as one, Curator.open(other) as two:

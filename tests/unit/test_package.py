@@ -102,7 +102,6 @@ WRITTEN = (
     "abc",
     "",
     " 7 ",
-    "1_000",
     "nan",
     "9" * 30,
     "a,b",
@@ -130,6 +129,20 @@ def test_every_option_of_every_command_reads_values_as_typer_does() -> None:
             assert (found, type(found)) == (expected, type(expected)) or found != found, (param.name, value)
             seen.add(described.annotation)
     assert {str, int, float, Path, list[str]} <= seen
+
+
+@pytest.mark.parametrize("written", ["1_0", "1_000", "\uff11"])
+def test_a_number_that_only_python_reads_as_one_is_refused(written: str) -> None:
+    from deniable.cli.main import PlainValue, app
+    from deniable.errors import ParameterError
+    from deniable.policy.budget import exact
+
+    for param in list_parameters(typer.main.get_command(app)):
+        if param.type_descriptor.annotation in (int, float):
+            with pytest.raises(typer.BadParameter):
+                PlainValue().coerce(written, param, typer.Context(typer.main.get_command(app)))
+    with pytest.raises(ParameterError, match="not a finite number"):
+        exact(written)
 
 
 def test_a_file_that_may_not_be_read_is_refused_as_typer_refuses_it(

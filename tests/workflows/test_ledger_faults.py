@@ -8,8 +8,10 @@ import resource
 import signal
 import subprocess
 import sys
+import threading
 import time
 import uuid
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -18,6 +20,7 @@ from deniable.errors import StorageError
 from deniable.ledger import Ledger
 from deniable.ledger.ledger import open_answer_store, verify
 from deniable.ledger.sqlite import SqliteStore
+from deniable.ledger.witness import Witness
 from ledgers import charge, plain
 
 RACER = """
@@ -245,3 +248,53 @@ def test_a_forked_process_has_a_connection_of_its_own(tmp_path: Path) -> None:
     assert charge(ledger, "1/10").number == 3
     assert verify(ledger).entries == 3
     ledger.close()
+
+
+def open_key(place: Path | str, dataset: str) -> bytes:
+    store = open_answer_store(place, dataset)
+    store.close()
+    return store.key
+
+
+STORES: dict[str, Callable[[Path], object]] = {
+    "ledger": lambda path: SqliteStore(path / "ledger.sqlite").close(),
+    "answers": lambda path: open_key(path / "ledger.sqlite", "d"),
+    "witness": lambda path: Witness(path / "state").name_frame("rows"),
+}
+
+
+def open_at_once(open_store: Callable[[], object]) -> list[object]:
+    """What eight who open a store for the first time at the same moment are given, or refused with."""
+    given: list[object] = []
+    gate = threading.Barrier(8)
+
+    def work() -> None:
+        gate.wait()
+        try:
+            given.append(open_store())
+        except Exception as refusal:  # whatever it is, it is shown by the comparison
+            given.append(refusal)
+
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return given
+
+
+@pytest.mark.parametrize("kind", STORES)
+def test_a_new_store_that_several_open_at_once_is_made_once(tmp_path: Path, kind: str) -> None:
+    for number in range(4):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        given = open_at_once(lambda folder=folder: STORES[kind](folder))
+        assert given == [given[0]] * 8
+        assert not isinstance(given[0], Exception)
+
+
+def test_a_new_store_in_postgresql_that_several_open_at_once_is_made_once(postgres_address: str) -> None:
+    dataset = uuid.uuid4().hex
+    given = open_at_once(lambda: open_key(postgres_address, dataset))
+    assert given == [given[0]] * 8
+    assert isinstance(given[0], bytes)

@@ -145,6 +145,9 @@ class PlainValue:
             return () if param.multiple or param.nargs == -1 else None
         for taken in _take_plainly(value, param.type_descriptor):
             return taken
+        plain = not isinstance(value, str) or ("_" not in value and value.isascii())
+        if not plain and param.type_descriptor.annotation in NUMBERS:  # Typer reads 1_0 as ten
+            raise typer.BadParameter(f"'{value}' is not a number as it is written here, such as 10.", ctx, param)
         param._runtime_param = None
         return param.get_runtime_param().coerce(value, param=param, ctx=ctx)
 

@@ -93,7 +93,7 @@ class LedgerState:
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
         self._lock = threading.Lock()
-        self._upto = 0
+        self._upto, self._last = 0, -1
         self._tokens: dict[str, Token] = {}
         self._requests: dict[str, Request] = {}
         self._withdrawals = 0
@@ -168,7 +168,9 @@ class LedgerState:
     def _fold(self) -> None:
         acts = (*tokens.ACTS, *requests.ACTS, *withdrawals.ACTS, "epoch", "fail", "resume", "acknowledge", "accept")
         with self._lock:
-            new = list(self._ledger.entries(self._upto, acts))
+            last = self._ledger.store.last()  # before the entries are read, so that none is missed
+            new = list(self._ledger.entries(self._upto, acts)) if last != self._last else []
+            self._last = last
             if new:
                 self._tokens = tokens.fold_tokens(new, self._tokens)
                 self._requests = requests.fold_requests(new, self._requests)
@@ -281,8 +283,9 @@ class Context:
             if each.limit is not None and each.remaining is not None and node in ("", each.node):
                 stated = (each.limit, each.spent, each.remaining)
                 _, whole, left = find_left(*stated)
-                shares.append((left / whole if whole else 0, say_left(*stated)))
-        return min(shares, default=(0, ""))[1]
+                shares.append((left / whole if whole else 0, stated))
+        least = min((share for share, _ in shares), default=None)
+        return min((say_left(*stated) for share, stated in shares if share == least), default="")
 
     def remaining(self) -> Budget | None:
         """The least that is left from the dataset down to the asker; None where the policy sets no budget."""
@@ -429,7 +432,7 @@ def _open_over(
     with ExitStack() as stack:
         stack.callback(opened.close)
         alone = rehearsed and not place_answers(str(ledger)).exists()
-        store = open_answer_store(None if alone else ledger, policy.dataset)
+        store = open_answer_store(None if alone else ledger, policy.dataset, opened)
         stack.callback(store.close)
         tie_store(opened, store, COLLECTION)
         state = LedgerState(opened)

@@ -28,6 +28,7 @@ from typing import Protocol
 from deniable.errors import IntegrityError
 from deniable.ledger.entry import GroupCommit
 from deniable.ledger.sqlite import (
+    begin_log,
     close_on_error,
     find_version,
     migrate,
@@ -125,7 +126,7 @@ class AnswerStore:
         kept = self._inner.keep(collection, name, alias, sealed, None if seen is None else _write_seen(*seen))
         count = _read_count(self._inner.find(COUNT, collection))
         self._most = {**self._most, collection: max(count, self._most.get(collection, 0))}
-        return self._open(collection, kept, name, alias)
+        return value if kept == sealed else self._open(collection, kept, name, alias)
 
     @property
     def key(self) -> bytes:
@@ -377,11 +378,12 @@ class SqliteShelf:
             touch(self.path)
             self._connection = open_connection(self.path.absolute().as_uri())
             with close_on_error(self._connection):
-                for pragma in ("journal_mode = WAL", "synchronous = FULL", "secure_delete = ON"):
+                begin_log(self._connection)
+                for pragma in ("synchronous = FULL", "secure_delete = ON"):
                     self._connection.execute(f"PRAGMA {pragma}")
                 refuse_newer(find_version(self._connection), TOTALED, f"'{self.path.name}'")
                 if find_version(self._connection) < SEALED:
-                    migrate(self._connection, STEPS, "kept", self.path)
+                    migrate(self._connection, STEPS, "kept", self.path, TOTALED)
                 refuse_foreign(self._connection, STEPS, self.path)
             self._reader = open_connection(f"{self.path.absolute().as_uri()}?mode=ro")
         self._group_commit: GroupCommit[sqlite3.Connection, tuple[str, str, str, bytes, bytes | None], bytes]

@@ -492,15 +492,21 @@ def open_ledger(place: str | Path | None, policy: Policy, *, writable: bool = Tr
     return opened
 
 
-def open_answer_store(place: str | Path | None, dataset: str) -> AnswerStore:
-    """The answer store beside a ledger: NAME.kept.sqlite, a table of the same database, or memory."""
+def open_answer_store(place: str | Path | None, dataset: str, ledger: Ledger | None = None) -> AnswerStore:
+    """The answer store beside a ledger: NAME.kept.sqlite, a table of the same database, or memory.
+
+    A file is made where there is none, unless the `ledger` had one: what is refused leaves no empty store behind.
+    """
     if place is None:
         return AnswerStore(MemoryShelf())
     if str(place).startswith(POSTGRES):
         from deniable.ledger.postgres import PostgresShelf
 
         return AnswerStore(PostgresShelf(str(place), dataset))
-    return AnswerStore(SqliteShelf(place_answers(place)))
+    beside = place_answers(place)
+    if ledger is not None and not beside.exists():
+        _refuse_lost_store(ledger)
+    return AnswerStore(SqliteShelf(beside))
 
 
 def refuse_mismatch(ledger: Ledger, store: AnswerStore, withdrawals: str) -> None:
@@ -560,13 +566,14 @@ NOTHING = (0, "")
 
 
 def _refuse_lost_store(ledger: Ledger) -> None:
-    """Refuse a ledger with charges beside a store that never saw one: the store that did is gone."""
-    if next(ledger.entries(acts=("charge", "release")), None) is not None:
+    """Refuse a ledger that had a store, since it charged or sealed its entries, beside one that never saw it."""
+    head = ledger.head()
+    if (head is not None and head.seal) or next(ledger.entries(acts=("charge", "release")), None) is not None:
         raise IntegrityError(
             "the answer store beside the ledger is gone, or was emptied; with it the stored answers, the list of who "
             "withdrew, and the keys that sign and choose samples",
             expected="The store that was there when the ledger charged",
-            remedy="Put it back, or restore a backup of both: deniable ledger restore. "
+            remedy="Put it back; or move the ledger away, and restore a backup of both: deniable ledger restore. "
             "docs/topics/ledger.md says what to do if it is lost",
         )
 

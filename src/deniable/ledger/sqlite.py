@@ -14,6 +14,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from functools import cache
@@ -26,6 +27,8 @@ from deniable.storage import PRIVATE_FILE, storage_errors
 
 PATIENCE = 60.0
 """Seconds that a writer waits for its turn."""
+TURN_SECONDS = 0.01
+"""How often a process looks for its turn where SQLite does not wait."""
 
 STEPS: tuple[tuple[str, ...], ...] = (
     (
@@ -196,7 +199,7 @@ class SqliteStore:
             touch(self.path)
             connection = open_connection(self.path.absolute().as_uri())
             with close_on_error(connection):
-                connection.execute("PRAGMA journal_mode = WAL")
+                begin_log(connection)
                 connection.execute("PRAGMA synchronous = FULL")
                 migrate(connection, STEPS, "entries", self.path)
             self._file = _find_file(self.path)
@@ -249,15 +252,31 @@ class SqliteBook:
         self._run(f"INSERT INTO entries ({COLUMNS}) VALUES (?, ?, ?, ?, ?)", line)  # noqa: S608  our own words
 
 
-def migrate(connection: sqlite3.Connection, steps: Sequence[Sequence[str]], table: str, path: Path) -> None:
+def begin_log(connection: sqlite3.Connection, patience: float = PATIENCE) -> None:
+    """Have a file write ahead to a log. SQLite does not wait where several processes do so at once; this does."""
+    until = time.monotonic() + patience
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+            return
+        except sqlite3.OperationalError as failure:
+            if not failure.sqlite_errorname.startswith("SQLITE_BUSY") or time.monotonic() > until:
+                raise
+        time.sleep(TURN_SECONDS)
+
+
+def migrate(
+    connection: sqlite3.Connection, steps: Sequence[Sequence[str]], table: str, path: Path, newest: int = 0
+) -> None:
     """Bring a file to the newest layout, one step after the other in one transaction; refuse a later layout.
 
-    `table` must be there in the end: a file that says its layout and has lost it was damaged.
+    `table` must be there in the end: a file that says its layout and has lost it was damaged. `newest` is the newest
+    layout where steps come after these: another process may have taken them by the time that this one has its turn.
     """
     with roll_back_on_error(connection):
         connection.execute("BEGIN IMMEDIATE")
         version = find_version(connection)
-        refuse_newer(version, len(steps), f"'{path.name}'")
+        refuse_newer(version, max(newest, len(steps)), f"'{path.name}'")
         for number, statements in enumerate(steps[version:], start=version + 1):
             for statement in statements:
                 connection.execute(statement)

@@ -28,7 +28,7 @@ from urllib.parse import urlsplit
 from deniable.errors import AccessRefused, IntegrityError, StorageError
 from deniable.ledger.answer_store import AnswerStore
 from deniable.ledger.ledger import POSTGRES, Ledger, open_answer_store, open_ledger, tie_store
-from deniable.ledger.sqlite import roll_back_on_error, translate_errors
+from deniable.ledger.sqlite import begin_log, roll_back_on_error, translate_errors
 from deniable.policy.document import Policy
 from deniable.storage import PRIVATE_FILE
 
@@ -44,21 +44,20 @@ SURE = 14.0
 """How unlikely it must be that rows with equal keys agree by chance in their other columns: less than exp(-14)."""
 PATIENCE = 20.0
 
-SCHEMA = """
-CREATE TABLE IF NOT EXISTS secret (key BLOB NOT NULL) STRICT;
-CREATE TABLE IF NOT EXISTS ledgers (place TEXT PRIMARY KEY, number INTEGER NOT NULL, head TEXT NOT NULL) STRICT;
-CREATE TABLE IF NOT EXISTS homes (place TEXT PRIMARY KEY, identity TEXT NOT NULL, first TEXT NOT NULL) STRICT;
-CREATE TABLE IF NOT EXISTS stores (place TEXT PRIMARY KEY, seen INTEGER NOT NULL) STRICT;
-CREATE TABLE IF NOT EXISTS counted (
-  place TEXT PRIMARY KEY, forgotten INTEGER NOT NULL, counts TEXT NOT NULL) STRICT;
-CREATE TABLE IF NOT EXISTS sources (
-  place TEXT NOT NULL, source TEXT NOT NULL, stamp TEXT NOT NULL, marks TEXT NOT NULL,
-  PRIMARY KEY (place, source)) STRICT;
-CREATE TABLE IF NOT EXISTS generated (source TEXT PRIMARY KEY, stamp TEXT NOT NULL) STRICT;
-CREATE TABLE IF NOT EXISTS compared (source TEXT PRIMARY KEY, stamp TEXT NOT NULL, upto INTEGER NOT NULL) STRICT;
-CREATE TABLE IF NOT EXISTS late (address TEXT PRIMARY KEY, until REAL NOT NULL) STRICT;
-CREATE TABLE IF NOT EXISTS apart (place TEXT NOT NULL, other TEXT NOT NULL, PRIMARY KEY (place, other)) STRICT;
-"""
+SCHEMA = (
+    "CREATE TABLE IF NOT EXISTS secret (key BLOB NOT NULL) STRICT",
+    "CREATE TABLE IF NOT EXISTS ledgers (place TEXT PRIMARY KEY, number INTEGER NOT NULL, head TEXT NOT NULL) STRICT",
+    "CREATE TABLE IF NOT EXISTS homes (place TEXT PRIMARY KEY, identity TEXT NOT NULL, first TEXT NOT NULL) STRICT",
+    "CREATE TABLE IF NOT EXISTS stores (place TEXT PRIMARY KEY, seen INTEGER NOT NULL) STRICT",
+    "CREATE TABLE IF NOT EXISTS counted (place TEXT PRIMARY KEY, forgotten INTEGER NOT NULL, counts TEXT NOT NULL)"
+    " STRICT",
+    "CREATE TABLE IF NOT EXISTS sources (place TEXT NOT NULL, source TEXT NOT NULL, stamp TEXT NOT NULL,"
+    " marks TEXT NOT NULL, PRIMARY KEY (place, source)) STRICT",
+    "CREATE TABLE IF NOT EXISTS generated (source TEXT PRIMARY KEY, stamp TEXT NOT NULL) STRICT",
+    "CREATE TABLE IF NOT EXISTS compared (source TEXT PRIMARY KEY, stamp TEXT NOT NULL, upto INTEGER NOT NULL) STRICT",
+    "CREATE TABLE IF NOT EXISTS late (address TEXT PRIMARY KEY, until REAL NOT NULL) STRICT",
+    "CREATE TABLE IF NOT EXISTS apart (place TEXT NOT NULL, other TEXT NOT NULL, PRIMARY KEY (place, other)) STRICT",
+)
 
 
 Mark = TypeVar("Mark", int, str)
@@ -133,7 +132,7 @@ def open_for_acts(
     witness, named = Witness(), name_place(place, policy.dataset)
     with (
         closing(open_ledger(place, policy)) as ledger,
-        closing(open_answer_store(place, policy.dataset)) as store,
+        closing(open_answer_store(place, policy.dataset, ledger)) as store,
     ):
         tie_store(ledger, store, withdrawals)
         if not lost:
@@ -315,9 +314,12 @@ class Witness:
             closing(sqlite3.connect(self.path, timeout=PATIENCE, isolation_level=None)) as connection,
         ):
             # What is lost in a power cut is only how far a ledger was: that is found again when it is next opened.
-            connection.executescript("PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL;" + SCHEMA)
-            connection.execute("BEGIN IMMEDIATE")
+            begin_log(connection, PATIENCE)
+            connection.execute("PRAGMA synchronous = NORMAL")
             with roll_back_on_error(connection):
+                connection.execute("BEGIN IMMEDIATE")
+                for statement in SCHEMA:
+                    connection.execute(statement)
                 yield connection
                 connection.execute("COMMIT")
 

@@ -32,8 +32,8 @@ def exact(amount: Amount, name: str = "amount") -> Fraction:
     try:
         if isinstance(amount, bool):
             raise ValueError
-        if isinstance(amount, str) and len(amount) > _LONGEST:
-            raise ValueError
+        if isinstance(amount, str) and (len(amount) > _LONGEST or "_" in amount or not amount.isascii()):
+            raise ValueError  # Python reads 1_0 as ten
         if isinstance(amount, str) and "/" in amount:
             return Fraction(amount)
         number = Decimal(repr(amount) if isinstance(amount, float) else amount)
@@ -50,7 +50,7 @@ def format_number(number: Fraction) -> str:
 
 
 def _non_negative(amount: Fraction, name: str) -> None:
-    if amount < 0:
+    if amount.numerator < 0:
         raise ParameterError(f"{name} is negative", expected=f"{name} is at least 0")
 
 

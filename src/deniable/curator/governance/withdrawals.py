@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from deniable.errors import AccessRefused, ParameterError, nearest
 from deniable.governance import withdrawals
 from deniable.governance.grants import Grant, Role, Subject
 from deniable.governance.withdrawals import COLLECTION, KEYS, Withdrawal
-from deniable.policy.schema import ColumnType
+from deniable.policy.schema import ColumnType, normalize_spelling
 from deniable.release.record import Record
 
 if TYPE_CHECKING:
@@ -147,22 +148,39 @@ def _parse_person(value: str, kind: ColumnType) -> str | None:
         return None
 
 
-def _parse_decimal(value: str) -> str | None:
-    number = Decimal(value)
-    return format(number.normalize(), "f") if number.is_finite() else None
+WHOLE = re.compile(r"-?[0-9]+")
+NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?")
+DAY = re.compile(r"[0-9]{4}(-[0-9]{2}-[0-9]{2}|[0-9]{4})")
+MOMENT = re.compile(DAY.pattern + r"([ Tt][0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,6})?)?([Zz]|[+-][0-9]{2}:[0-9]{2})?)?")
+
+
+def _take_form(value: str, form: re.Pattern[str]) -> str:
+    """A value with plain digits and without spaces around it, if it is written in a form.
+
+    Python reads more than people mean: 7_7 as 77, 2002-W09-4 as a day.
+    """
+    plain = normalize_spelling(value)
+    if form.fullmatch(plain) is None:
+        raise ValueError
+    return plain
+
+
+def _parse_decimal(value: str) -> str:
+    number = Decimal(_take_form(value, NUMBER))
+    return format(number.normalize() + 0, "f")
 
 
 def _parse_moment(value: str) -> str:
-    moment = datetime.fromisoformat(value)
+    moment = datetime.fromisoformat(_take_form(value, MOMENT))
     return (moment.astimezone(UTC).replace(tzinfo=None) if moment.tzinfo else moment).isoformat(sep=" ")
 
 
 _PARSERS: Mapping[ColumnType, Callable[[str], str | None]] = {
-    ColumnType.INTEGER: lambda value: str(int(value)),
+    ColumnType.INTEGER: lambda value: str(int(_take_form(value, WHOLE))),
     ColumnType.DECIMAL: _parse_decimal,
     ColumnType.TEXT: lambda value: value if value.strip() else None,
     ColumnType.BOOLEAN: lambda value: value.lower() if value.lower() in ("true", "false") else None,
-    ColumnType.DATE: lambda value: date.fromisoformat(value).isoformat(),
+    ColumnType.DATE: lambda value: date.fromisoformat(_take_form(value, DAY)).isoformat(),
     ColumnType.DATETIME: _parse_moment,
 }
 
