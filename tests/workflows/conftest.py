@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
+import shutil
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -191,3 +193,64 @@ def write_policy() -> Callable[[Path], Path]:
 def clinic_policy() -> str:
     """The text of the clinic's policy, for tests that change a word of it."""
     return POLICY
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Any]:
+    """A real Chromium, driven by Playwright; without one the tests that need it are skipped, and say why."""
+    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    found = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    if found is None:
+        pytest.skip("no Chromium is installed (Debian: apt-get install chromium)")
+    with playwright.sync_playwright() as driver:
+        sandbox = ["--no-sandbox"] if os.geteuid() == 0 else []
+        opened = driver.chromium.launch(
+            executable_path=found, args=[*sandbox, "--disable-gpu", "--disable-background-networking"]
+        )
+        yield opened
+        opened.close()
+
+
+@pytest.fixture
+def visit(chromium: Any, up: Any) -> Iterator[Callable[..., Any]]:
+    """A function that opens a page of the module's server `up` as somebody; a complaint of the browser fails."""
+    contexts, complaints = [], []
+
+    def open_page(who: str, path: str = "/", *, width: int = 1280, scheme: str = "light", scripts: bool = True) -> Any:
+        context = chromium.new_context(
+            viewport={"width": width, "height": 900}, color_scheme=scheme, java_script_enabled=scripts
+        )
+        contexts.append(context)
+        port = up.steward if who in ("steward", "second", "auditor") else up.http
+        cookie = "deniable_steward" if port == up.steward else "deniable_analyst"
+        context.add_cookies([{"name": cookie, "value": up.tokens[who], "url": port}])
+        page = context.new_page()
+        page.on("console", lambda told: complaints.append(told.text) if is_complaint(told) else None)
+        page.on("pageerror", lambda failure: complaints.append(str(failure)))
+        page.on("dialog", lambda dialog: (complaints.append(f"dialog: {dialog.message}"), dialog.dismiss()))
+        page.on("request", lambda asked: None if "127.0.0.1" in asked.url else complaints.append(asked.url))
+        page.goto(port + path)
+        return page
+
+    yield open_page
+    for context in contexts:
+        context.close()
+    assert complaints == []
+
+
+def is_complaint(told: Any) -> bool:
+    """Whether a line of the console is one; that a refusal has a status above 400 is none."""
+    return told.type in ("error", "warning") and "Failed to load resource" not in told.text
+
+
+@pytest.fixture(scope="session")
+def find_violations() -> Callable[[Any], list[str]]:
+    """A function that gives what axe finds on a page, in the states of this moment."""
+    axe = (Path(__file__).parents[1] / "data" / "axe" / "axe.min.js").read_text(encoding="utf-8")
+    return lambda page: _run_axe(page, axe)
+
+
+def _run_axe(page: Any, axe: str) -> list[str]:
+    page.evaluate(axe + "; undefined") if page.evaluate("typeof window.axe") == "undefined" else None
+    found = page.evaluate("axe.run(document, {resultTypes: ['violations']})")
+    return [f"{one['id']}: {one['nodes'][0]['target']} {one['nodes'][0]['html'][:150]}" for one in found["violations"]]

@@ -2,25 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import re
-import shutil
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import httpx
 import pyarrow.parquet as pq
 import pytest
 
-playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-pytest.importorskip("uvicorn", reason="the server extra is not installed")
-
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-if CHROMIUM is None:
-    pytest.skip("no Chromium is installed (Debian: apt-get install chromium)", allow_module_level=True)
-
-AXE = (Path(__file__).parents[1] / "data" / "axe" / "axe.min.js").read_text(encoding="utf-8")
 HOSTILE = "<img src=x onerror=alert(1)>"
 GROUPS = "SELECT sex, COUNT(*) AS n, AVG(age) AS mean_age FROM people GROUP BY sex"
 POLICY = f"""\
@@ -62,49 +51,6 @@ def up(tmp_path_factory: pytest.TempPathFactory, serving_clinic: Callable[..., A
         yield served
 
 
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with playwright.sync_playwright() as driver:
-        sandbox = ["--no-sandbox"] if os.geteuid() == 0 else []
-        opened = driver.chromium.launch(
-            executable_path=CHROMIUM, args=[*sandbox, "--disable-gpu", "--disable-background-networking"]
-        )
-        yield opened
-        opened.close()
-
-
-@pytest.fixture
-def visit(browser: Any, up: Any) -> Iterator[Callable[..., Any]]:
-    """A function that opens a page as somebody; what the browser complains of fails the test."""
-    contexts, complaints = [], []
-
-    def open_page(who: str, path: str = "/", *, width: int = 1280, scheme: str = "light", scripts: bool = True) -> Any:
-        context = browser.new_context(
-            viewport={"width": width, "height": 900}, color_scheme=scheme, java_script_enabled=scripts
-        )
-        contexts.append(context)
-        port = up.steward if who in ("steward", "second", "auditor") else up.http
-        cookie = "deniable_steward" if port == up.steward else "deniable_analyst"
-        context.add_cookies([{"name": cookie, "value": up.tokens[who], "url": port}])
-        page = context.new_page()
-        page.on("console", lambda told: complaints.append(told.text) if is_complaint(told) else None)
-        page.on("pageerror", lambda failure: complaints.append(str(failure)))
-        page.on("dialog", lambda dialog: (complaints.append(f"dialog: {dialog.message}"), dialog.dismiss()))
-        page.on("request", lambda asked: None if "127.0.0.1" in asked.url else complaints.append(asked.url))
-        page.goto(port + path)
-        return page
-
-    yield open_page
-    for context in contexts:
-        context.close()
-    assert complaints == []
-
-
-def is_complaint(told: Any) -> bool:
-    """Whether a line of the console is one; that a refusal has a status above 400 is none."""
-    return told.type in ("error", "warning") and "Failed to load resource" not in told.text
-
-
 def write(page: Any, sql: str, epsilon: str = "", cell: int = 0) -> None:
     """Type a question and wait until it is priced, or its mistake is shown."""
     section = page.locator(".cell").nth(cell)
@@ -124,13 +70,6 @@ def ask(page: Any, cell: int = 0) -> str:
         section.locator("button[value=ask]").click()
     section.locator("progress").wait_for(state="hidden")
     return str(section.locator(".answer").inner_text())
-
-
-def find_violations(page: Any) -> list[str]:
-    """What axe finds on a page, in the states of this moment."""
-    page.evaluate(AXE + "; undefined") if page.evaluate("typeof window.axe") == "undefined" else None
-    found = page.evaluate("axe.run(document, {resultTypes: ['violations']})")
-    return [f"{one['id']}: {one['nodes'][0]['target']} {one['nodes'][0]['html'][:150]}" for one in found["violations"]]
 
 
 def test_a_question_is_priced_as_it_is_typed_and_its_mistake_is_underlined_where_it_is(visit):
@@ -198,7 +137,7 @@ def test_an_answer_is_sorted_loaded_as_files_and_free_when_repeated(visit, tmp_p
     assert page.locator(".answer table").count() == 0, "a link asks nothing"
 
 
-def test_several_questions_stand_on_one_page_and_end_when_the_budget_is_out(visit):
+def test_several_questions_stand_on_one_page_and_end_when_the_budget_is_out(visit, find_violations):
     page = visit("ben")
     write(page, "SELECT COUNT(*) AS n FROM people", "1.5")
     assert "Charged" in ask(page)
@@ -267,7 +206,7 @@ def test_forms_and_scripts_of_other_sites_are_refused(up):
         assert analyst.post("/ask/answer", json=question).status_code == 401
 
 
-def test_a_mistake_in_the_policy_is_underlined_and_what_is_mended_is_saved(visit, up):
+def test_a_mistake_in_the_policy_is_underlined_and_what_is_mended_is_saved(visit, up, find_violations):
     file, page = up.folder / "policy.yaml", visit("steward", "/policy")
     page.wait_for_selector("html[data-ready=yes]")
     kept = file.read_text()
@@ -356,7 +295,9 @@ STEWARD_PAGES = ("/", "/requests", "/budgets", "/policy", "/policy/evidence/peop
                  "/incidents", "/estate", "/start")  # fmt: skip
 
 
-def check_pages(visit: Any, up: Any, analyst: tuple[str, ...], steward: tuple[str, ...], **looks: Any) -> None:
+def check_pages(
+    visit: Any, up: Any, find_violations: Any, analyst: tuple[str, ...], steward: tuple[str, ...], **looks: Any
+) -> None:
     """Pages pass axe, are no wider than their window, and load less than a megabyte."""
     for who, port, paths in (("ana", up.http, analyst), ("steward", up.steward, steward)):
         page = visit(who, **looks)
@@ -369,15 +310,15 @@ def check_pages(visit: Any, up: Any, analyst: tuple[str, ...], steward: tuple[st
             assert 500 < page.evaluate(f"{entries}.reduce((sum, each) => sum + each.decodedBodySize, 0)") < 1e6, path
 
 
-def test_pages_pass_axe_fit_a_phone_in_the_dark_and_are_small(visit, up):
-    check_pages(visit, up, ("/", "/tables"), ("/requests", "/policy"), width=390, scheme="dark")
+def test_pages_pass_axe_fit_a_phone_in_the_dark_and_are_small(visit, up, find_violations):
+    check_pages(visit, up, find_violations, ("/", "/tables"), ("/requests", "/policy"), width=390, scheme="dark")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("width", [1280, 390])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_every_page_passes_axe_in_every_size_and_color(visit, up, width, scheme):
-    check_pages(visit, up, ANALYST_PAGES, STEWARD_PAGES, width=width, scheme=scheme)
+def test_every_page_passes_axe_in_every_size_and_color(visit, up, find_violations, width, scheme):
+    check_pages(visit, up, find_violations, ANALYST_PAGES, STEWARD_PAGES, width=width, scheme=scheme)
 
 
 def test_pages_are_read_and_questions_asked_without_scripts(visit):
@@ -416,7 +357,7 @@ def test_what_an_assistant_asked_is_marked_in_the_history(visit, up):
 
 
 @pytest.mark.slow
-def test_a_table_goes_from_the_first_look_to_its_report_on_the_stewards_page(visit, up):
+def test_a_table_goes_from_the_first_look_to_its_report_on_the_stewards_page(visit, up, find_violations):
     import csv
 
     with (up.folder / "visits.csv").open("w") as file:

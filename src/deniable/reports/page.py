@@ -101,6 +101,18 @@ def render(page: Page) -> str:
     )
 
 
+def render_sections(page: Page) -> str:
+    """The sections alone, for a page with a head of its own, which serves the scripts of `load_scripts`."""
+    named = [(f"section-{number}", section) for number, section in enumerate(page.sections, start=1)]
+    return _tell_tables_apart("\n".join(_render_section(anchor, section) for anchor, section in named))
+
+
+def load_scripts() -> dict[str, str]:
+    """The scripts that draw plots and search tables, by the names of the files that a server gives them."""
+    (_, library), (_, own) = _load_scripts()
+    return {"vega.js": library, "plots.js": own, "search.js": read_static("search.js")}
+
+
 def write(page: Page, path: Path) -> Path:
     """Write the page under its name at once: a reader sees the old page or the whole new one."""
     return write_text(render(page), path)
@@ -135,7 +147,7 @@ def _render_head(title: str, scripts: tuple[str, ...]) -> str:
             '<meta name="viewport" content="width=device-width, initial-scale=1">',
             '<meta name="referrer" content="no-referrer">',
             f"<title>{_escape(title)}</title>",
-            f"<style>{read_static('page.css')}</style>",
+            f"<style>{read_static('page.css')}{read_static('blocks.css')}</style>",
             "</head>",
         )
     )

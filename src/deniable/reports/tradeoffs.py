@@ -53,6 +53,7 @@ def plot_lattice(points: Sequence[Mapping[str, Any]], measure: str = "loss") -> 
         }
         for point in points
     ]
+    rows.sort(key=lambda row: (ACCEPTABLE, FAILING, CHOSEN).index(str(row["node"])))
     alt = f"{len(rows)} generalizations by {measure} and by the mean risk of re-identification; one is chosen."
     return draw_scatter(rows, x=measure, y="mean risk", series="node", alt=alt)
 
@@ -70,7 +71,7 @@ def build_lattice_page(
         rows = _list_levels(report["levels"], {one["name"]: one for one in recoding.get("columns", ())})
         sections.append(Section("What became of each column", (Table.of(rows),)))
     if sizes := (recoding.get("classes") or {}).get("sizes"):
-        sections.append(Section("How large the classes are", (_draw_sizes(sizes), _list_largest(recoding))))
+        sections.append(Section("How large the classes are", (draw_sizes(sizes), _list_largest(recoding))))
     if report["lattice"]:
         sections.append(Section("The lattice", _describe_lattice(report, measure)))
     lead = f"{report['released']:,} of {report['rows']:,} rows released in {report['classes']:,} classes of rows alike."
@@ -94,12 +95,12 @@ def _summarize_anonymity(report: Mapping[str, Any]) -> tuple[Block, ...]:
 # dictionaries: rows of a table
 def _list_levels(levels: Mapping[str, int], columns: Mapping[str, Any]) -> list[dict[str, object]]:
     return [
-        {"column": name, "shown": _name_level(level, columns.get(name, {})), "level": level}
+        {"column": name, "shown": name_level(level, columns.get(name, {})), "level": level}
         for name, level in levels.items()
     ]
 
 
-def _name_level(level: int, column: Mapping[str, Any]) -> str:
+def name_level(level: int, column: Mapping[str, Any]) -> str:
     """A level in words: by the name that the hierarchy gives it, or by how coarse it is."""
     last = column.get("levels", level + 2) - 1
     if level in (0, last):
@@ -115,7 +116,7 @@ def _name_level(level: int, column: Mapping[str, Any]) -> str:
     return f"level {level} of {last}"
 
 
-def _draw_sizes(sizes: Sequence[int]) -> Plot:
+def draw_sizes(sizes: Sequence[int]) -> Plot:
     """How many rows stand in classes of each size; sizes in stretches that double."""
     edges = [min(sizes)]
     while edges[-1] * 2 <= max(sizes):
@@ -146,7 +147,12 @@ def _describe_lattice(report: Mapping[str, Any], measure: str) -> tuple[Block, .
     points = [point for point in report["lattice"] if point["risk"] is not None]
     if len(points) < FEWEST_POINTS:
         return (proof, Table.of(_list_points(report["lattice"], measure), "The combinations that were checked"))
-    return (proof, Plot(plot_lattice(points, measure), "Utility against risk: lower left is better"))
+    return (proof, draw_lattice(points, measure))
+
+
+def draw_lattice(points: Sequence[Mapping[str, Any]], measure: str = "loss") -> Plot:
+    """Every node by what it loses and by its risk."""
+    return Plot(plot_lattice(points, measure), "Utility against risk: lower left is better")
 
 
 MOST_CLASSES = 6
@@ -281,6 +287,9 @@ EFFECTS = {
     "boosted": "Each shape is what the values of one column add: to the prediction, or to the log odds of a value.",
     "bayes": "Each line is how much more frequent a value of the column is with a value of the target, in logarithms.",
     "multinomial": "Each line is what a value of the column adds to the logit of a value of the target.",
+    "poisson": "Each bar is how much the logarithm of the expected number rises with this value against the average.",
+    "kmeans": "Each bar is the mean of a column in a group, or the share of the group that has a value.",
+    "pca": "Each bar is the loading of a column, scaled from -1 to 1 between its bounds, on a component.",
 }
 
 
@@ -290,6 +299,7 @@ def build_training_page(view: Mapping[str, Any]) -> Page:
     columns = dict.fromkeys(effect["column"] for effect in view["effects"])
     sections = [_describe_price(view), *(_describe_test(view) if tested else ())]
     sections += [_draw_effects(name, [each for each in view["effects"] if each["column"] == name]) for name in columns]
+    sections[1:1] = _describe_shares(view.get("shares"))
     foot = "For the steward: this page is made with real rows." if tested else "Made from the model alone."
     return Page(f"Model of {view['target']}", tuple(sections), f"Method {view['method']}.", foot)
 
@@ -302,6 +312,15 @@ def _describe_price(view: Mapping[str, Any]) -> Section:
     )
     told = f"Within this epsilon and delta, it does not tell whether any one unit ({view['unit']}) was learned from. "
     return Section("What it cost", (KeyFigures(figures), Paragraph(told + EFFECTS[view["method"]])))
+
+
+def _describe_shares(shares: Mapping[str, float] | None) -> tuple[Section, ...]:
+    """Of a structure: how large each group is, or how much of the variance each component has."""
+    if shares is None:
+        return ()
+    figures = tuple(KeyFigure(f"{share:.1%}", name) for name, share in shares.items())
+    told = "The share of the rows in each group, or of the variance along each component; both with noise."
+    return (Section("How large each is", (KeyFigures(figures), Paragraph(told))),)
 
 
 def _draw_effects(column: str, effects: list[Mapping[str, Any]]) -> Section:

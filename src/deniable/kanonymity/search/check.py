@@ -193,7 +193,8 @@ class Checker:
         relaxed = self._large_enough(grouped)
         base, floor = self._bounds(levels, grouped)
         if (gone := int(grouped.sizes[~relaxed].sum())) > problem.limit:
-            return Verdict(levels, False, gone, len(relaxed), FOREVER, base, True, 0.0, floor)
+            large = int((relaxed & (grouped.sizes > 0)).sum())
+            return Verdict(levels, False, gone, large, FOREVER, base, True, 0.0, floor)
         classes = self._classes(grouped, rolled)
         relaxed = relaxed & self._apply_models(classes, problem.relaxed)
         released, lost = self._accept_classes(classes, relaxed)

@@ -6,7 +6,6 @@ run in the background: a page shows how far they are, and they can be stopped.""
 from __future__ import annotations
 
 import re
-import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -18,11 +17,12 @@ from starlette.routing import Route
 
 from deniable.curator import start as steps
 from deniable.curator.policy import compose, decisions
-from deniable.errors import AccessRefused, DeniableError, Infeasible, ParameterError, Stopped
+from deniable.errors import AccessRefused, DeniableError, Infeasible, ParameterError
 from deniable.governance.grants import Action, Grant, Role
 from deniable.server.http.endpoints import respond_json
 from deniable.server.refusals import translate_failure
 from deniable.server.service import build_not_found
+from deniable.server.workbench.jobs import Job, begin_job
 from deniable.server.workbench.pages import Pages, read_form
 
 if TYPE_CHECKING:
@@ -36,23 +36,6 @@ REPORT_POLICY = (
     "sandbox allow-scripts; default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:"
 )
 """The report brings its scripts and names them by hash; in a sandbox it is of no origin, and holds no session."""
-
-
-@dataclass
-class Job:
-    """A long step: how far it is, whether it shall stop, and how it ended."""
-
-    title: str
-    done: float = 0.0
-    ended: bool = False
-    refusal: str = ""
-    stop: threading.Event = field(default_factory=threading.Event)
-
-    def tell(self, share: float) -> None:
-        """Note how far it is; stops the step where that was asked."""
-        if self.stop.is_set():
-            raise Stopped("it was stopped on the page", remedy="Begin it again when you like")
-        self.done = max(self.done, min(1.0, share))
 
 
 @dataclass
@@ -163,21 +146,11 @@ class GuidedStart:
 
     def _run(self, begun: Begun, title: str, work: Callable[[Begun, Job], None]) -> None:
         """Begin a long step in the background."""
-        job = begun.job = Job(title)
-
-        def do() -> None:
-            try:
-                work(begun, job)
-            except Exception as failure:
-                job.refusal = _say_failure(failure)
-            finally:
-                job.ended = True
-
-        self._service.scheduler.leave(do)
+        begun.job = begin_job(self._service, title, lambda job: work(begun, job))
 
     async def _tell_progress(self, request: Request, grant: Grant) -> Response:
         job = self._find_begun(request, grant)[0].job
-        return respond_json({"done": job.done if job else 1.0, "ended": job is None or job.ended})
+        return respond_json({"done": 1.0, "ended": True, "said": []}) if job is None else job.respond()
 
     async def _show_report(self, request: Request, grant: Grant) -> Response:
         begun, _ = self._find_begun(request, grant)
@@ -327,10 +300,3 @@ def _preview(begun: Begun) -> list[dict[str, Any]]:
         return []
     rows: list[dict[str, Any]] = steps.preview_release(begun.place, decided).to_pylist()
     return rows
-
-
-def _say_failure(failure: Exception) -> str:
-    """Why a step ended; refusals about files are the steward's own, and are told as they are."""
-    if isinstance(failure, DeniableError):
-        return failure.message
-    return translate_failure(failure).message

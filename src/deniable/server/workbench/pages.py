@@ -21,6 +21,7 @@ from starlette.routing import Route
 
 from deniable.errors import AccessRefused, DeniableError
 from deniable.governance.grants import Grant
+from deniable.reports import page
 from deniable.server.http.endpoints import admit_request, read_bytes, respond_refusal
 from deniable.server.limits import wait_for_quantum
 from deniable.server.refusals import TokenRefused, find_http_status, translate_failure
@@ -37,7 +38,12 @@ STATIC = {
     "table.js": SCRIPT,
     "policy.js": SCRIPT,
     "progress.js": SCRIPT,
+    "vega.js": SCRIPT,
+    "plots.js": SCRIPT,
+    "search.js": SCRIPT,
+    "blocks.css": "text/css; charset=utf-8",
 }
+"""The files of the browser; the last four are those of reports, which the laboratories show."""
 PageFunction = Callable[[Request, Grant], Awaitable[Response]]
 Endpoint = Callable[[Request], Awaitable[Response]]
 Links = tuple[tuple[str, str], ...]
@@ -68,7 +74,7 @@ class Pages:
     def require_session(self, show: PageFunction, *, form: bool = False) -> Endpoint:
         """A page for those who entered; others see the login page."""
 
-        async def page(request: Request) -> Response:
+        async def open_page(request: Request) -> Response:
             since = time.monotonic()
             try:
                 if form:
@@ -81,7 +87,7 @@ class Pages:
                 await wait_for_quantum(since, self.service.limits.quantum)
                 return self.show_refusal(translate_failure(failure))
 
-        return page
+        return open_page
 
     def require_script(self, act: PageFunction) -> Endpoint:
         """An endpoint for the scripts of our own pages: a refusal has the shape that it has everywhere."""
@@ -102,8 +108,8 @@ class Pages:
 
     def show_refusal(self, refusal: DeniableError) -> Response:
         """What was wrong, on a page by itself; a token that is not valid is forgotten, and asked for."""
-        page = "enter.html" if refusal.code == "token" or refusal.code == "rate" else "refused.html"
-        response = self.render(page, find_http_status(refusal), refusal=refusal.message)
+        shown = "enter.html" if refusal.code == "token" or refusal.code == "rate" else "refused.html"
+        response = self.render(shown, find_http_status(refusal), refusal=refusal.message)
         if refusal.code == "token":
             response.delete_cookie(self._cookie)
         return response
@@ -198,7 +204,9 @@ def format_day(moment: str | None) -> str:
 @cache
 def _read_static(name: str) -> tuple[bytes, bytes, str]:
     """A file, the same compressed, and its name by content."""
-    content = files("deniable.server").joinpath("static", name).read_bytes()
+    own = files("deniable.server").joinpath("static", name)
+    drawn = {} if own.is_file() else page.load_scripts() | {"blocks.css": page.read_static("blocks.css")}
+    content = drawn[name].encode() if drawn else own.read_bytes()
     return content, gzip.compress(content, 6, mtime=0), f'"{hashlib.sha256(content).hexdigest()[:20]}"'
 
 

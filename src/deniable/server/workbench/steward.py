@@ -23,6 +23,8 @@ from deniable.server.refusals import translate_failure
 from deniable.server.service import Service
 from deniable.server.workbench.charts import Spending, draw_spending
 from deniable.server.workbench.guided_start import GuidedStart
+from deniable.server.workbench.labs import Laboratories
+from deniable.server.workbench.labs.anonymity import LatticeLab
 from deniable.server.workbench.pages import Pages, read_fields, read_form, refuse_foreign_form
 from deniable.server.workbench.policy_editor import PolicyEditor
 
@@ -39,8 +41,10 @@ LINKS = (
     ("/ledger", "Ledger"),
     ("/incidents", "Incidents"),
     ("/estate", "Estate"),
+    ("/labs", "Laboratories"),
     ("/start", "New table"),
 )
+LABS = (LatticeLab,)
 NEWEST = 50
 LINK_SECONDS = 15 * 60.0
 """How long the link of a first start is good for."""
@@ -103,6 +107,7 @@ class StewardPages:
             Route("/first/{key}", self._first_entry, methods=["POST"]),
             *PolicyEditor(self._service, self._pages).routes(),
             *GuidedStart(self._service, self._pages).routes(),
+            *Laboratories(self._service, self._pages, [lab(self._service, self._pages) for lab in LABS]).routes(),
             *self._pages.routes(),
         ]
 

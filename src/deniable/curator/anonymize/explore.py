@@ -1,0 +1,369 @@
+"""Look at the generalizations of a table before one is released: the whole lattice, one node, and what each k costs.
+
+For the steward alone. Rows are read without noise; nothing leaves, so nothing is recorded and nothing is charged. The
+search, the models and the measures are those of a release."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+from deniable.curator.anonymize.request import (
+    COUNT,
+    TABLE,
+    Asked,
+    Order,
+    demands,
+    open_table,
+    request_for,
+    roles_of,
+    statement,
+)
+from deniable.errors import AccessRefused, Infeasible, ParameterError
+from deniable.policy.schema import Role
+from deniable.release.record import Record
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from deniable.curator.context import Context
+    from deniable.engines.base import Engine
+    from deniable.kanonymity.anonymize import Levels
+    from deniable.kanonymity.request import Prepared
+    from deniable.kanonymity.search.check import Checker, Grouped
+
+Progress = Callable[[float], None]
+MOST_NODES = 1000
+"""Larger lattices are not listed whole: the nodes that a search checks stand for them."""
+SHOWN_ROWS, APART = 8, 25
+"""So many rows are shown, not one after the other, since rows of one person often are."""
+STRICTER = {"k": (2, 3, 5, 10, 20, 50), "l": (1, 2, 3, 4, 5), "t": (1.0, 0.5, 0.3, 0.2, 0.1)}
+"""What is tried of each model; 1 and 1.0 ask nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExploredColumn:
+    """A column with how its values are generalized: the words of its hierarchy, and one value at every level."""
+
+    name: str
+    hierarchy: Mapping[str, Any]
+    examples: tuple[str, ...]
+
+    @property
+    def levels(self) -> int:
+        """How many levels it has."""
+        return len(self.examples)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LatticeNode(Record):
+    """One combination of levels: what it loses, the mean risk of its rows, and whether every model holds."""
+
+    levels: tuple[int, ...]
+    loss: float
+    risk: float
+    suppressed: int
+    classes: int
+    acceptable: bool
+    chosen: bool
+
+    @property
+    def height(self) -> int:
+        """How general it is."""
+        return sum(self.levels)
+
+
+@dataclass(frozen=True, slots=True)
+class LatticeView:
+    """The lattice of a table: its columns with their levels, what is asked, and the nodes."""
+
+    table: str
+    rows: int
+    columns: tuple[ExploredColumn, ...]
+    models: tuple[str, ...]
+    limit: int
+    """How many rows may be left out."""
+    nodes: tuple[LatticeNode, ...]
+    total: int
+    """How many nodes there are, listed or not."""
+
+    @property
+    def chosen(self) -> LatticeNode | None:
+        """The node that loses least of those that are acceptable."""
+        return next((node for node in self.nodes if node.chosen), None)
+
+    @property
+    def heights(self) -> dict[int, list[LatticeNode]]:
+        """The nodes by how general they are."""
+        layers: dict[int, list[LatticeNode]] = {}
+        for node in self.nodes:
+            layers.setdefault(node.height, []).append(node)
+        return layers
+
+
+@dataclass(frozen=True, slots=True)
+class ModelVerdict:
+    """Whether a model holds at a node: how many classes break it, and how many rows stand in them."""
+
+    model: str
+    failing_classes: int
+    failing_rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class ShownRow:
+    """A row before and after, how many rows are like it then, and whether it would be released."""
+
+    before: tuple[str, ...]
+    after: tuple[str, ...]
+    alike: int
+    released: bool
+
+
+@dataclass(frozen=True, slots=True)
+class NodeView:
+    """One node in detail. It holds rows, for the steward's eyes: it is no record, and never leaves."""
+
+    levels: tuple[int, ...]
+    loss: float
+    acceptable: bool
+    suppressed: int
+    limit: int
+    sizes: tuple[int, ...]
+    """How many rows each class has that would be released."""
+    highest_risk: float
+    mean_risk: float
+    at_risk: float
+    verdicts: tuple[ModelVerdict, ...]
+    columns: tuple[str, ...]
+    rows: tuple[ShownRow, ...]
+    above: tuple[tuple[int, ...], ...]
+    below: tuple[tuple[int, ...], ...]
+
+    @property
+    def failing(self) -> list[ModelVerdict]:
+        """The models that more rows break than may be left out."""
+        return [each for each in self.verdicts if each.failing_rows > self.limit]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StrictnessPoint(Record):
+    """What a stricter model costs: the optimum's loss, its risks and rows left out; or why there is none."""
+
+    model: str
+    column: str
+    value: float
+    loss: float | None = None
+    mean_risk: float | None = None
+    at_risk: float | None = None
+    suppressed: int | None = None
+    classes: int | None = None
+    refusal: str = ""
+
+
+def state_demands(context: Context) -> Asked:
+    """What the policy demands of a release, as what is explored first."""
+    least = demands(context.policy, Asked())
+    return Asked(least.k, least.l, least.t, least.models, least.suppress)
+
+
+def list_sensitive(context: Context, table: str) -> tuple[str, ...]:
+    """The sensitive columns of a table, of which l and t may be asked."""
+    return tuple(column.name for column in context.policy.table(table).with_role(Role.SENSITIVE))
+
+
+def explore_lattice(context: Context, table: str, asked: Asked, progress: Progress | None = None) -> LatticeView:
+    """Every node with its verdict; of a large lattice, those that the search for the optimum checks."""
+    from deniable.kanonymity.anonymize import solve
+    from deniable.kanonymity.search.check import Checker
+
+    with _prepare(context, table, asked) as (_engine, prepared):
+        checker, lattice = Checker(prepared.problem), prepared.problem.lattice
+        if lattice.nodes <= MOST_NODES:
+            for place, node in enumerate(lattice.all()):
+                checker.check(tuple(int(level) for level in node))
+                if progress is not None:
+                    progress((place + 1) / lattice.nodes)
+        else:
+            try:
+                solve(checker, None, progress)
+            except Infeasible:
+                checker.check(lattice.top)  # what was checked is shown, and that none holds
+        return _view_lattice(table, prepared, checker)
+
+
+def explore_node(context: Context, table: str, asked: Asked, levels: Sequence[int]) -> NodeView:
+    """One node: loss, risks, which model fails, classes, and some rows before and after."""
+    from deniable.kanonymity.risk import measure_risks
+    from deniable.kanonymity.search.check import Checker
+
+    with _prepare(context, table, asked) as (engine, prepared):
+        checker, lattice, node = Checker(prepared.problem), prepared.problem.lattice, tuple(levels)
+        if len(node) != len(lattice.heights) or not all(
+            0 <= level < height for level, height in zip(node, lattice.heights, strict=True)
+        ):
+            raise ParameterError("there is no such combination of levels", remedy="Choose one on the page")
+        verdict = checker.check(node)
+        grouped, released = checker.release_classes(node)
+        kept = grouped.sizes[released & (grouped.sizes > 0)]
+        risks = measure_risks(kept).prosecutor
+        columns, rows = _show_rows(engine, prepared, node, grouped, released)
+        return NodeView(
+            node, _read_loss(verdict), verdict.acceptable, int(grouped.sizes[~released].sum()), prepared.problem.limit,
+            tuple(kept.tolist()), risks.highest, risks.mean, risks.at_risk, _judge_models(checker, grouped), columns,
+            rows, tuple(lattice.above(node)), tuple(lattice.below(node)),
+        )  # fmt: skip
+
+
+def explore_strictness(
+    context: Context, table: str, asked: Asked, progress: Progress | None = None
+) -> list[StrictnessPoint]:
+    """The optimum for each k, and for each l and t of every sensitive column: loss against risk."""
+    tried = list(_list_strictness(asked, list_sensitive(context, table)))
+    points = []
+    for place, (model, column, value, stricter) in enumerate(tried):
+        told = None if progress is None else (lambda share, at=place: progress((at + share) / len(tried)))
+        points.append(_find_optimum(context, table, stricter, StrictnessPoint(model, column, float(value)), told))
+        if told is not None:
+            told(1.0)
+    return points
+
+
+def _list_strictness(asked: Asked, sensitive: Sequence[str]) -> Iterator[tuple[str, str, float, Asked]]:
+    """Each k alone, then each l and each t of every sensitive column beside the k that is asked."""
+    for k in STRICTER["k"]:
+        yield "k", "", k, Asked(int(k), suppress=asked.suppress)
+    for column in sensitive:
+        for least in STRICTER["l"]:
+            yield "l", column, least, replace(asked, l={column: Fraction(str(least))}, t={}, models=())
+        for most in STRICTER["t"]:
+            yield "t", column, most, replace(asked, l={}, t={column: Fraction(str(most))}, models=())
+
+
+def _find_optimum(
+    context: Context, table: str, asked: Asked, point: StrictnessPoint, progress: Progress | None
+) -> StrictnessPoint:
+    from deniable.kanonymity.anonymize import solve
+    from deniable.kanonymity.risk import measure_risks
+    from deniable.kanonymity.search.check import Checker
+
+    try:
+        with _prepare(context, table, asked) as (_engine, prepared):
+            checker = Checker(prepared.problem)
+            found = solve(checker, None, progress)
+            grouped, released = checker.release_classes(found.levels)
+            sizes = grouped.sizes[released & (grouped.sizes > 0)]
+            risks = measure_risks(sizes).prosecutor
+            return replace(
+                point, loss=float(found.cost), mean_risk=risks.mean, at_risk=risks.at_risk,
+                suppressed=found.suppressed, classes=len(sizes),
+            )  # fmt: skip
+    except Infeasible as refusal:
+        return replace(point, refusal=refusal.happened)
+
+
+@contextmanager
+def _prepare(context: Context, table: str, asked: Asked) -> Iterator[tuple[Engine, Prepared]]:
+    """The table counted and coded, as a release would have it; what is asked may be looser than the policy."""
+    from deniable.kanonymity.request import prepare
+
+    if context.asker is not None:
+        raise AccessRefused("real rows are looked at without noise", remedy="Only the steward may do that")
+    context.refuse_expired()
+    order = Order(None, None, context.policy, table, asked=asked)
+    with open_table(context, order) as (engine, schema):
+        roles = roles_of(engine, context, schema, order)
+        if not roles.quasi_identifiers:
+            raise ParameterError(
+                f"no column of '{table}' is declared a quasi-identifier",
+                remedy="Declare the columns that others may know in the policy: role: quasi-identifier",
+            )
+        request = request_for(engine, None, order, roles)
+        people = () if request.person is None else (request.person,)
+        named = tuple(dict.fromkeys((*request.quasi_identifiers, *request.sensitive, *people)))
+        counted = engine.run(statement("SELECT {}, COUNT(*) AS {} FROM {} GROUP BY ALL", named, COUNT, TABLE))
+        yield engine, prepare(counted, request, roles.hierarchies, counts=COUNT)
+
+
+def _view_lattice(table: str, prepared: Prepared, checker: Checker) -> LatticeView:
+    problem, verdicts = prepared.problem, list(checker.verdicts.values())
+    rows = problem.tuples.rows
+    best = min((each for each in verdicts if each.acceptable), key=lambda each: each.cost, default=None)
+    if len(verdicts) > MOST_NODES:
+        verdicts = sorted(verdicts, key=lambda each: (each is not best, not each.acceptable, each.cost))[:MOST_NODES]
+    nodes = [
+        LatticeNode(
+            each.levels, _read_loss(each),
+            each.classes / (rows - each.suppressed) if rows > each.suppressed else 0.0,
+            each.suppressed, each.classes, each.acceptable, each is best,
+        )
+        for each in verdicts
+    ]  # fmt: skip
+    nodes.sort(key=lambda node: (node.height, node.levels))
+    models = tuple(str(model) for model in prepared.request.models)
+    return LatticeView(
+        table, rows, tuple(map(_explain_column, prepared.columns)), models, problem.limit, tuple(nodes),
+        problem.lattice.nodes,
+    )  # fmt: skip
+
+
+def _read_loss(verdict: Any) -> float:
+    """The loss with what is left out; of a node that fails, of its generalization alone."""
+    return float(verdict.cost if verdict.acceptable else verdict.base)
+
+
+def _explain_column(coded: Any) -> ExploredColumn:
+    built = coded.hierarchy
+    middle = built.size // 2
+    examples = tuple(_write_cell(level.labels[level.groups[middle]]) if built.size else "" for level in built.levels)
+    words = {} if coded.spec is None else {coded.spec.kind: dict(coded.spec.options)}
+    return ExploredColumn(built.column, words, examples)
+
+
+def _judge_models(checker: Checker, grouped: Grouped) -> tuple[ModelVerdict, ...]:
+    """What each model says of the classes, by itself."""
+    from deniable.kanonymity.models import holds
+
+    classes, there, told = checker.classes(grouped), grouped.sizes > 0, []
+    for model in checker.problem.models:
+        broken = ~holds(model, classes) & there
+        told.append(ModelVerdict(str(model), int(broken.sum()), int(grouped.sizes[broken].sum())))
+    for risk in checker.problem.risks:
+        broken = there & ~risk.release(grouped.sizes, there)
+        told.append(ModelVerdict(str(risk), int(broken.sum()), int(grouped.sizes[broken].sum())))
+    return tuple(told)
+
+
+def _show_rows(
+    engine: Engine, prepared: Prepared, node: Levels, grouped: Grouped, released: NDArray[np.bool_]
+) -> tuple[tuple[str, ...], tuple[ShownRow, ...]]:
+    """Some rows as they are and as they would be, each with the size of its class."""
+    from deniable.kanonymity.encoding import encode_table
+
+    known, about = prepared.request.quasi_identifiers, prepared.request.sensitive
+    some = f" LIMIT {SHOWN_ROWS * APART}"
+    first = engine.run(statement("SELECT {} FROM {}", (*known, *about), TABLE) + some)
+    table = first.take(list(range(0, first.num_rows, max(1, first.num_rows // SHOWN_ROWS)))[:SHOWN_ROWS])
+    built = {coded.hierarchy.column: coded.hierarchy for coded in prepared.columns}
+    codes = [coded.codes for coded in encode_table(table.select(known), known, built)]
+    levels = [coded.hierarchy.levels[at] for coded, at in zip(prepared.columns, prepared.absolute(node), strict=True)]
+    classes = grouped.source.take_codes(grouped.sample)
+    groups = zip(*(level.groups[classes[:, place]].tolist() for place, level in enumerate(levels)), strict=True)
+    found = {key: (int(size), bool(kept)) for key, size, kept in zip(groups, grouped.sizes, released, strict=True)}
+    rows = []
+    for place, row in enumerate(table.to_pylist()):
+        key = tuple(int(level.groups[column[place]]) for level, column in zip(levels, codes, strict=True))
+        size, kept = found.get(key, (0, False))
+        after = [level.labels[group] for level, group in zip(levels, key, strict=True)]
+        secret = [row[name] for name in about]
+        shown = tuple(map(_write_cell, (*after, *secret)))
+        rows.append(ShownRow(tuple(_write_cell(row[name]) for name in (*known, *about)), shown, size, kept))
+    return (*known, *about), tuple(rows)
+
+
+def _write_cell(value: object) -> str:
+    return "none" if value is None else str(value)

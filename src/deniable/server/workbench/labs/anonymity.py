@@ -1,0 +1,93 @@
+"""The laboratories of k-anonymity: the lattice with its nodes, and what stricter models and other techniques cost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from fractions import Fraction
+from typing import Any
+
+from starlette.requests import Request
+
+from deniable.curator.anonymize import explore
+from deniable.curator.anonymize.request import Asked
+from deniable.errors import ParameterError
+from deniable.reports import tradeoffs
+from deniable.reports.blocks import Page, Section
+from deniable.server.workbench.jobs import Job
+from deniable.server.workbench.labs import Form, Lab, Run, read_number, render_report
+
+
+class LatticeLab(Lab):
+    """Every combination of levels, and one of them in detail."""
+
+    name = "lattice"
+    title = "k-anonymity lattice"
+    about = (
+        "Every way to generalize the columns that others may know: what each loses, whom it leaves at risk, and which"
+        " model fails."
+    )
+    template = "lab_lattice_form.html"
+
+    def describe_form(self, table: str, given: Form) -> dict[str, Any]:
+        """What is asked, first as the policy asks it."""
+        asked = explore.state_demands(self.context)
+        sensitive = explore.list_sensitive(self.context, table)
+        values = {"k": str(asked.k), "suppress": f"{float(asked.suppress or 0) * 100:g}"}
+        values |= {f"l.{name}": f"{float(asked.l[name]):g}" for name in sensitive if name in asked.l}
+        values |= {f"t.{name}": f"{float(asked.t[name]):g}" for name in sensitive if name in asked.t}
+        return {"values": values | dict(given), "sensitive": sensitive}
+
+    def plan(self, table: str, given: Form) -> Callable[[Job], Any]:
+        """Check every node."""
+        asked = self._read(table, given)
+        return lambda job: (asked, explore.explore_lattice(self.context, table, asked, job.tell))
+
+    def show(self, run: Run, request: Request) -> tuple[str, dict[str, Any]]:
+        """The lattice, and the node that was clicked: first the one that a release would take."""
+        asked, view = run.found
+        first = view.chosen or view.nodes[-1]
+        levels = _read_levels(request.query_params.get("levels", "")) or first.levels
+        node = explore.explore_node(self.context, run.table, asked, levels)
+        named = [
+            (column, at, tradeoffs.name_level(at, {"levels": column.levels, "hierarchy": column.hierarchy}))
+            for column, at in zip(view.columns, node.levels, strict=True)
+        ]
+        plots = []
+        if node.sizes:
+            plots.append(Section("How large the classes are", (tradeoffs.draw_sizes(node.sizes),)))
+        points = [_describe_point(each, view) for each in view.nodes]
+        if len(points) >= tradeoffs.FEWEST_POINTS:
+            plots.append(Section("All combinations", (tradeoffs.draw_lattice(points),)))
+        report = render_report(Page("", tuple(plots)))
+        return "lab_lattice.html", {"view": view, "node": node, "named": named, "report": report}
+
+    def _read(self, table: str, given: Form) -> Asked:
+        """What is asked of the models; it may be looser than the policy, since nothing leaves."""
+        asked = explore.state_demands(self.context)
+        k = read_number(given, "k", "k", 1, 1e6)
+        suppress = read_number(given, "suppress", "the share of rows left out, in percent,", 0, 100)
+        sensitive = explore.list_sensitive(self.context, table)
+        values, distances = {}, {}
+        for name in sensitive:
+            if (least := read_number(given, f"l.{name}", f"l of '{name}'", 1, 1e6)) is not None:
+                values[name] = Fraction(str(least))
+            if (most := read_number(given, f"t.{name}", f"t of '{name}'", 0, 1)) is not None:
+                distances[name] = Fraction(str(most))
+        share = asked.suppress if suppress is None else Fraction(str(suppress)) / 100
+        read = replace(asked, k=int(k) if k else asked.k, l=values, t=distances, suppress=share)
+        if read.k is not None and read.k < 2 and not (values or distances or read.models):
+            raise ParameterError("nothing is asked", expected="k is at least 2, or another model is asked")
+        return read
+
+
+def _read_levels(text: str) -> tuple[int, ...]:
+    parts = text.split("-")[:64]
+    return tuple(map(int, parts)) if all(part.isascii() and part.isdigit() and len(part) < 4 for part in parts) else ()
+
+
+# a dictionary: a point of a plot
+def _describe_point(node: explore.LatticeNode, view: explore.LatticeView) -> dict[str, Any]:
+    levels = {column.name: at for column, at in zip(view.columns, node.levels, strict=True)}
+    return {"cost": node.loss, "base": node.loss, "risk": node.risk, "levels": levels, "chosen": node.chosen,
+            "acceptable": node.acceptable}  # fmt: skip

@@ -1,0 +1,111 @@
+"""The lattice of a table by hand: losses, classes, the model that fails, rows before and after; nothing is recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from fractions import Fraction
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from deniable.curator import Curator
+from deniable.curator.anonymize import explore
+from deniable.curator.anonymize.request import Asked
+from deniable.errors import AccessRefused, ParameterError, Stopped
+from deniable.governance.grants import Asker
+
+POLICY = """\
+version: 1
+dataset: ward
+tables:
+  visits:
+    source: visits.parquet
+    unit: {column: id, max_groups: 1, max_rows_per_group: 1}
+    columns:
+      id: {role: identifier}
+      zip: {role: quasi-identifier, hierarchy: {redact: {from: right}}}
+      sex: {role: quasi-identifier, categories: [F, M]}
+      diagnosis: {role: sensitive}
+budgets:
+  dataset: {epsilon: 1}
+  purposes:
+    research: {epsilon: 1}
+  analysts:
+    ana: {purposes: [research], epsilon: 1}
+expires: 2099-12-31
+"""
+
+
+@pytest.fixture
+def ward(tmp_path: Path) -> Iterator[Curator]:
+    rows = {
+        "id": ["a", "b", "c", "d"],
+        "zip": ["11", "12", "21", "22"],
+        "sex": ["F", "F", "M", "M"],
+        "diagnosis": ["flu", "flu", "flu", "burn"],
+    }
+    pq.write_table(pa.table(rows), tmp_path / "visits.parquet")
+    (tmp_path / "policy.yaml").write_text(POLICY)
+    with Curator.open(tmp_path / "policy.yaml", ledger=str(tmp_path / "ledger.sqlite")) as curator:
+        yield curator
+
+
+def test_every_node_is_judged_and_the_one_that_loses_least_is_chosen(ward: Curator) -> None:
+    view = explore.explore_lattice(ward.context, "visits", Asked(k=2))
+    assert (view.rows, view.total, len(view.nodes)) == (4, 6, 6)
+    assert [column.examples for column in view.columns] == [("21", "2*", "*"), ("M", "*")]
+    assert view.chosen is not None
+    assert view.chosen.levels == (1, 0)
+    assert (view.chosen.classes, view.chosen.risk) == (2, 0.5)
+    assert {node.levels for node in view.nodes if not node.acceptable} == {(0, 0), (0, 1)}
+    assert all(0 <= node.risk <= 1 for node in view.nodes), "a mean chance"
+
+
+def test_a_node_tells_which_model_fails_and_shows_rows_before_and_after(ward: Curator) -> None:
+    node = explore.explore_node(ward.context, "visits", Asked(k=2, l={"diagnosis": Fraction(2)}), (1, 0))
+    assert [(each.failing_classes, each.failing_rows) for each in node.verdicts] == [(0, 0), (1, 2)]
+    assert [each.model for each in node.failing] == ["distinct 2-diversity of diagnosis"]
+    assert not node.acceptable
+    assert (node.sizes, node.suppressed) == ((2,), 2)
+    first, last = node.rows[0], node.rows[-1]
+    assert (first.before, first.after) == (("11", "F", "flu"), ("1*", "F", "flu"))
+    assert (first.alike, first.released, last.released) == (2, False, True)
+    assert (node.above, node.below) == (((2, 0), (1, 1)), ((0, 0),))
+
+
+def test_stricter_models_lose_no_less_and_what_no_table_meets_is_said(ward: Curator) -> None:
+    points = explore.explore_strictness(ward.context, "visits", Asked(k=2))
+    by_k = {point.value: point for point in points if point.model == "k"}
+    assert by_k[2].loss < by_k[3].loss
+    assert by_k[2].mean_risk > by_k[3].mean_risk
+    assert by_k[5].loss is None
+    assert "4 rows" in by_k[5].refusal
+    assert {(point.model, point.column) for point in points} == {("k", ""), ("l", "diagnosis"), ("t", "diagnosis")}
+
+
+def test_only_the_steward_looks_and_nothing_is_recorded_or_charged(ward: Curator) -> None:
+    before = len(list(ward.ledger.entries()))
+    analyst = ward.context.speak_for(Asker("ana", "research"))
+    for look in (
+        lambda context: explore.explore_lattice(context, "visits", Asked(k=2)),
+        lambda context: explore.explore_node(context, "visits", Asked(k=2), (0, 0)),
+        lambda context: explore.explore_strictness(context, "visits", Asked(k=2)),
+    ):
+        with pytest.raises(AccessRefused, match="steward"):
+            look(analyst)
+        look(ward.context)
+    assert len(list(ward.ledger.entries())) == before
+
+
+def test_a_node_that_is_not_there_is_refused_and_a_look_can_be_stopped(ward: Curator) -> None:
+    for levels in ((3, 0), (0,), (0, -1)):
+        with pytest.raises(ParameterError):
+            explore.explore_node(ward.context, "visits", Asked(k=2), levels)
+
+    def stop(_share: float) -> None:
+        raise Stopped("stopped")
+
+    with pytest.raises(Stopped):
+        explore.explore_lattice(ward.context, "visits", Asked(k=2), stop)
