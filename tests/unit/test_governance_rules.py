@@ -26,6 +26,7 @@ from ledgers import Clock, charge, tree
 POLICY = """
 version: 1
 dataset: clinic
+stewards: [sam, sue, sid, pat, carol, cyd]
 tables:
   visits:
     source: visits.csv
@@ -110,7 +111,82 @@ def test_a_group_approves_nothing_by_its_name(policy: Path, purpose: str) -> Non
         if purpose == "research":
             with pytest.raises(AccessRefused, match="or made it"):
                 requests.decide(context, request.id, True, "fine", "bea")
-        assert requests.decide(context, request.id, True, "fine", "cyd").approved_by == ("cyd",)
+            with pytest.raises(AccessRefused, match="'cyd' is a member of the group"):
+                requests.decide(context, request.id, True, "fine", "cyd")
+        assert requests.decide(context, request.id, True, "fine", "sam").approved_by == ("sam",)
+
+
+STRANGERS = (
+    "steward",
+    "auditor",
+    "research",
+    "ana",
+    "team",
+    "bea",
+    "dan",
+    "mallory",
+    "s\u0430m",
+    "SA\u041c",
+    "5am",
+    "",
+)
+
+
+@pytest.mark.parametrize("listed", [True, False])
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+def test_only_stewards_whom_the_policy_knows_decide(
+    policy: Path, postgres_address: str, kind: str, listed: bool
+) -> None:
+    """Roles, purposes, analysts, members of groups, strangers and look-alikes are no stewards."""
+    if not listed:
+        policy.write_text(POLICY.replace("stewards: [sam, sue, sid, pat, carol, cyd]", ""))
+    at = policy.with_suffix(".ledger.sqlite") if kind == "sqlite" else postgres_address
+    if kind == "postgres":
+        policy.write_text(policy.read_text().replace("dataset: clinic", f"dataset: clinic{listed}"))
+    with Curator.open(policy, ledger=at) as curator:
+        context = curator.context
+        if not listed:
+            issue_steward(curator, "sam")
+            issue_steward(curator, "sue")
+        request = requests.ask(context.speak_for(ANA), "mask", ["visits"], WHY)
+        for name in STRANGERS:
+            with pytest.raises(AccessRefused, match=r"a steward whom the policy knows|or made it|is a group"):
+                requests.decide(context, request.id, True, "fine", name)
+        requests.decide(context, request.id, True, "fine", "Sam")
+        for name in ("sam", "s\u0430m", "SA\u041c", *STRANGERS):
+            with pytest.raises(AccessRefused):
+                requests.decide(context, request.id, True, "fine", name)
+        for name in STRANGERS:
+            if name != "steward" or listed:
+                with pytest.raises(AccessRefused):
+                    requests.decide(context, request.id, False, "no", name)
+        done = requests.decide(context, request.id, True, "fine", "sue")
+        assert (done.status, done.approved_by) == ("approved", ("Sam", "sue"))
+
+
+def test_tokens_of_names_that_look_alike_are_one_person(policy: Path) -> None:
+    policy.write_text(POLICY.replace("stewards: [sam, sue, sid, pat, carol, cyd]", ""))
+    with Curator.open(policy) as curator:
+        request = requests.ask(curator.context.speak_for(ANA), "mask", ["visits"], WHY)
+        sam, same = issue_steward(curator, "sam"), issue_steward(curator, "s\u0430m")
+        requests.decide(curator.context, request.id, True, "fine", sam)
+        with pytest.raises(AccessRefused, match="already, or made it"):
+            requests.decide(curator.context, request.id, True, "fine", same)
+
+
+def test_a_token_of_somebody_whom_the_policy_does_not_list_decides_nothing(curator: Curator) -> None:
+    request = requests.ask(curator.context.speak_for(ANA), "mask", ["visits"], WHY)
+    with pytest.raises(AccessRefused, match="'mallory' is not the name of a steward"):
+        requests.decide(curator.context, request.id, True, "fine", issue_steward(curator, "mallory"))
+    assert requests.decide(curator.context, request.id, True, "fine", issue_steward(curator, "sue")).approved_by == (
+        "sue",
+    )
+
+
+@pytest.mark.parametrize("names", ["steward", "rese\u0430rch", "team", "sam, s\u0430m", "sam, SAM"])
+def test_a_steward_who_is_no_person_or_looks_like_another_is_a_mistake(names: str) -> None:
+    with pytest.raises(PolicyError, match="or looks like it, and of no steward"):
+        parse(POLICY.replace("[sam, sue, sid, pat, carol, cyd]", f"[{names}]"))
 
 
 def issue_steward(curator: Curator, name: str, by: str | Grant = "steward") -> Grant:
@@ -298,6 +374,8 @@ def test_a_grant_ends_on_the_day_that_the_policy_says() -> None:
         (', terms: "Nobody tries to find a person."', "", "terms were dropped"),
         ("2026-11-15", "2027-11-15", "the grant until 2026-11-15 became"),
         ("[bea, cyd]", "[bea, cyd, eve]", "eve is a new member"),
+        ("carol, cyd]", "carol, cyd, eve]", "stewards: eve decides too"),
+        ("stewards: [sam, sue, sid, pat, carol, cyd]", "", "stewards: nobody is listed any more"),
     ],
 )
 def test_dropping_a_demand_loosens_the_policy(old: str, new: str, words: str) -> None:

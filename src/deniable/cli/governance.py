@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 TokenId = Annotated[str, typer.Argument(metavar="ID", help="The token's id.", show_default=False)]
 RequestId = Annotated[str, typer.Argument(metavar="ID", help="The request's id.", show_default=False)]
 Reason = Annotated[str, typer.Option("--reason", help="Why; it is recorded.", show_default=False)]
-Steward = Annotated[str, typer.Option("--by", help="Which steward decides.")]
+Steward = Annotated[str, typer.Option("--by", help="Which steward decides, by name, as the policy lists them.")]
 UnitColumn = Annotated[str, typer.Option("--column", help="The column that tells people apart.", show_default=False)]
 Person = Annotated[str, typer.Argument(metavar="VALUE", help="The person's value of that column.", show_default=False)]
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from deniable.errors import AccessRefused, ParameterError
 from deniable.governance.grants import LedgerEntry
-from deniable.policy.schema import normalize_spelling
+from deniable.policy.schema import fold_lookalikes, normalize_spelling
 
 ACTS = ("request", "approve", "decline", "fulfill")
 
@@ -118,19 +118,20 @@ def _decide(request: Request, act: LedgerEntry) -> Request:
 def is_further_approver(request: Request, name: str) -> bool:
     """Whether somebody is another person than those who approved already; of several, none is who asked.
 
-    Names are compared without regard to case, spaces and characters that nobody sees.
+    Names are compared by how they look (`is_same_name`).
     """
     others = (*request.approvers, request.analyst) if request.approvals > 1 else request.approvers
     return not any(is_same_name(name, each) for each in others)
 
 
 def is_same_name(one: str, other: str) -> bool:
-    """Whether two names are one person's: without regard to case, spaces and characters that nobody sees."""
-    return _spell_plainly(one) == _spell_plainly(other)
+    """Whether two names may be one person's: case, spaces, characters that nobody sees and look-alikes do not count."""
+    return fold_lookalikes(one) == fold_lookalikes(other)
 
 
-def _spell_plainly(name: str) -> str:
-    return normalize_spelling(name).replace(" ", "")
+def is_listed(name: str, names: Iterable[str]) -> bool:
+    """Whether a name is one of those listed, in another case or spacing perhaps; a look-alike of one is not."""
+    return normalize_spelling(name) in {normalize_spelling(each) for each in names}
 
 
 def _count(request: Request, act: LedgerEntry) -> Request:

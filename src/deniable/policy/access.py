@@ -10,7 +10,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from deniable.policy.budget import ZCDP, Budget, PureDP, budget, format_number
-from deniable.policy.schema import Frozen, Spec
+from deniable.policy.schema import Frozen, Spec, fold_lookalikes
 
 if TYPE_CHECKING:
     from deniable.policy.check.tree_checker import Section
@@ -203,6 +203,22 @@ def build_budgets(entry: Section, mistakes: Mistakes) -> Budgets | None:
     analysts = [_analyst(name, s, dataset, purposes, mistakes) for name, s in _sections(entry, "analysts")]
     _check_members(entry, analysts, mistakes)
     return Budgets(dataset, accounting, tuple(purposes.values()), tuple(analysts))
+
+
+def check_stewards(entry: Section, budgets: Budgets | None, mistakes: Mistakes) -> tuple[str, ...]:
+    """The people who decide; refuses a role, a purpose or a group as one, and two names that look alike."""
+    names: tuple[str, ...] = entry.get("stewards", ())
+    listed = budgets or Budgets(PureDP(Fraction(0)))
+    others = {fold_lookalikes(role): "a role" for role in RESERVED_NAMES}
+    others |= {fold_lookalikes(each.name): "a purpose" for each in listed.purposes}
+    others |= {fold_lookalikes(each.name): "a group" for each in listed.analysts if each.members}
+    for name in names:
+        plain = fold_lookalikes(name)
+        if plain in others:
+            happened = f"'{name}' is the name of {others[plain]}, or looks like it, and of no steward"
+            mistakes.add(entry.place_of("stewards"), happened, "The name of a person, unlike all others")
+        others[plain] = f"the steward '{name}'"
+    return names
 
 
 def build_epochs(entry: Section, mistakes: Mistakes) -> Epochs | None:

@@ -56,6 +56,10 @@ class Terms(Protocol):
     def witness(self) -> str | None:
         """Who is told the head of the ledger."""
 
+    @property
+    def stewards(self) -> tuple[str, ...]:
+        """The people who decide on requests."""
+
 
 STRICTNESS = (Role.INSENSITIVE, Role.SENSITIVE, Role.QUASI_IDENTIFIER, Role.IDENTIFIER, Role.UNDECIDED)
 """Roles by what a release does to their columns: shown, shown where classes are diverse, generalized, left out."""
@@ -77,6 +81,11 @@ def list_loosened(before: Terms, after: Terms) -> tuple[str, ...]:
     found += [f"accepts: {name} was added" for name in after.accepts if name not in before.accepts]
     if before.witness is not None and before.witness != after.witness:
         found.append("witness: the head of the ledger is no longer told to the one before")
+    if before.stewards and not after.stewards:
+        found.append("stewards: nobody is listed any more")
+    found += [
+        f"stewards: {each} decides too" for each in after.stewards if before.stewards and each not in before.stewards
+    ]
     return tuple(found)
 
 

@@ -51,6 +51,7 @@ class Policy:
     accepts: tuple[str, ...] = ()
     witness: str | None = None
     streams: tuple[Stream, ...] = ()
+    stewards: tuple[str, ...] = ()
     folder: Path = field(default=Path(), compare=False, repr=False)
 
     @property
@@ -156,6 +157,11 @@ def find_accepted(*files: Any) -> str | None:
     return None
 
 
+def list_accepted() -> dict[str, Policy]:
+    """Every policy that was accepted, by its file, the last one last."""
+    return {str(one["file"]): _parse_accepted(one) for one in _read_accepted()}
+
+
 def _hold_the_same(one: str, other: str) -> bool:
     if one == other:
         return True
@@ -252,11 +258,12 @@ def _refuse_marked(text: str, mistakes: Mistakes) -> None:
 
 def _build_policy(entry: Section, folder: Path, mistakes: Mistakes) -> Policy:
     known = tables.build_tables(entry.section("tables"), folder, mistakes)
+    budgets = access.build_budgets(entry.section("budgets"), mistakes)
     return Policy(
         entry.get("version", 1),
         entry.get("dataset", ""),
         known,
-        access.build_budgets(entry.section("budgets"), mistakes),
+        budgets,
         release_settings.build_release_settings(entry.section("release"), known, mistakes),
         entry.get("expires", None),
         release_settings.build_key_places(entry.section("keys")),
@@ -264,11 +271,14 @@ def _build_policy(entry: Section, folder: Path, mistakes: Mistakes) -> Policy:
         entry.get("accepts", ()),
         entry.get("witness", None),
         build_streams(entry.section("stream"), known, mistakes) if "stream" in entry else (),
+        access.check_stewards(entry, budgets, mistakes),
         folder,
     )
 
 
-UNORDERED = frozenset({"tables", "columns", "purposes", "analysts", "keys", "accepts", "streams", "questions"})
+UNORDERED = frozenset(
+    {"tables", "columns", "purposes", "analysts", "keys", "accepts", "streams", "questions", "stewards"}
+)
 """Fields whose order means nothing: entries that stand under names in the file, and lists that are sets of names."""
 
 

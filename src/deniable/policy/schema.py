@@ -138,6 +138,25 @@ def _drop_dots(folded: str) -> str:
     return unicodedata.normalize("NFKC", ACCENTED.sub(lambda found: found[0].replace(DOT, ""), apart))
 
 
+def fold_lookalikes(name: str) -> str:
+    """A name so that two which look alike on a screen are equal: letters of other scripts as the Latin ones.
+
+    It is for names of people who decide: two that it joins are refused as two people.
+
+    >>> {fold_lookalikes(each) for each in ("Sam", "s\u0430m", "SA\u041c", " s am")}
+    {'sam'}
+    """
+    return normalize_spelling(name).translate(LOOKALIKES).replace(" ", "")
+
+
+LOOKALIKES = str.maketrans(
+    "\u0430\u0432\u0435\u0437\u043a\u043c\u043d\u043e\u0440\u0441\u0442\u0443\u0445\u0455\u0456\u0457\u0458\u04bb\u04cf\u0501\u051b\u051d"
+    "\u03b1\u03b2\u03b3\u03b5\u03b6\u03b7\u03b9\u03ba\u03bc\u03bd\u03bf\u03c1\u03c4\u03c5\u03c7\u03c9"
+    "\u0251\u0261\u0269\u028f01",
+    "abe3kmhopctyxsiijhldqwabyeznikmvoptuxwagiyol",
+)
+"""Cyrillic, Greek and a few other letters after `normalize_spelling`, each with the letter that it looks like in lower
+or upper case; and the digits 0 and 1."""
 DOT = "\u0307"
 ACCENTED = re.compile("[ij][\u0300-\u036f]+")
 

@@ -401,6 +401,9 @@ def decide(context: Context, identity: str, approved: bool, reason: str, by: str
     requests.check_decidable(request, reason, person, approved=approved)
     if approved:
         _refuse_group(context, name, person)
+    _refuse_stranger(context, request, person, by, approved=approved)
+    if approved:
+        _refuse_fellow(context, request, person)
         _refuse_changed_policy(context, request)
     details = {"id": identity, "reason": reason, "person": person, "policy": context.policy.hash}
     act = "approve" if approved else "decline"
@@ -417,6 +420,47 @@ def _refuse_group(context: Context, *names: str) -> None:
                 expected="The name of the steward who decides",
                 remedy="Say --by with your own name",
             )
+
+
+def _refuse_stranger(context: Context, request: Request, person: str, by: str | Grant, *, approved: bool) -> None:
+    """Refuse one who decides and is no steward that the policy lists, or, where it lists none, that holds a token.
+
+    A role is no name: where it stands for the one steward of a policy that lists none, it decides as that one only.
+    """
+    listed, known = context.policy.stewards, list_stewards(context)
+    unnamed = not listed and not (approved and request.approvals > 1)
+    if (
+        (isinstance(by, Grant) and not listed)
+        or (unnamed and person == Role.STEWARD)
+        or requests.is_listed(person, known)
+    ):
+        return
+    raise AccessRefused(
+        f"'{person}' is not the name of a steward whom the policy knows",
+        expected=f"One of {', '.join(known)}" if known else "A person, not a role; and nobody is known by name yet",
+        remedy="Say --by with one of these names" if known else "List the people in the policy: stewards: [NAME, NAME]",
+    )
+
+
+def list_stewards(context: Context) -> tuple[str, ...]:
+    """The people who may decide, by name: as the policy lists them, else those behind the stewards' tokens."""
+    if context.policy.stewards:
+        return context.policy.stewards
+    given = context.state.tokens()
+    holders = [each for each in given.values() if each.grant.role is Role.STEWARD and not (each.revoked or each.paused)]
+    return tuple(sorted({tokens.find_person(each.grant, given) for each in holders} - {str(Role.STEWARD)}))
+
+
+def _refuse_fellow(context: Context, request: Request, person: str) -> None:
+    """Refuse, of several who must approve, a member of the group that asks: they share what it may spend."""
+    group = context.policy.budgets.find_analyst(request.analyst) if context.policy.budgets is not None else None
+    members = group.members if group is not None and request.approvals > 1 else ()
+    if any(requests.is_same_name(person, each) for each in members):
+        raise AccessRefused(
+            f"'{person}' is a member of the group for which request '{request.id}' was made",
+            expected=f"{request.approvals} different stewards approve it, and none of those who asked",
+            remedy="Let another steward approve it",
+        )
 
 
 def find_request(context: Context, identity: str) -> Request:

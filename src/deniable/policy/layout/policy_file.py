@@ -336,6 +336,12 @@ POLICY = Record(
         ),
         Field("tables", Named(TABLE, declares="table", least=1), "the tables, by name", required=True),
         Field("budgets", BUDGETS, "how much may be asked, by whom, for what", default="no private answers"),
+        Field(
+            "stewards",
+            ListOf(Text("a name"), least=1, distinct=True),
+            "the people who decide on requests, each by name (`deniable approve --by NAME`)",
+            default="those with a steward's token",
+        ),
         Field("release", RELEASE, "what releases of records must meet"),
         Field(
             "keys", Named(KEY_ENTRY, declares="key"), "where masking keys are kept", default="the key store's folder"
