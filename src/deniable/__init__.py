@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from deniable.client.notebook import load_ipython_extension as load_ipython_extension
     from deniable.curator import Curator as Curator
     from deniable.curator.estimators import PrivateClassifier as PrivateClassifier
+    from deniable.curator.estimators import PrivateKMeans as PrivateKMeans
+    from deniable.curator.estimators import PrivatePCA as PrivatePCA
     from deniable.curator.estimators import PrivateRegressor as PrivateRegressor
     from deniable.curator.query.sample_aggregate import sample_and_aggregate as sample_and_aggregate
     from deniable.query.builder import col as col
@@ -30,6 +32,8 @@ __version__ = "0.2.0"
 _LAZY = {
     "Curator": "deniable.curator",
     "PrivateClassifier": "deniable.curator.estimators",
+    "PrivateKMeans": "deniable.curator.estimators",
+    "PrivatePCA": "deniable.curator.estimators",
     "PrivateRegressor": "deniable.curator.estimators",
     "col": "deniable.query.builder",
     "connect": "deniable.client",
@@ -47,6 +51,8 @@ _LAZY = {
 __all__ = [
     "Curator",
     "PrivateClassifier",
+    "PrivateKMeans",
+    "PrivatePCA",
     "PrivateRegressor",
     "__version__",
     "col",

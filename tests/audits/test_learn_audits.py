@@ -18,9 +18,9 @@ import pytest
 from deniable.attacks.dp_audit import audit, audit_one_run
 from deniable.attacks.membership import claim_membership
 from deniable.attacks.outcome import lower_bound, upper_bound
-from deniable.learn import boosting, features, linear, logistic, training
+from deniable.learn import boosting, features, linear, logistic, structure, training
 from deniable.learn.boosting import BoostedPlan
-from deniable.learn.features import Fit
+from deniable.learn.features import STEPS, Fit
 from deniable.learn.training import Planned, Task, plan_training, train_model
 from deniable.policy.budget import ApproxDP
 from deniable.policy.schema import Bounds, Column, ColumnType, TableSchema
@@ -46,6 +46,10 @@ def _plan(target: str, method: str = "auto") -> Planned:
     # Two turns are enough to compose. A clip of 1/2 is reached by a row whose probability is 1/2, as all are at first;
     # the worst row of boosted shapes reaches theirs without one, and three releases compose in one turn.
     task = Task(target, ("age",), method, turns=2, clip="1/2")
+    if (target, method) == ("charge", "auto"):
+        task = Task(target, ("age",))  # linear: one release, and nothing to clip
+    if method in ("kmeans", "pca"):
+        task = Task(None, ("age", "town"), method, count=2, turns=2 if method == "kmeans" else None)
     if method == "boosted":
         task = Task(target, ("town",), method, turns=1)
     return plan_training(table(), ROW, task, ApproxDP(Fraction(1), Fraction("0.05")))
@@ -89,13 +93,24 @@ def _audited(
         quick.setattr(
             linear, "solve_ridge", lambda design, *_: Fit(np.zeros(design.width), np.zeros(design.width), 1.0)
         )
+        quick.setattr(structure, "imagine_rows", lambda design, _: np.ones((2, design.width)))
+        quick.setattr(structure, "place_centers", lambda imagined, count: np.vstack([imagined[0], -imagined[0]]))
+        quick.setattr(structure, "find_components", lambda design, *_: Fit(np.zeros(design.width), None, 1.0))
         quick.setattr(boosting, "smooth", lambda seen, variance, _: (np.clip(seen, -1, 1), variance))
         return audit(*map(told, trainings), epsilon=EPSILON, delta=DELTA, runs=runs, confidence=confidence)
 
 
 @pytest.mark.parametrize(
     ("target", "method"),
-    [("charge", "auto"), ("ill", "auto"), ("charge", "boosted"), ("ill", "boosted"), ("charge", "poisson")],
+    [
+        ("charge", "auto"),
+        ("ill", "auto"),
+        ("charge", "boosted"),
+        ("ill", "boosted"),
+        ("charge", "poisson"),
+        ("", "kmeans"),
+        ("", "pca"),
+    ],
 )
 def test_a_training_stays_under_its_claim(target: str, method: str) -> None:
     found = _audited(target, method=method)
@@ -138,6 +153,25 @@ def test_a_boosted_twin_that_sums_larger_residuals_than_it_states_is_caught(
 
     monkeypatch.setattr(boosting, "build_loss", understated)
     assert _audited(target, method="boosted", **CATCHING).violated
+
+
+def test_groups_whose_squared_lengths_are_not_divided_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The twin sums squared lengths as they are: a row moves them by far more than its price says."""
+    honest = structure.sum_groups
+
+    def undivided(design: features.Design, entries: np.ndarray, centers: np.ndarray) -> np.ndarray:
+        found = honest(design, entries, centers)
+        found[:, -1] *= STEPS
+        return found
+
+    monkeypatch.setattr(structure, "sum_groups", undivided)
+    assert _audited("", method="kmeans", runs=300, confidence=0.999).violated
+
+
+def test_components_that_are_priced_for_fewer_columns_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    honest = structure.bound_products
+    monkeypatch.setattr(structure, "bound_products", lambda p, rows: honest(1, rows) / 4)
+    assert _audited("", method="pca", runs=300, confidence=0.999).violated
 
 
 def test_a_forgotten_clamp_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -209,6 +209,18 @@ CASES = {
         lambda curator: curator.train("visits", "insured", features=["sex"], method="boosted", epsilon=1, turns=2),
         ((GAUSSIAN, 1), (GAUSSIAN, 2), *[(GAUSSIAN, 6)] * 2),
     ),
+    "groups of rows": Case(
+        # Sixteen stretches of age and "is it given", three values of sex, and all rows; then, for each of two groups,
+        # one, age with "is it given", three values of sex, and the squared length.
+        lambda curator: curator.train(
+            "visits", features=["age", "sex"], method="kmeans", count=2, epsilon=1, turns=2
+        ),
+        ((GAUSSIAN, 21), *[(GAUSSIAN, 14)] * 2),
+    ),
+    "components of columns": Case(
+        # Six entries: 6 * 7 / 2 products.
+        lambda curator: curator.train("visits", features=["age", "sex"], method="pca", epsilon=1), ((GAUSSIAN, 21),)
+    ),
     "a count where people are replaced": _sql("SELECT COUNT(*) FROM visits", (LAPLACE, 1), epsilon=1, replaced=True),
     "keys where people are replaced": _sql(
         "SELECT city, COUNT(*) FROM visits GROUP BY city", (GAUSSIAN, 5), (GAUSSIAN, 5), epsilon=2, delta="1e-3",

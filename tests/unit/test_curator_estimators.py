@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from deniable import Curator, PrivateClassifier, PrivateRegressor
+from deniable import Curator, PrivateClassifier, PrivateKMeans, PrivatePCA, PrivateRegressor
 from deniable.curator import train
 from deniable.errors import BudgetExceeded, DataError, ParameterError
 from deniable.policy.document import read
@@ -164,6 +164,32 @@ def test_scikit_learn_clones_and_pipes_them(policy: Path) -> None:
     assert piped.predict_proba(rows).shape == (3000, 2)
     assert piped.get_params()["privateclassifier__epsilon"] == 1
     assert piped.score(rows, rows["ill"]) > 0.8
+
+
+def test_groups_and_components_in_scikit_learns_manner(policy: Path) -> None:
+    groups = PrivateKMeans(policy, "visits", n_clusters=2, features=["age", "town"], epsilon=1).fit()
+    assert groups.cluster_centers_.shape == (2, 5)
+    assert (groups.predict(ROWS) == groups.transform(ROWS).argmin(axis=1)).all()
+    assert groups.score(ROWS) == pytest.approx(-((groups.transform(ROWS).min(axis=1)) ** 2).sum())
+    axes = PrivatePCA(policy, "visits", features=["age", "charge"], epsilon=1).fit(
+        ROWS.select(["pid", "age", "charge"])
+    )
+    assert axes.transform(ROWS).shape == (3000, 2)
+    assert np.allclose(axes.components_ @ axes.components_.T, np.eye(2))
+    assert axes.explained_variance_ratio_[0] > axes.explained_variance_ratio_[1] > 0
+    assert PrivatePCA(**axes.get_params()).get_params() == axes.get_params()
+    with pytest.raises(ParameterError, match="count or turns"):
+        PrivateKMeans(policy, "visits", n_clusters=1, epsilon=1).fit()
+    with pytest.raises(ParameterError, match="not been fitted"):
+        PrivatePCA(policy, "visits", epsilon=1).transform(ROWS)
+
+
+def test_scikit_learn_takes_groups_and_components(policy: Path) -> None:
+    base, pipeline = pytest.importorskip("sklearn.base"), pytest.importorskip("sklearn.pipeline")
+    made = PrivateKMeans(policy, "visits", n_clusters=2, features=["age"], epsilon="0.5")
+    assert base.is_clusterer(base.clone(made))
+    piped = pipeline.make_pipeline(PrivatePCA(policy, "visits", features=["age", "charge"], epsilon="0.5")).fit(ROWS)
+    assert piped.transform(ROWS).shape == (3000, 2)
 
 
 def test_arrow_readers_are_rows_too(policy: Path) -> None:

@@ -82,6 +82,27 @@ def test_a_budget_that_is_not_there_is_refused_and_nothing_is_read(monkeypatch: 
         assert curator.remaining() == before
 
 
+UNUSED = (
+    ("charge", {"clip": 7}),
+    ("charge", {"clip": "x"}),
+    ("charge", {"turns": 3}),
+    ("charge", {"method": "boosted", "penalty": 1.0}),
+    ("sex", {"method": "multinomial", "clip": 1}),
+    ("sex", {"method": "bayes", "turns": 3}),
+    ("sex", {"method": "bayes", "penalty": 1.0}),
+)
+
+
+@pytest.mark.parametrize(("target", "settings"), UNUSED, ids=str)
+def test_a_setting_that_the_method_does_not_have_is_refused_before_the_charge(
+    target: str, settings: dict[str, Any]
+) -> None:
+    with _curator() as curator:
+        with pytest.raises(ParameterError, match=r" has no (clip|turns|penalty)"):
+            curator.train("visits", target, epsilon=1, **settings)
+        assert curator.ledger.head() is None
+
+
 def test_two_trainings_are_charged_twice() -> None:
     with _curator() as curator:
         first = curator.train("visits", "ill", epsilon="0.1").model
@@ -183,10 +204,18 @@ def _page(method: str, target: str, **rest: Any) -> str:
 
 @pytest.mark.parametrize(
     ("method", "target"),
-    [("linear", "charge"), ("logistic", "ill"), ("boosted", "ill"), ("bayes", "town"), ("multinomial", "town")],
+    [
+        ("linear", "charge"),
+        ("logistic", "ill"),
+        ("poisson", "charge"),
+        ("boosted", "ill"),
+        ("bayes", "town"),
+        ("multinomial", "town"),
+    ],
 )
 def test_the_page_of_a_model_shows_its_price_and_every_column(method: str, target: str) -> None:
-    public, tested = _page(method, target, turns=2), _page(method, target, turns=2, evaluate=True)
+    rest = {} if method in ("linear", "bayes") else {"turns": 2}
+    public, tested = _page(method, target, **rest), _page(method, target, **rest, evaluate=True)
     for page in (public, tested):
         assert f"Model of {target}" in page
         assert "all rows of one pid" in page
@@ -195,6 +224,22 @@ def test_the_page_of_a_model_shows_its_price_and_every_column(method: str, targe
     assert "Do not pass this on" not in public
     assert "Do not pass this on" in tested
     assert ("against the share of false alarms" in tested) == (target == "ill")
+
+
+@pytest.mark.parametrize(("method", "kind"), [("kmeans", "group"), ("pca", "component")])
+def test_the_page_of_a_structure_shows_its_shares_and_every_column(method: str, kind: str) -> None:
+    for rest in ({}, {"evaluate": True}):
+        with _curator(people(600)) as curator:
+            trained = curator.train("visits", features=["age", "sex"], method=method, count=2, epsilon=1, **rest)
+        page = render(build_training_page(train.describe_model(trained)))
+        assert f"Model of {kind}" in page
+        assert f"{kind} 2" in page
+        assert "How large each is" in page
+        assert "Effects of the values of age" in page
+        assert ("Do not pass this on" in page) == bool(rest)
+    assert trained.evaluation is not None
+    assert set(trained.evaluation) == {"rows", "explained"}
+    assert 0 < trained.evaluation["explained"] < 1
 
 
 def test_the_curves_of_an_evaluation_are_those_of_the_rows_held_out() -> None:

@@ -60,6 +60,31 @@ def test_one_diagnosis_against_the_others_is_told_in_words(town: Path) -> None:
     assert all(0 <= chance <= 1 for chance in chances)
 
 
+def test_groups_are_found_told_and_predicted(town: Path) -> None:
+    words = (
+        "--method",
+        "kmeans",
+        "--count",
+        "2",
+        "--features",
+        "birth_date,sex",
+        "--epsilon",
+        "0.5",
+        "--delta",
+        "1e-7",
+    )
+    done = _run("train", "visits", *words, "--report", "groups.html", "-o", "groups.json", cwd=town)
+    assert done.returncode == 0, done.stderr
+    assert "2 groups, from birth_date, sex" in done.stdout
+    assert "group 2: " in done.stdout
+    assert "How large each is" in (town / "groups.html").read_text()
+    assert _run("release", "verify", "groups.json", cwd=town).returncode == 0
+    assert _run("predict", "groups.json", "visits.parquet", "-o", "grouped.parquet", cwd=town).returncode == 0
+    assert set(pq.read_table(town / "grouped.parquet")["group"].to_pylist()) <= {1, 2}
+    again = _run("predict", "groups.json", "grouped.parquet", "-o", "twice.parquet", cwd=town)
+    assert "a column 'group' already" in again.stderr
+
+
 def test_shapes_of_a_number_are_trained_and_predict_numbers(town: Path) -> None:
     words = ("--target", "charge", "--method", "boosted", "--turns", "2", "--features", "birth_date,diagnosis")
     done = _run("train", "visits", *words, "--epsilon", "1", "--delta", "1e-7", "-o", "shapes.json", cwd=town)

@@ -19,6 +19,8 @@ Examples:
   deniable train visits -p town/policy.yaml --target charge --epsilon 1 -o charge.json
   deniable train visits -p town/policy.yaml --target diagnosis --positive I10 --features birth_date,sex --epsilon 1 -o i10.json
   deniable train visits -p town/policy.yaml --target charge --method boosted --epsilon 1 --evaluate --report charge.html -o charge.json
+  deniable train visits -p town/policy.yaml --method kmeans --count 4 --features birth_date,charge --epsilon 1 -o groups.json
+  deniable train visits -p town/policy.yaml --method pca --features birth_date,charge,sex --epsilon 1 -o axes.json
   deniable predict charge.json new-visits.csv -o predicted.csv
 """  # noqa: E501  an example is one line
 SHOWN = 15
@@ -26,8 +28,11 @@ SHOWN = 15
 
 def train(
     table: Annotated[str, typer.Argument(help="The table's name in the policy.")],
-    target: Annotated[str, typer.Option(help="The column to predict: bounded, or with declared categories.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="Where to write the model (JSON).")],
+    target: Annotated[
+        str | None,
+        typer.Option(help="The column to predict: bounded, or with declared categories. kmeans and pca have none."),
+    ] = None,
     policy: Annotated[Path, typer.Option("--policy", "-p", help="The policy file.")] = Path("policy.yaml"),
     features: Annotated[
         str | None, typer.Option(help="Columns to learn from, separated by commas. [default: all usable ones]")
@@ -36,13 +41,21 @@ def train(
     delta: Annotated[str | None, typer.Option(help="Delta to spend. [default: 1e-6]")] = None,
     rho: Annotated[str | None, typer.Option(help="Zero-concentrated budget, instead of epsilon.")] = None,
     method: Annotated[
-        str, typer.Option(help="auto (linear or logistic), linear, logistic, poisson, boosted, multinomial or bayes.")
+        str,
+        typer.Option(
+            help="auto (linear or logistic), linear, logistic, poisson, boosted, multinomial, bayes, kmeans or pca."
+        ),
     ] = "auto",
+    count: Annotated[
+        int | None, typer.Option(min=1, help="How many groups (kmeans) or components (pca; 2 by default) to find.")
+    ] = None,
     positive: Annotated[str | None, typer.Option(help="The value to tell from all others.")] = None,
     penalty: Annotated[float | None, typer.Option(min=0, help="How strongly coefficients are pulled to 0.")] = None,
     turns: Annotated[
         int | None,
-        typer.Option(min=1, help="Passes over the rows. [default: 20 for logistic, 30 for poisson, 8 for boosted]"),
+        typer.Option(
+            min=1, help="Passes over the rows. [default: 20 for logistic, 30 for poisson, 8 for boosted, 6 for kmeans]"
+        ),
     ] = None,
     clip: Annotated[
         str | None,
@@ -64,6 +77,7 @@ def train(
 
     chosen = [name.strip() for name in features.split(",")] if features else None
     settings = {"method": method, "positive": positive, "penalty": penalty, "turns": turns, "clip": clip}
+    settings["count"] = count
     budget = {"epsilon": epsilon, "delta": delta, "rho": rho}
     with open_curator(policy, ledger) as curator, show_progress("Learning") as tick:
         refuse_unwritable(report, beside=[out, statement_path(out)])
@@ -101,6 +115,9 @@ def predict(
 
 
 def _print_model(console: Console, out: Path, details: Mapping[str, Any]) -> None:
+    if "shares" in details:
+        _print_structure(console, out, details)
+        return
     goal = f"{details['target']} = {details['positive']}" if "positive" in details else details["target"]
     features = ", ".join(details["features"])
     console.print(f"Wrote {out}: {details['method']} model of {goal} from {features}", markup=False)
@@ -114,6 +131,24 @@ def _print_model(console: Console, out: Path, details: Mapping[str, Any]) -> Non
         console.print("  (± one standard deviation, of noise, sample and what shrinking may hide)")
     if len(entries) > len(largest):
         console.print(f"  ... and {len(entries) - len(largest)} more in the file")
+    if "evaluation" in details:
+        _print_evaluation(console, details["evaluation"])
+
+
+def _print_structure(console: Console, out: Path, details: Mapping[str, Any]) -> None:
+    """Each group with its means, or each component with its loadings."""
+    shares, entries, features = details["shares"], details["coefficients"], ", ".join(details["features"])
+    kind, whole = details["target"], "rows" if details["target"] == "group" else "variance"
+    console.print(f"Wrote {out}: {len(shares)} {kind}s, from {features}", markup=False)
+    console.print(f"Learned from about {details['estimated_rows']:,} rows (a noisy count).")
+    for number, share in enumerate(shares, start=1):
+        name = f"{kind} {number}: "
+        console.print(f"  {kind} {number}: {share:.1%} of the {whole}")
+        own = [each for each in entries if each["feature"].startswith(name)][1 : SHOWN + 1]
+        for each in own:
+            told = f"{each['coefficient']:,.4g} ± {each['error']:.2g}"
+            console.print(f"    {each['feature'].removeprefix(name):38s} {told}", markup=False)
+    console.print("  (± one standard deviation, of noise and sample)")
     if "evaluation" in details:
         _print_evaluation(console, details["evaluation"])
 

@@ -1,4 +1,4 @@
-"""PrivateClassifier and PrivateRegressor: training in scikit-learn's manner, through the curator and its ledger.
+"""PrivateClassifier, PrivateRegressor, PrivateKMeans, PrivatePCA: scikit-learn's manner, the curator's ledger.
 
 `fit` charges the budget before it looks at a row, as `Curator.train` does; features, bounds and the person to protect
 come from the policy. What `predict` does costs nothing. Nothing here needs scikit-learn, and its tools (`clone`,
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class PrivateEstimator:
-    """What both estimators share: parameters, charging, and rows of any library.
+    """What all estimators share: parameters, charging, and rows of any library.
 
     `policy` is a file or a policy at hand, `table` and `target` are names in it. Charges go to the ledger beside the
     file unless `ledger` names another; a policy at hand needs one. The other parameters are those of `Curator.train`.
@@ -59,14 +59,14 @@ class PrivateEstimator:
     # a dictionary: what scikit-learn asks for
     def get_params(self, deep: bool = True) -> dict[str, Any]:  # noqa: ARG002  there is nothing deeper
         """The parameters by name."""
-        return {name: getattr(self, name) for name in _list_parameters()}
+        return {name: getattr(self, name) for name in _list_parameters(type(self))}
 
     def set_params(self, **changes: Any) -> Self:
         """Change parameters by name; one that is not there is refused."""
         for name, value in changes.items():
-            if name not in _list_parameters():
+            if name not in _list_parameters(type(self)):
                 raise ParameterError(
-                    f"there is no parameter '{name}'", expected=f"One of {', '.join(_list_parameters())}"
+                    f"there is no parameter '{name}'", expected=f"One of {', '.join(_list_parameters(type(self)))}"
                 )
             setattr(self, name, value)
         return self
@@ -81,7 +81,7 @@ class PrivateEstimator:
         self._check_target(table)
         sources = None if X is None else {self.table: self._fill_columns(self._build_rows(X, y), table)}
         with self._open_curator(sources) as curator:
-            self.trained_: Trained = curator.train(self.table, self.target, **self._list_settings())
+            self.trained_: Trained = curator.train(self.table, **self._list_settings())
         self.model_: LearnedModel = self.trained_.model
         self.feature_names_in_ = [each.name for each in self.model_.design.features]
         self.n_features_in_ = len(self.feature_names_in_)
@@ -105,7 +105,7 @@ class PrivateEstimator:
 
         if table is None or self.features is None:
             return rows
-        needed = {*self.features, self.target, table.unit.column if table.unit is not None else None}
+        needed = {*self.features, getattr(self, "target", None), table.unit.column if table.unit is not None else None}
         for name in table.names:
             if name not in needed and name not in rows.column_names:
                 rows = rows.append_column(name, pa.nulls(rows.num_rows, pa.string()))
@@ -119,7 +119,7 @@ class PrivateEstimator:
         return Curator.open(self.policy, sources=sources, ledger=BESIDE if self.ledger is None else self.ledger)
 
     def _list_settings(self) -> dict[str, Any]:
-        left_out = ("policy", "table", "target", "ledger")
+        left_out = ("policy", "table", "ledger")
         return {name: value for name, value in self.get_params().items() if name not in left_out}
 
     def _check_target(self, table: TableSchema | None) -> None:
@@ -176,9 +176,12 @@ class PrivateEstimator:
         return pa.table({name: self._read_values(name, rows[:, place]) for place, name in enumerate(names)})
 
     def _predict(self, rows: Any) -> NDArray[np.float64]:
+        self._require_fitted()
+        return self.model_.predict(self._build_rows(rows))
+
+    def _require_fitted(self) -> None:
         if not hasattr(self, "model_"):
             raise ParameterError("the estimator has not been fitted", remedy="Call fit first; it is charged")
-        return self.model_.predict(self._build_rows(rows))
 
     def __sklearn_is_fitted__(self) -> bool:
         """Whether `fit` has been called."""
@@ -187,19 +190,21 @@ class PrivateEstimator:
     def __sklearn_tags__(self) -> Any:
         """What scikit-learn may know: a kind of estimator that takes names, categories and nulls."""
         utils = import_module("sklearn.utils")  # only scikit-learn asks, so it is there
-        several = self.method in ("multinomial", "bayes")
+        several = getattr(self, "method", None) in ("multinomial", "bayes")
+        kind = self._estimator_type
         return utils.Tags(
-            estimator_type=self._estimator_type,
+            estimator_type=kind or None,
             target_tags=utils.TargetTags(required=False),
-            classifier_tags=None if self._numeric else utils.ClassifierTags(multi_class=several),
-            regressor_tags=utils.RegressorTags() if self._numeric else None,
+            classifier_tags=utils.ClassifierTags(multi_class=several) if kind == "classifier" else None,
+            regressor_tags=utils.RegressorTags() if kind == "regressor" else None,
+            transformer_tags=utils.TransformerTags() if hasattr(self, "transform") else None,
             input_tags=utils.InputTags(categorical=True, string=True, allow_nan=True),
             non_deterministic=True,
         )
 
     def __repr__(self) -> str:
         """The estimator with the parameters that differ from their defaults."""
-        defaults = {name: each.default for name, each in signature(PrivateEstimator).parameters.items()}
+        defaults = {name: each.default for name, each in signature(type(self)).parameters.items()}
         given = (f"{name}={value!r}" for name, value in self.get_params().items() if value is not defaults[name])
         return f"{type(self).__name__}({', '.join(given)})"
 
@@ -277,5 +282,124 @@ class PrivateRegressor(PrivateEstimator):
         return float(1 - left.sum() / whole.sum())
 
 
-def _list_parameters() -> list[str]:
-    return list(signature(PrivateEstimator).parameters)
+class _PrivateStructure(PrivateEstimator):
+    """What the estimators without a target share."""
+
+    def __init__(self, policy: str | Path | Policy, table: str, **rest: Any) -> None:
+        self.policy, self.table = policy, table
+        self.features, self.epsilon, self.delta, self.rho = (
+            rest[name] for name in ("features", "epsilon", "delta", "rho")
+        )
+        self.ledger = rest["ledger"]
+
+    def fit(self, X: Any = None, y: Any = None) -> Self:  # noqa: ARG002, N803  scikit-learn passes a target to all
+        """Learn within the budget: from the policy's own source, or from rows at hand."""
+        return super().fit(X)
+
+    def _check_target(self, table: TableSchema | None) -> None:
+        """There is none."""
+
+    def _read_parts(self) -> NDArray[np.float64]:
+        import numpy as np
+
+        self._require_fitted()
+        return np.array(self.model_.coefficients).reshape(-1, self.model_.design.width)
+
+
+class PrivateKMeans(_PrivateStructure):
+    """Groups of rows that are alike.
+
+    >>> PrivateKMeans("policy.yaml", "visits", n_clusters=4, epsilon=1).fit()       # doctest: +SKIP
+    """
+
+    _estimator_type = "clusterer"
+
+    def __init__(
+        self,
+        policy: str | Path | Policy,
+        table: str,
+        *,
+        n_clusters: int = 8,
+        features: list[str] | None = None,
+        epsilon: Any = None,
+        delta: Any = None,
+        rho: Any = None,
+        turns: int | None = None,
+        ledger: str | Path | None = None,
+    ) -> None:
+        super().__init__(policy, table, features=features, epsilon=epsilon, delta=delta, rho=rho, ledger=ledger)
+        self.n_clusters, self.turns = n_clusters, turns
+
+    def _list_settings(self) -> dict[str, Any]:
+        rest = super()._list_settings()
+        return rest | {"count": rest.pop("n_clusters"), "method": "kmeans"}
+
+    @property
+    def cluster_centers_(self) -> NDArray[np.float64]:
+        """The center of each group, in units of the entries (`trained_.release.rows` has those of the columns)."""
+        return self._read_parts()[:, 1:]
+
+    def predict(self, X: Any) -> NDArray[np.int64]:  # noqa: N803
+        """The group of each row, from 0."""
+        import numpy as np
+
+        return self._predict(X).astype(np.int64)
+
+    def transform(self, X: Any) -> NDArray[np.float64]:  # noqa: N803
+        """The distance of each row from each center."""
+        import numpy as np
+
+        self._require_fitted()
+        return np.sqrt(self.model_.measure_distances(self._build_rows(X)))
+
+    def score(self, X: Any, y: Any = None) -> float:  # noqa: ARG002, N803
+        """The sum of squared distances from the nearest centers, below 0: about real rows, for the steward."""
+        self._require_fitted()
+        return -float(self.model_.losses(self._build_rows(X)).sum())
+
+
+class PrivatePCA(_PrivateStructure):
+    """The directions in which the columns vary most, each scaled from -1 to 1 between its bounds.
+
+    >>> PrivatePCA("policy.yaml", "visits", n_components=2, epsilon=1).fit()        # doctest: +SKIP
+    """
+
+    def __init__(
+        self,
+        policy: str | Path | Policy,
+        table: str,
+        *,
+        n_components: int = 2,
+        features: list[str] | None = None,
+        epsilon: Any = None,
+        delta: Any = None,
+        rho: Any = None,
+        ledger: str | Path | None = None,
+    ) -> None:
+        super().__init__(policy, table, features=features, epsilon=epsilon, delta=delta, rho=rho, ledger=ledger)
+        self.n_components = n_components
+
+    def _list_settings(self) -> dict[str, Any]:
+        rest = super()._list_settings()
+        return rest | {"count": rest.pop("n_components"), "method": "pca"}
+
+    @property
+    def components_(self) -> NDArray[np.float64]:
+        """The loadings of each component."""
+        return self._read_parts()[:, 1:]
+
+    @property
+    def explained_variance_ratio_(self) -> NDArray[np.float64]:
+        """The share of the variance along each component, with noise."""
+        import numpy as np
+
+        self._require_fitted()
+        return np.array(self.model_.shares)
+
+    def transform(self, X: Any) -> NDArray[np.float64]:  # noqa: N803
+        """The coordinates of each row."""
+        return self._predict(X)
+
+
+def _list_parameters(kind: type[PrivateEstimator]) -> list[str]:
+    return list(signature(kind).parameters)

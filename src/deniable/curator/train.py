@@ -74,6 +74,7 @@ class TrainingReport(SparseRecord):
     method: str
     target: str
     positive: str | int | bool | None = None
+    shares: list[float] | None = None
     features: list[str]
     estimated_rows: int
     coefficients: list[Coefficient]
@@ -91,6 +92,8 @@ class ModelReport(SparseRecord):
     unit: str
     epsilon: str
     delta: str
+    shares: dict[str, float] | None = None
+    """Of a structure: of the rows in each group, or of the variance along each component, by its name."""
     effects: list[Effect]
     evaluation: dict[str, Any] | None = None
     curves: list[CurvePoint] | None = None
@@ -138,7 +141,7 @@ def _job_of(
 def train_model(
     context: Context,
     table: str,
-    target: str,
+    target: str | None = None,
     *,
     features: Sequence[str] | None = None,
     epsilon: Amount | None = None,
@@ -149,7 +152,7 @@ def train_model(
     progress: Progress | None = None,
     **settings: Any,
 ) -> Trained:
-    """`train` in one call; `settings` are the other fields of a task: method, positive, penalty, turns, clip."""
+    """`train` in one call; `settings` are the other fields of a task: method, positive, penalty, turns, clip, count."""
     from deniable.learn.training import Task
 
     task = Task(target, None if features is None else tuple(features), **settings)
@@ -198,17 +201,20 @@ def describe_model(trained: Trained) -> ModelReport:
     return ModelReport(
         method=model.method, target=goal or model.target.name, estimated_rows=round(model.rows), unit=kept.unit,
         features=[each.name for each in model.design.features], epsilon=epsilon, delta=delta,
+        shares=None if model.shares is None else dict(zip(model.parts, model.shares, strict=True)),
         effects=model.list_effects(), evaluation=trained.evaluation, curves=trained.curves,
     )  # fmt: skip
 
 
 def _bound_rows(engine: Any, table: TableSchema, what: Planned) -> pa.Table:
     """The rows, at most so many of each unit, chosen by a fresh secret salt; with the unit's column, if any."""
+    from deniable.learn.features import Structure
     from deniable.synth.describe import render_bounded_select
 
     assert table.unit is not None
     unit = (table.unit.column,) if table.unit.column is not None else ()
-    columns = (*(each.name for each in what.design.features), what.target.name, *unit)
+    target = () if isinstance(what.target, Structure) else (what.target.name,)
+    columns = (*(each.name for each in what.design.features), *target, *unit)
     rows: pa.Table = engine.run(render_bounded_select(table, table.unit, table.unit.rows_learned, columns))
     return rows
 
@@ -264,9 +270,11 @@ def _release_model(
 def _evaluate(model: LearnedModel, rows: pa.Table, held: pa.Table) -> dict[str, Any] | None:
     """Figures on the rows that were held out; none where there are none."""
     from deniable.assess.utility import score_classification, score_regression
-    from deniable.learn.features import LabelsTarget, NumberTarget, encode_target
+    from deniable.learn.features import LabelsTarget, NumberTarget, Structure, encode_target
     from deniable.learn.model import convert_to_units
 
+    if isinstance(model.target, Structure):
+        return _score_structure(model, rows, held)
     (seen, has), (test, known) = encode_target(model.target, rows), encode_target(model.target, held)
     guess = model.predict(held)[known]
     if isinstance(model.target, NumberTarget):
@@ -318,10 +326,34 @@ def _score_labels(
     return {"rows": len(truth), **{name: float(right.mean()) for name, right in shares.items()}}
 
 
-def _name_predictions(model: LearnedModel) -> list[str]:
-    """The columns that predictions have: the number or likeliest value, the probability, or both."""
-    from deniable.learn.features import ClassTarget, NumberTarget
+def _score_structure(model: LearnedModel, rows: pa.Table, held: pa.Table) -> dict[str, Any] | None:
+    """How much of the variance of the entries the groups or components explain, on rows held out."""
+    import numpy as np
 
+    from deniable.learn.features import STEPS, encode_rows
+
+    if not held.num_rows:
+        return None
+    seen, test = (encode_rows(model.design, part)[:, 1:] / STEPS for part in (rows, held))
+    away = test - (seen.mean(axis=0) if len(seen) else 0.0)
+    if model.method == "kmeans":
+        left = float(model.losses(held).sum())
+    else:
+        axes = np.array(model.coefficients).reshape(-1, model.design.width)[:, 1:]
+        left = float(((away - away @ axes.T @ axes) ** 2).sum())
+    whole = float((away**2).sum())
+    return {"rows": held.num_rows, "explained": 1 - left / whole if whole else None}
+
+
+def _name_predictions(model: LearnedModel) -> list[str]:
+    """The columns that predictions have: the number or likeliest value, the probability, or both.
+
+    Of groups, the number of the nearest one, from 1; of components, the coordinates.
+    """
+    from deniable.learn.features import GROUP, ClassTarget, NumberTarget, Structure
+
+    if isinstance(model.target, Structure):
+        return [GROUP] if model.target.name == GROUP else [name.replace(" ", "_") for name in model.parts]
     guess, chance = f"predicted_{model.target.name}", f"probability_{model.target.name}"
     if isinstance(model.target, NumberTarget):
         return [guess]
@@ -344,7 +376,9 @@ def _predict_batch(model: LearnedModel, batch: pa.RecordBatch) -> pa.RecordBatch
     from deniable.learn.features import LabelsTarget
 
     found, names = model.predict(batch), _name_predictions(model)
-    columns = [] if found.ndim == 2 else [pa.array(found)]
+    columns = [pa.array(column) for column in np.atleast_2d(found.T)]
+    if model.method == "kmeans":
+        columns = [pa.array(found.astype(np.int64) + 1)]
     if isinstance(model.target, LabelsTarget):
         likely = pa.array(model.target.column.labels).take(pa.array(found.argmax(axis=1)))
         columns = [likely, pa.array(np.max(found, axis=1))]

@@ -261,7 +261,7 @@ class ReleaseVerbs:
     def train(
         self,
         table: str,
-        target: str,
+        target: str | None = None,
         *,
         features: Sequence[str] | None = None,
         epsilon: Amount | None = None,
@@ -272,6 +272,7 @@ class ReleaseVerbs:
         penalty: float | None = None,
         turns: int | None = None,
         clip: Amount | None = None,
+        count: int | None = None,
         evaluate: bool = False,
         out: str | Path | None = None,
         progress: Callable[[float], None] | None = None,
@@ -279,6 +280,7 @@ class ReleaseVerbs:
     ) -> Trained:
         """Learn a model of a column within a budget: linear, logistic, poisson, boosted, multinomial or bayes.
 
+        Without a target: `count` groups of rows (kmeans), or components of their columns (pca).
         `positive` is the value to tell from all others, `penalty` pulls coefficients to 0, `turns` are passes over the
         rows, `clip` the largest part of a row's gradient that counts; `evaluate` tests on held-out people, for the
         steward.
@@ -287,7 +289,7 @@ class ReleaseVerbs:
 
         return train_model(
             self._for(who), table, target, features=features, epsilon=epsilon, delta=delta, rho=rho,
-            method=method, positive=positive, penalty=penalty, turns=turns, clip=clip,
+            method=method, positive=positive, penalty=penalty, turns=turns, clip=clip, count=count,
             evaluate=evaluate, out=out, progress=progress,
         )  # fmt: skip
 

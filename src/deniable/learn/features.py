@@ -50,6 +50,8 @@ class Fit:
     """Standard errors with the noise in them, where the method has them."""
     rows: float
     """How many rows were learned from, with noise."""
+    shares: tuple[float, ...] | None = None
+    """Of a structure: the share of the rows in each group, or of the variance along each component, with noise."""
 
 
 class Plan(Protocol):
@@ -254,7 +256,7 @@ class Design:
         return np.repeat(np.arange(len(sizes)), sizes)
 
 
-def build_design(table: TableSchema, names: tuple[str, ...] | None, target: str) -> Design:
+def build_design(table: TableSchema, names: tuple[str, ...] | None, target: str | None) -> Design:
     """The design of named columns, or of all that can be features."""
     if names is None:
         names = tuple(column.name for column in table.columns if column.name != target and _is_usable(column, table))
@@ -479,7 +481,23 @@ class LabelsTarget:
         return self.column.name
 
 
-Target = ClassTarget | NumberTarget | LabelsTarget
+@dataclass(frozen=True, slots=True)
+class Structure:
+    """What is looked for where no column is predicted: so many groups of rows, or components of their entries."""
+
+    name: str
+    """`GROUP` or `COMPONENT`."""
+    count: int
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """The names of the groups or components, from 1."""
+        return tuple(f"{self.name} {number}" for number in range(1, self.count + 1))
+
+
+GROUP, COMPONENT = "group", "component"
+MOST_PARTS = 64
+Target = ClassTarget | NumberTarget | LabelsTarget | Structure
 
 
 def build_labels_target(table: TableSchema, name: str) -> LabelsTarget:
@@ -519,7 +537,12 @@ def build_target(table: TableSchema, name: str, positive: str | None = None) -> 
 
 
 def encode_target(wanted: Target, rows: pa.Table | pa.RecordBatch) -> tuple[NDArray[np.int64], Known]:
-    """The target of each row (0 or 1; the place of its value; steps from -STEPS to STEPS), and which rows have one."""
+    """The target of each row (0 or 1; the place of its value; steps from -STEPS to STEPS), and which rows have one.
+
+    A structure has no target: every row counts.
+    """
+    if isinstance(wanted, Structure):
+        return np.zeros(rows.num_rows, np.int64), np.ones(rows.num_rows, np.bool_)
     values = column_of(rows, wanted.name)
     if isinstance(wanted, NumberTarget):
         steps, missing = steps_of(wanted.column, values)

@@ -73,17 +73,24 @@ def sensitivity_squared(design: Design, rows: int) -> Fraction:
     The squares of its products sum to (|v|^4 + sum of v_i^4) / 2 <= (p^2 + p) STEPS^4 / 2; k rows move the sum by at
     most k times the root of that.
     """
-    p = design.blocks + 1
+    return bound_products(design.blocks + 1, rows)
+
+
+def bound_products(p: int, rows: int) -> Fraction:
+    """The same for rows of p entries that are not 0, whatever they are."""
     return Fraction(rows**2 * STEPS**4 * p * (p + 1), 2)
 
 
-def sum_moments(entries: Entries, truth: NDArray[np.int64], progress: Progress | None = None) -> NDArray[np.int64]:
-    """The sums of v_i v_j over all rows, i <= j, as exact integers."""
-    width = entries.shape[1] + 1
+def sum_moments(
+    entries: Entries, truth: NDArray[np.int64] | None, progress: Progress | None = None
+) -> NDArray[np.int64]:
+    """The sums of v_i v_j over all rows, i <= j, as exact integers; without a target, of the entries alone."""
+    width = entries.shape[1] + (truth is not None)
     total = np.zeros((width, width), np.int64)
     for start in range(0, len(entries), CHUNK):
         rows = slice(start, start + CHUNK)
-        held = np.column_stack([entries[rows], truth[rows]]).astype(np.float64)
+        held = entries[rows] if truth is None else np.column_stack([entries[rows], truth[rows]])
+        held = held.astype(np.float64)
         total += (held.T @ held).astype(np.int64)
         if progress is not None:
             progress(min(1.0, (start + CHUNK) / len(entries)))

@@ -19,8 +19,11 @@ from deniable.dp.accounting import Event, from_dict, to_dict
 from deniable.errors import IntegrityError, ParameterError
 from deniable.learn.features import (
     CHUNK,
+    COMPONENT,
+    GROUP,
     MOST_BINS,
     MOST_KNOTS,
+    MOST_PARTS,
     STEPS,
     Bins,
     ClassTarget,
@@ -32,6 +35,7 @@ from deniable.learn.features import (
     Number,
     Numbers,
     NumberTarget,
+    Structure,
     Target,
     encode_rows,
     encode_target,
@@ -69,6 +73,18 @@ class LogisticSummary(Record):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class StructureSummary(Record):
+    """What a model of groups or components says of itself."""
+
+    method: str
+    target: str
+    shares: list[float]
+    """Of the rows in each group, or of the variance along each component."""
+    features: list[str]
+    estimated_rows: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Coefficient(Record):
     """A coefficient with its standard error, where it has one."""
 
@@ -96,6 +112,8 @@ METHODS = {
     "poisson": NumberTarget,
     "logistic": ClassTarget,
     "boosted": ClassTarget | NumberTarget,
+    "kmeans": Structure,
+    "pca": Structure,
 } | dict.fromkeys(("bayes", "multinomial"), LabelsTarget)
 """The methods that a model file may name, and the targets that each can have."""
 
@@ -104,7 +122,8 @@ METHODS = {
 class LearnedModel:
     """A trained model; a coefficient and (where the method has them) a standard error for each entry of the design.
 
-    A model of all values of a column has so many coefficients for each of the values, one value after the other.
+    A model of all values of a column has so many coefficients for each of the values, one value after the other; so
+    has one of groups (their centers) and of components (their loadings, after the mean that is taken away).
     """
 
     method: str
@@ -117,17 +136,31 @@ class LearnedModel:
     """How many rows it learned from, with noise."""
     guarantee: Guarantee
     event: Event
+    shares: tuple[float, ...] | None = None
+    """Of a structure: of the rows in each group, or of the variance along each component, with noise."""
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """What there are coefficients of, one after the other; one without a name where there is one target."""
+        if isinstance(self.target, Structure):
+            return self.target.parts
+        return tuple(map(str, self.target.column.labels)) if isinstance(self.target, LabelsTarget) else ("",)
 
     def predict(self, rows: pa.Table | pa.RecordBatch) -> Numbers:
         """The probability of the positive value, or the expected number within its bounds, for each row.
 
-        For a model of all values, a column of probabilities for each of them.
+        For a model of all values, a column of probabilities for each of them; of groups, which one is nearest, from 0;
+        of components, a column of coordinates for each.
         """
         weights = np.array(self.coefficients)
-        if isinstance(self.target, LabelsTarget):
+        if isinstance(self.target, LabelsTarget | Structure):
             weights = weights.reshape(-1, self.design.width).T
+        if self.method == "kmeans":
+            return np.asarray(self.measure_distances(rows).argmin(axis=1), np.float64)
         pieces = [encode_rows(self.design, rows.slice(at, CHUNK)) for at in range(0, max(rows.num_rows, 1), CHUNK)]
         found = np.concatenate([piece.astype(np.float64) @ weights for piece in pieces]) / STEPS
+        if isinstance(self.target, Structure):
+            return np.asarray(found)
         if isinstance(self.target, ClassTarget):
             return np.asarray(1 / (1 + np.exp(-np.clip(found, -700, 700))))
         if isinstance(self.target, LabelsTarget):
@@ -137,8 +170,32 @@ class LearnedModel:
         found = np.exp(np.minimum(found, 700)) if self.method == "poisson" else found
         return np.clip(found, float(column.lower), float(column.upper))
 
+    def measure_distances(self, rows: pa.Table | pa.RecordBatch) -> Numbers:
+        """The squared distance of each row from each center of a group, in units of the entries."""
+        centers = np.array(self.coefficients).reshape(-1, self.design.width)
+        pieces = []
+        for at in range(0, max(rows.num_rows, 1), CHUNK):
+            held = encode_rows(self.design, rows.slice(at, CHUNK)) / STEPS
+            pieces.append((held**2).sum(axis=1)[:, None] - 2 * held @ centers.T + (centers**2).sum(axis=1))
+        return np.asarray(np.maximum(np.concatenate(pieces), 0.0))
+
+    def _measure_residuals(self, rows: pa.Table | pa.RecordBatch) -> Numbers:
+        """The squared distance of each row from its group's center, or from what its components say of it."""
+        if self.method == "kmeans":
+            return np.asarray(self.measure_distances(rows).min(axis=1))
+        weights = np.array(self.coefficients).reshape(-1, self.design.width)
+        axes, held = weights[:, 1:], encode_rows(self.design, rows)[:, 1:] / STEPS
+        # The mean along the axes alone is known; what lies beside them is measured from 0.
+        middle = -weights[:, 0] @ axes
+        return np.asarray(((held - middle - (held - middle) @ axes.T @ axes) ** 2).sum(axis=1))
+
     def losses(self, rows: pa.Table | pa.RecordBatch) -> Numbers:
-        """The loss of each row that has a target (logarithmic, or squared), NaN for the others: low where it fits."""
+        """The loss of each row that has a target (logarithmic, or squared), NaN for the others: low where it fits.
+
+        Of a structure, the squared distance of each row from what the model says of it.
+        """
+        if isinstance(self.target, Structure):
+            return self._measure_residuals(rows)
         guess, (known, has) = self.predict(rows), encode_target(self.target, rows)
         if isinstance(self.target, NumberTarget):
             return np.where(has, (guess - convert_to_units(self.target, known)) ** 2, np.nan)
@@ -153,28 +210,33 @@ class LearnedModel:
         """The columns that a table needs to be predicted from, as they were declared."""
         return TableSchema(self.table, "", tuple(_to_column(each) for each in self.design.features))
 
-    def summarize(self) -> LinearSummary | LogisticSummary:
+    def summarize(self) -> LinearSummary | LogisticSummary | StructureSummary:
         """What a model says of itself: public."""
         features, rows = [each.name for each in self.design.features], round(self.rows)
+        if isinstance(self.target, Structure):
+            return StructureSummary(self.method, self.target.name, list(self.shares or ()), features, rows)
         if isinstance(self.target, ClassTarget):
             return LogisticSummary(self.method, self.target.name, self.target.positive, features, rows)
         return LinearSummary(self.method, self.target.name, features, rows)
 
     def coefficient_table(self) -> list[Coefficient]:
-        """Each coefficient with its error: of a number by its own unit, of a value by being it."""
-        labels = self.target.column.labels if isinstance(self.target, LabelsTarget) else ("",)
-        divisors = _list_divisors(self.design) * len(labels)
-        names = [f"{label}: {entry}" if label != "" else entry for label in labels for entry in self.design.entries]
-        errors = self.errors or (None,) * len(divisors)
-        listed = zip(names, self.coefficients, errors, divisors, strict=True)
+        """Each coefficient with its error: of a number by its own unit, of a value by being it.
+
+        The center of a group is in the units of the columns (days since 1970 for dates, shares of the group for
+        values); loadings of components are those of entries from -1 to 1.
+        """
+        scales = _list_scales(self.design, self.method) * len(self.parts)
+        names = [f"{part}: {entry}" if part else entry for part in self.parts for entry in self.design.entries]
+        errors = self.errors or (None,) * len(scales)
+        listed = zip(names, self.coefficients, errors, scales, strict=True)
         return [
-            Coefficient(name, value / by, None if error is None else error / by) for name, value, error, by in listed
+            Coefficient(name, start + value * by, None if error is None else error * by)
+            for name, value, error, (start, by) in listed
         ]
 
     def list_effects(self) -> list[Effect]:
         """The coefficients but for the intercept, by column."""
-        labels = self.target.column.labels if isinstance(self.target, LabelsTarget) else ("",)
-        places = [(str(label), int(block), entry) for label in labels for block, entry in self._list_places()]
+        places = [(part, int(block), entry) for part in self.parts for block, entry in self._list_places()]
         listed = zip(places, self.coefficient_table(), strict=True)
         return [self._describe_effect(*place, told) for place, told in listed if place[1]]
 
@@ -183,7 +245,8 @@ class LearnedModel:
 
     def _describe_effect(self, of: str, block: int, entry: str, told: Coefficient) -> Effect:
         each = self.design.features[block - 1]
-        value = entry.removeprefix(each.name).removeprefix(" =").strip() or "one unit more"
+        plain = {"kmeans": "mean", "pca": "loading"}.get(self.method, "one unit more")
+        value = entry.removeprefix(each.name).removeprefix(" =").strip() or plain
         return Effect(each.name, isinstance(each, Bins | Knots), value, of, told.coefficient, told.error)
 
 
@@ -192,12 +255,18 @@ def convert_to_units(target: NumberTarget, steps: NDArray[np.int64]) -> Numbers:
     return np.asarray(float(target.column.middle) + steps * (float(target.column.half) / STEPS), np.float64)
 
 
-def _list_divisors(design: Design) -> list[float]:
-    """What a coefficient is divided by to be that of one unit of its column."""
-    found = [1.0]
+def _list_scales(design: Design, method: str) -> list[tuple[float, float]]:
+    """What each coefficient is multiplied by, and what is added, to be in the units of its column.
+
+    A slope is for one unit of it, a center one of its values; a loading stays as it is.
+    """
+    found = [(0.0, 1.0)]
     for each in design.features:
-        rest = len(each.entries) - 1
-        found += [float(each.half), *([1.0] * rest)] if isinstance(each, Number) else [1.0] * (rest + 1)
+        first = (0.0, 1.0)
+        if isinstance(each, Number) and method != "pca":
+            center = method == "kmeans"
+            first = (float(each.middle), float(each.half)) if center else (0.0, 1 / float(each.half))
+        found += [first, *([(0.0, 1.0)] * (len(each.entries) - 1))]
     return found
 
 
@@ -231,15 +300,22 @@ def to_plain(model: LearnedModel) -> dict[str, Any]:
         "method": model.method,
         "table": model.table,
         "features": [_feature_to_plain(each) for each in model.design.features],
-        "target": _feature_to_plain(model.target.column)
-        | ({"positive": model.target.positive} if isinstance(model.target, ClassTarget) else {}),
+        "target": _target_to_plain(model.target),
         "entries": list(model.design.entries),
         "coefficients": list(model.coefficients),
         "errors": None if model.errors is None else list(model.errors),
         "rows": model.rows,
         "guarantee": _guarantee_to_plain(model.guarantee),
         "event": to_dict(model.event),
+        **({} if model.shares is None else {"shares": list(model.shares)}),
     }
+
+
+def _target_to_plain(target: Target) -> dict[str, Any]:
+    if isinstance(target, Structure):
+        return {"kind": target.name, "count": target.count}
+    positive = {"positive": target.positive} if isinstance(target, ClassTarget) else {}
+    return _feature_to_plain(target.column) | positive
 
 
 def from_plain(held: dict[str, Any]) -> LearnedModel:
@@ -252,7 +328,14 @@ def from_plain(held: dict[str, Any]) -> LearnedModel:
     target = _target_from_plain(held["target"])
     if not isinstance(target, METHODS[held["method"]]):
         raise ValueError
-    count = made.width * (len(target.column.labels) if isinstance(target, LabelsTarget) else 1)
+    parts, shares = 1, None
+    if isinstance(target, Structure):
+        if target.name != {"kmeans": GROUP, "pca": COMPONENT}[held["method"]]:
+            raise ValueError
+        parts, shares = target.count, _require_finite(held["shares"], target.count)
+    elif isinstance(target, LabelsTarget):
+        parts = len(target.column.labels)
+    count = made.width * parts
     coefficients, errors = _require_finite(held["coefficients"], count), held["errors"]
     return LearnedModel(
         held["method"],
@@ -264,10 +347,15 @@ def from_plain(held: dict[str, Any]) -> LearnedModel:
         max(1.0, *_require_finite([held["rows"]], 1)),
         _guarantee_from_plain(held["guarantee"]),
         from_dict(held["event"]),
+        shares,
     )
 
 
 def _target_from_plain(held: dict[str, Any]) -> Target:
+    if held["kind"] in (GROUP, COMPONENT):
+        if type(held["count"]) is not int or not 1 <= held["count"] <= MOST_PARTS:
+            raise ValueError
+        return Structure(held["kind"], held["count"])
     column = _feature_from_plain(held)
     if isinstance(column, Number):
         return NumberTarget(column)

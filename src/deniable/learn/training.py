@@ -17,6 +17,7 @@ from deniable.errors import InternalError, ParameterError, nearest
 from deniable.learn.boosting import BoostedPlan, plan_boosted
 from deniable.learn.classes import BayesPlan, plan_bayes, plan_multinomial
 from deniable.learn.features import (
+    ClassTarget,
     Design,
     LabelsTarget,
     NumberTarget,
@@ -33,11 +34,14 @@ from deniable.learn.features import (
 from deniable.learn.linear import plan_linear
 from deniable.learn.logistic import plan_logistic, plan_poisson
 from deniable.learn.model import LearnedModel
+from deniable.learn.structure import plan_components, plan_groups
 from deniable.policy.budget import ZCDP, Amount, ApproxDP, Budget, exact
 from deniable.policy.schema import Neighboring, PrivacyUnit, TableSchema
 from deniable.release import Guarantee, Technique
 
-METHODS = ("auto", "linear", "logistic", "boosted", "poisson", "bayes", "multinomial")
+METHODS = ("auto", "linear", "logistic", "boosted", "poisson", "bayes", "multinomial", "kmeans", "pca")
+UNTARGETED = ("kmeans", "pca")
+"""Methods that predict no column."""
 SHOWN_DELTA = exact("1e-9")
 """The delta at which a rho is shown as an epsilon."""
 
@@ -48,16 +52,18 @@ class Task:
 
     `penalty` pulls coefficients toward 0 (per row), for all methods but boosted and bayes. `turns` (passes over the
     rows) is for all that descend, `clip` (the largest part of a row's gradient that counts) for the logistic, poisson
-    and boosted ones: see there. None is the method's own.
+    and boosted ones: see there. None is the method's own. `count` is how many groups (kmeans) or components (pca) to
+    find; these have no target.
     """
 
-    target: str
+    target: str | None = None
     features: tuple[str, ...] | None = None
     method: str = "auto"
     positive: str | None = None
     penalty: float | None = None
     turns: int | None = None
     clip: Amount | None = None
+    count: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,16 +80,48 @@ class Planned:
 
 def plan_training(table: TableSchema, unit: PrivacyUnit, task: Task, budget: Budget) -> Planned:
     """Design, target and priced plan of a task, or a refusal. A replaced unit counts for two."""
-    goal = _build_goal(table, task)
-    method = _choose_method(task.method, goal)
     made = build_design(table, task.features, task.target)
     if task.penalty is not None and not 0 <= task.penalty < float("inf"):
         raise ParameterError("the penalty is not a number from 0 up", expected="A penalty such as 1e-4")
     _require_gaussian(budget)
     rows = unit.rows_learned * (2 if unit.neighboring is Neighboring.REPLACE else 1)
-    plan = _build_plan(method, made, goal, task, budget, rows)
+    method, goal, plan = _build_method(table, made, task, budget, rows)
     _verify_price(plan, budget)
     return Planned(method, table.name, plan.design, goal, plan, _state_guarantee(unit, budget))
+
+
+def _build_method(table: TableSchema, made: Design, task: Task, budget: Budget, rows: int) -> tuple[str, Target, Plan]:
+    """The method with its target and its plan."""
+    _require_method(task.method)
+    if task.method in UNTARGETED:
+        _refuse_settings(task)
+        if task.method == "kmeans":
+            groups = plan_groups(made, task.count, budget, rows, task.turns)
+            return task.method, groups.target, groups
+        components = plan_components(made, task.count, budget, rows)
+        return task.method, components.target, components
+    if task.count is not None:
+        raise ParameterError("count is for kmeans and pca", remedy="Leave count out")
+    if task.target is None:
+        raise ParameterError(
+            "no target is stated",
+            expected="The column to predict; only kmeans and pca have none",
+            remedy="State a target (--target COLUMN), or use kmeans or pca",
+        )
+    goal = _build_goal(table, task.target, task)
+    method = _choose_method(task.method, goal)
+    _refuse_unused(method, task)
+    return method, goal, _build_plan(method, made, goal, task, budget, rows)
+
+
+def _refuse_settings(task: Task) -> None:
+    """Refuse what a method without a target does not use, rather than ignore it."""
+    given = {"target": task.target, "positive": task.positive, "penalty": task.penalty, "clip": task.clip}
+    if task.method == "pca":
+        given["turns"] = task.turns
+    for name, value in given.items():
+        if value is not None:
+            raise ParameterError(f"{task.method} has no {name}", remedy=f"Leave {name} out")
 
 
 def train_model(
@@ -95,23 +133,26 @@ def train_model(
     fit = what.plan.fit(encode(what.design, rows)[known], wanted[known], entropy, progress)
     errors = None if fit.errors is None else tuple(fit.errors.tolist())
     learned = (tuple(fit.coefficients.tolist()), errors, fit.rows, what.guarantee, what.plan.event)
-    return LearnedModel(what.method, what.table, what.design, what.target, *learned)
+    return LearnedModel(what.method, what.table, what.design, what.target, *learned, fit.shares)
 
 
-def _build_goal(table: TableSchema, task: Task) -> Target:
+def _build_goal(table: TableSchema, name: str, task: Task) -> ClassTarget | NumberTarget | LabelsTarget:
     """The target as the method sees it: a number, one value against all others, or all values."""
     if task.method not in ("bayes", "multinomial"):
-        return build_target(table, task.target, task.positive)
+        return build_target(table, name, task.positive)
     if task.positive is not None:
         raise ParameterError(f"{task.method} tells all values apart", remedy="Leave positive out")
-    return build_labels_target(table, task.target)
+    return build_labels_target(table, name)
 
 
-def _choose_method(name: str, goal: Target) -> str:
+def _require_method(name: str) -> None:
     if name not in METHODS:
         raise ParameterError(
             f"there is no method '{name}'", expected=f"One of {', '.join(METHODS)}", remedy=nearest(name, METHODS)
         )
+
+
+def _choose_method(name: str, goal: ClassTarget | NumberTarget | LabelsTarget) -> str:
     if isinstance(goal, LabelsTarget):
         return name
     fitting = "linear" if isinstance(goal, NumberTarget) else "logistic"
@@ -125,7 +166,33 @@ def _choose_method(name: str, goal: Target) -> str:
     return fitting
 
 
-def _build_plan(method: str, made: Design, goal: Target, task: Task, budget: Budget, rows: int) -> Plan:
+USED = {
+    "turns": ("logistic", "poisson", "boosted", "multinomial"),
+    "clip": ("logistic", "poisson", "boosted"),
+    "penalty": ("linear", "logistic", "poisson", "multinomial"),
+}
+"""The settings that not every method with a target has, each with those that have it."""
+
+
+def _refuse_unused(method: str, task: Task) -> None:
+    """Refuse a setting that the method does not have, rather than charge as if it counted."""
+    for name, methods in USED.items():
+        if getattr(task, name) is not None and method not in methods:
+            raise ParameterError(
+                f"{method} has no {name}",
+                expected=f"It is for {', '.join(methods)}",
+                remedy=f"Leave {name} out, or choose another method",
+            )
+
+
+def _build_plan(
+    method: str,
+    made: Design,
+    goal: ClassTarget | NumberTarget | LabelsTarget,
+    task: Task,
+    budget: Budget,
+    rows: int,
+) -> Plan:
     own = {} if task.penalty is None else {"penalty": float(task.penalty)}
     if isinstance(goal, LabelsTarget):
         if method == "bayes":

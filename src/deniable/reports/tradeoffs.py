@@ -155,6 +155,88 @@ def draw_lattice(points: Sequence[Mapping[str, Any]], measure: str = "loss") -> 
     return Plot(plot_lattice(points, measure), "Utility against risk: lower left is better")
 
 
+def build_tradeoff_page(points: Sequence[Mapping[str, Any]], techniques: Any) -> Page:
+    """What stricter models cost a table, and how techniques compare on it."""
+    sections = [_compare_strictness(model, column, rows) for (model, column), rows in _group_points(points).items()]
+    lead = "Each point is the optimum for what is asked: no other generalization loses less."
+    return Page("Risk against utility", (*sections, _compare_techniques(techniques)), lead, "For the steward.")
+
+
+def _group_points(points: Sequence[Mapping[str, Any]]) -> dict[tuple[str, str], list[Mapping[str, Any]]]:
+    groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+    for point in points:
+        groups.setdefault((point["model"], point["column"]), []).append(point)
+    return groups
+
+
+MODELS = {
+    "k": "k: so many people look alike",
+    "l": "l of {}: different values in each class",
+    "t": "t of {}: distance of each class from the whole table",
+}
+
+
+def _compare_strictness(model: str, column: str, points: Sequence[Mapping[str, Any]]) -> Section:
+    """Two lines against what is asked: what is lost, and the mean chance to find a person; with a table of all."""
+    rows = [
+        {model: _shorten(point["value"]), "detail lost": point["loss"], "mean risk": point["mean_risk"],
+         "rows left out": point["suppressed"], "classes": point["classes"], "remark": point["refusal"]}
+        for point in points
+    ]  # fmt: skip
+    named = [row if any(each["remark"] for each in rows) else {k: v for k, v in row.items() if k != "remark"}
+             for row in rows]  # fmt: skip
+    told = Table.of([_write_shares(row) for row in named], "The optimum for each")
+    drawn = [
+        {model: point["value"], "share": point[part], "of": words}
+        for point in points
+        if point["loss"] is not None
+        for part, words in (("loss", "detail lost"), ("mean_risk", "mean chance to find a person"))
+    ]
+    heading = MODELS[model].format(column)
+    if len(drawn) < 2 * 2:
+        return Section(heading, (Paragraph("Too few of them can be met to draw a line."), told))
+    alt = f"Detail lost and the mean chance to find a person, against {model}"
+    spec = plots.draw_lines(drawn, x=model, y="share", series="of", alt=alt, title="share", form=plots.PERCENT,
+                            log_x=model == "k")  # fmt: skip
+    return Section(heading, (Plot(spec, "What is lost, and who is found", told),))
+
+
+def _shorten(value: float) -> float | int:
+    return int(value) if value == int(value) and value != 1.0 else value
+
+
+# a dictionary: a row of a table
+def _write_shares(row: Mapping[str, Any]) -> dict[str, object]:
+    shares = ("detail lost", "mean risk")
+    return {name: f"{value:.1%}" if name in shares and value is not None else value for name, value in row.items()}
+
+
+def _compare_techniques(found: Any) -> Section:
+    made = [point for point in found.points if point.found is not None]
+    rows = [
+        {"technique": point.technique, "rows": point.rows,
+         "found by values that nobody else has": None if point.found is None else f"{point.found:.1%}",
+         f"{found.target} predicted": None if point.accuracy is None else f"{point.accuracy:.1%}",
+         "remark": point.refusal}
+        for point in found.points
+    ]  # fmt: skip
+    words = (
+        f"An intruder knows the quasi-identifiers of everybody. A person counts as found when nobody else has her values "
+        f"and the release shows them. How often {found.target} is predicted from the quasi-identifiers tells what is "
+        f"still of use; always naming its commonest value is right in {found.guessing:.1%} of rows. Synthetic rows "
+        "belong to nobody: values that nobody else has appear there by chance, within what epsilon allows."
+    )
+    points = [{"found": point.found, "predicted": point.accuracy, "technique": point.technique} for point in made]
+    alt = f"{len(points)} techniques by the share of people found and by how often {found.target} is predicted"
+    blocks: list[Block] = [Paragraph(words)]
+    if len(points) > 1:
+        spec = draw_scatter(points, x="predicted", y="found", series="technique", alt=alt, form=plots.PERCENT)
+        blocks.append(Plot(spec, "Techniques: lower right is better", Table.of(rows)))
+    else:
+        blocks.append(Table.of(rows))
+    return Section("Techniques", tuple(blocks))
+
+
 MOST_CLASSES = 6
 FEWEST_POINTS = 4
 """Fewer points make no picture: they are listed."""
