@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -224,20 +225,63 @@ def test_of_several_who_make_one_request_at_once_one_does(at: Path, technique: s
 
 
 def test_a_killed_try_is_not_begun_in_another_folder(at: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked, noted = ask("synthesize", ASKED), workflow._note_made
+    asked = ask("synthesize", ASKED)
 
-    def stop(*_: Any) -> None:
+    def stop(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(workflow, "_note_made", stop)
-    with pytest.raises(KeyboardInterrupt):
-        make(asked.id)
-    monkeypatch.setattr(workflow, "_note_made", noted)
+    with monkeypatch.context() as patch:
+        patch.setattr("deniable.curator.governance.requests.mark_fulfilled", stop)
+        with pytest.raises(KeyboardInterrupt):
+            make(asked.id)
     with pytest.raises(AccessRefused, match="begun in another folder"):
         make(asked.id, "elsewhere")
     assert not (at / "elsewhere" / "visits.parquet").exists()
     assert make(asked.id).status == "released"
     assert len(entries("charge")) == 1
+
+
+@pytest.mark.parametrize("finished", [True, False])
+def test_a_synthetic_release_whose_folder_was_deleted_is_made_again_under_the_first_charge(
+    at: Path, monkeypatch: pytest.MonkeyPatch, finished: bool
+) -> None:
+    asked = ask("synthesize", ASKED, "visits", "stays")
+    if finished:
+        make(asked.id)
+    else:
+
+        def stop(*_: Any, **__: Any) -> None:
+            raise KeyboardInterrupt
+
+        with monkeypatch.context() as patch:
+            patch.setattr("deniable.curator.governance.requests.mark_fulfilled", stop)
+            with pytest.raises(KeyboardInterrupt):
+                make(asked.id)
+    seen = {path.name: path.read_bytes() for path in (at / "out").glob("*.parquet")}
+    shutil.rmtree(at / "out")
+    if finished:
+        with pytest.raises(AccessRefused, match="fulfilled already"):
+            make(asked.id, "elsewhere")
+    else:
+        with pytest.raises(AccessRefused, match="begun in another folder"):
+            make(asked.id, "elsewhere")
+    (at / "visits.csv").write_text("id,sex,town,diag\n" + "9,F,a,x\n" * 300)
+    assert make(asked.id).status == "released"
+    assert {path.name: path.read_bytes() for path in (at / "out").glob("*.parquet")} == seen
+    assert len(entries("charge")) == 2
+    assert len(entries("fulfill")) == 1
+    with pytest.raises(AccessRefused, match="fulfilled already"):
+        make(asked.id)
+
+
+@pytest.mark.parametrize("technique", ["mask", "anonymize"])
+def test_rows_that_were_released_are_not_released_again_from_a_deleted_folder(at: Path, technique: str) -> None:
+    asked = ask(technique)
+    make(asked.id)
+    shutil.rmtree(at / "out")
+    with pytest.raises(AccessRefused, match="file a new request"):
+        make(asked.id)
+    assert not (at / "out").exists()
 
 
 @pytest.mark.parametrize("killed_at", ["save", "publish_file"])

@@ -177,7 +177,11 @@ def check_counted(request: Request, number: int) -> None:
 def check_fulfillable(request: Request) -> None:
     """Refuse to release what was not approved, or was released already."""
     if request.status is Status.RELEASED:
-        raise AccessRefused(f"request '{request.id}' was fulfilled already by release {request.release}")
+        raise AccessRefused(
+            f"request '{request.id}' was fulfilled already by release {request.release}",
+            expected="A request is fulfilled once; a synthetic release that was deleted is made again in its folder",
+            remedy="Name the folder of the first time with --out; for other rows, file a new request",
+        )
     if request.status is not Status.APPROVED:
         raise AccessRefused(f"request '{request.id}' is {request.status}", expected="The steward approves it first")
 

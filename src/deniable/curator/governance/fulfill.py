@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 Fulfillment = Callable[[Context, Path, "Request", Path, Sequence[str]], None]
 FOLDER = "fulfilled into"
 """Where it is noted into which folder a request is made, before anything is measured: there is one."""
-MADE = "fulfilled tables"
-"""Where it is noted which tables of a request were written: what was measured under one charge is written once."""
 
 
 def fulfill(
@@ -36,12 +34,14 @@ def fulfill(
 ) -> requests.RequestReport:
     """Make the release of an approved request into a folder, as it was approved; each table is one Parquet file there.
 
-    What fails may be tried again: a table that was charged is not charged again, and one that was written is kept.
+    What fails may be tried again: a table that was charged is not charged again, and one that was written is kept. So
+    may a synthetic release whose folder was deleted: the same rows are made again from what was measured.
     """
     from deniable.storage import lock_folder, storage_errors
 
     with open_policy(policy, ledger) as context:
-        request = requests.find_approved(context, identity)
+        again = _is_deleted(context, identity, out)
+        request = requests.find_approved(context, identity, again=again)
     asker = Asker(request.analyst, request.purpose, Role.ANALYST)
     with open_policy(policy, ledger, asker) as context:
         requests.check_request(context, request.technique, request.tables, request.parameters)
@@ -49,13 +49,28 @@ def fulfill(
         with storage_errors(out):
             out.mkdir(parents=True, exist_ok=True)
         with lock_folder(out, f"request '{identity}'"):
-            requests.find_approved(context, identity)  # another process may have made it meanwhile
+            requests.find_approved(context, identity, again=again)  # another process may have made it meanwhile
             _claim_folder(context, request, out)
             with _tell_charges(context, request):
                 FULFILLMENTS[request.technique](context, policy, request, out, keys)
     with open_policy(policy, ledger) as context:
+        if again:
+            return requests.report_request(requests.find_request(context, identity))
         made = [entry.release for entry in _find_releases(context, request).values()]
         return requests.report_request(requests.mark_fulfilled(context, identity, *made))
+
+
+def _is_deleted(context: Context, identity: str, out: Path) -> bool:
+    """Whether a synthetic release was made into this very folder, and a file of it is gone.
+
+    Masked and k-anonymous rows are read anew from the data, which may have changed: those are another release.
+    """
+    request = requests.find_request(context, identity)
+    if request.status is not Status.RELEASED or request.technique != "synthesize":
+        return False
+    folder = context.store.find(FOLDER, _name_try(request))
+    here = folder is not None and folder.decode() == str(out.resolve())
+    return here and not all((out / f"{name}.parquet").is_file() for name in request.tables)
 
 
 def _claim_folder(context: Context, request: Request, out: Path) -> None:
@@ -118,18 +133,9 @@ def _synthetic_orders(context: Context, request: Request) -> list[SynthesisOrder
     return [replace(order, identity=_name_try(request, order.table)) for order in orders]
 
 
-def _is_made(context: Context, request: Request, table: str, file: Path) -> bool:
-    """Whether a table was written by an earlier try; refused where it was, and is not in this folder."""
-    name = _name_try(request, table)
-    if file.is_file() and _read_parameters(file).get("request") == name:
-        return True
-    if context.store.find(MADE, name) is not None:
-        raise AccessRefused(
-            f"'{table}' of request '{request.id}' was written already, into another folder",
-            expected="A second try goes on in the folder of the first",
-            remedy="Name that folder with --out",
-        )
-    return False
+def _is_made(request: Request, table: str, file: Path) -> bool:
+    """Whether a table was written by an earlier try, into this folder, and is still there."""
+    return file.is_file() and _read_parameters(file).get("request") == _name_try(request, table)
 
 
 def _read_parameters(file: Path) -> Mapping[str, Any]:
@@ -139,11 +145,6 @@ def _read_parameters(file: Path) -> Mapping[str, Any]:
     except DeniableError:
         return {}
     return parameters
-
-
-def _note_made(context: Context, request: Request, table: str) -> None:
-    name = _name_try(request, table)
-    context.store.keep(MADE, name, name, b"written")
 
 
 FULFILLING = "fulfilling"
@@ -227,9 +228,8 @@ def _synthesize(context: Context, policy: Path, request: Request, out: Path, key
 
     for order in _synthetic_orders(context, request):
         file = out / f"{order.table}.parquet"
-        if not _is_made(context, request, order.table, file):
+        if not _is_made(request, order.table, file):
             synthesize(context, order, file)
-        _note_made(context, request, order.table)
 
 
 FULFILLMENTS: dict[str, Fulfillment] = {"mask": _mask, "anonymize": _anonymize, "synthesize": _synthesize}

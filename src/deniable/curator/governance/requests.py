@@ -468,10 +468,11 @@ def find_request(context: Context, identity: str) -> Request:
     return requests.find_request(identity, context.state.requests())
 
 
-def find_approved(context: Context, identity: str) -> Request:
-    """An approved request that is still to be fulfilled."""
+def find_approved(context: Context, identity: str, *, again: bool = False) -> Request:
+    """An approved request that is still to be fulfilled; or, `again`, one that was."""
     request = requests.find_request(identity, context.state.requests())
-    requests.check_fulfillable(request)
+    if not again:
+        requests.check_fulfillable(request)
     demands = _find_purpose(context, request.purpose)
     if demands is not None and len(request.approved_by) < demands.approvals:
         raise AccessRefused(
