@@ -12,9 +12,12 @@ Two plans with different keys may still mean the same; they are then charged bot
 from __future__ import annotations
 
 import hashlib
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+
+from cachetools import LRUCache
 
 from deniable.query.algebra.expression import Call, ColumnRef, Expression, Kind, Literal, literal, substitute
 from deniable.query.algebra.relation import Join, PerUnit, Relation, Scan, Transform, Union
@@ -191,13 +194,27 @@ class NodeLayout:
     steps: tuple[StepLayout, ...]
 
 
-def lay_out(nodes: Sequence[NodePlan]) -> tuple[NodeLayout, ...]:
-    """The nodes of a plan, their grouping sets, keys and numbers, in an order that does not depend on its words."""
-    writer = Writer()
-    return tuple(sorted((_lay_out_node(node, writer) for node in nodes), key=lambda each: each.digest))
+def lay_out(nodes: tuple[NodePlan, ...]) -> tuple[NodeLayout, ...]:
+    """The nodes of a plan, their grouping sets, keys and numbers, in an order that does not depend on its words.
+
+    A plan is laid out when it is made, when it was measured and when it is shown; of the last plans it is remembered,
+    under the very object, since to compare two plans costs as much.
+    """
+    with _LOCK:
+        known = _LAID_OUT.get(id(nodes))
+    if known is None or known[0] is not nodes:
+        writer = Writer()
+        known = nodes, tuple(sorted((_lay_out_node(node, writer) for node in nodes), key=lambda each: each.digest))
+        with _LOCK:
+            _LAID_OUT[id(nodes)] = known
+    return known[1]
 
 
-def digest_measurements(nodes: Sequence[NodePlan]) -> str:
+_LOCK = threading.Lock()
+_LAID_OUT: LRUCache[int, tuple[tuple[NodePlan, ...], tuple[NodeLayout, ...]]] = LRUCache(64)
+
+
+def digest_measurements(nodes: tuple[NodePlan, ...]) -> str:
     """Equal for plans that measure the same: the key under which measurements are stored."""
     return _digest([node.digest for node in lay_out(nodes)])
 

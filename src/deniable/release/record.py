@@ -44,7 +44,11 @@ class Record(Mapping[str, Any]):
 
     def to_dict(self) -> dict[str, Any]:
         """The fields as plain values, for JSON."""
-        return {name: to_plain(value) for name, value in self.items()}
+        return {name: to_plain(self[name]) for name in self}
+
+
+PLAIN = (str, int, float, bool)
+"""Types that most values have and that stay as they are."""
 
 
 def to_plain(value: Any) -> Any:
@@ -53,6 +57,8 @@ def to_plain(value: Any) -> Any:
     >>> to_plain({"at": date(2026, 1, 2), "share": Fraction(1, 4), "names": ("a", "b")})
     {'at': '2026-01-02', 'share': 0.25, 'names': ['a', 'b']}
     """
+    if value is None or type(value) in PLAIN:
+        return value
     if isinstance(value, Mapping):
         return {str(name): to_plain(part) for name, part in value.items()}
     if is_dataclass(value) and not isinstance(value, type):

@@ -31,10 +31,13 @@ Result = TypeVar("Result")
 Work = Callable[[threading.Event], Result]
 INTERRUPT_SECONDS = 0.05
 """Seconds between interrupts."""
-COSTLY_SECONDS = 0.1
-"""Seconds of the processor: an owner whose recent work took more on average has one thread at a time.
+COSTLY_SECONDS = 0.05
+"""Seconds of the processor: an owner whose work takes more has one thread at a time.
 
 One of whom nothing is known yet has two."""
+FORGETTING = 0.9
+"""What is left of a piece's cost with each piece of its owner after it. So it is the costliest of the recent pieces
+that counts: somebody who mixes costly questions with quick ones is not taken for somebody who asks quick ones."""
 
 
 class _Task:
@@ -78,7 +81,7 @@ class ThreadPool:
         return piece.future
 
     def is_costly(self, owner: str) -> bool:
-        """Whether the recent work of an owner was costly."""
+        """Whether recent work of an owner was costly."""
         return self._costs.get(owner, 0.0) > COSTLY_SECONDS
 
     def add_seconds(self, seconds: float) -> None:
@@ -132,8 +135,7 @@ class ThreadPool:
         finally:
             with self._lock:
                 took = time.thread_time() - since + self._elsewhere.pop(threading.get_ident(), 0.0)
-                cost = self._costs.get(piece.owner, 0.0)
-                self._costs[piece.owner] = cost + (took - cost) / 5
+                self._costs[piece.owner] = max(took, FORGETTING * self._costs.get(piece.owner, 0.0))
                 self._running[piece.owner] -= 1
                 if not self._running[piece.owner]:
                     del self._running[piece.owner]

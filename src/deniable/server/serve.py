@@ -24,7 +24,7 @@ from deniable.errors import MissingExtra, ParameterError, StorageError
 from deniable.server.limits import LOOPBACK, Connections, Limits
 from deniable.server.monitoring import Log, log_to_stderr
 from deniable.server.service import Fulfillment, Service
-from deniable.server.worker_pool import WorkerPool
+from deniable.server.worker_pool import SWITCH_SECONDS, WorkerPool
 
 if TYPE_CHECKING:
     from deniable.localdp.survey.service import SurveyService
@@ -34,8 +34,6 @@ if TYPE_CHECKING:
 EXPIRY_SECONDS = 3600.0
 SHARE_SECONDS = 5.0
 """How often a server looks how many others share its ledger."""
-SWITCH_SECONDS = 0.0005
-"""How long a thread that computes may keep the interpreter while others wait; a short question passes it many times."""
 MOST_PORT = 65_535
 BACKLOG = 256
 """Connections that wait to be accepted: fewer than what an address may hold, so that none is closed unread."""

@@ -35,6 +35,8 @@ SLOTS = 8
 """Questions that one process works on at a time: while one waits for the disk, another has the processor."""
 COSTLY_SLOTS = 2
 """Places of the last process for costly work."""
+SWITCH_SECONDS = 0.0005
+"""How long a thread that computes may keep the interpreter while others wait; a short question passes it many times."""
 LOWER_PRIORITY = 10
 """How much nicer to others the threads of costly work are, where the system has such a thing."""
 
@@ -270,6 +272,7 @@ def _run_worker(policy: Path, ledger: str, threads: int, lines: list[Connection]
     from deniable.curator.curator import Curator
     from deniable.curator.query.metadata import preload_queries
 
+    sys.setswitchinterval(SWITCH_SECONDS)
     for number in (signal.SIGINT, signal.SIGTERM):  # the server says when to end, by cutting the lines
         signal.signal(number, signal.SIG_IGN)
     control, *slots = lines

@@ -108,6 +108,8 @@ class Cost:
     private: bool = True
 
     def __add__(self, other: Cost) -> Cost:
+        if self is FREE:
+            return other
         return Cost(self.amount + other.amount, self.delta + other.delta, self.private and other.private)
 
     def times(self, count: int) -> Cost:
