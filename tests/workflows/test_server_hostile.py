@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import random
+import re
 import socket
 import struct
 import time
@@ -322,6 +323,23 @@ def test_a_steward_is_needed_for_the_stewards_port(served):
     assert "Enter with your token" in httpx.get(served.steward + "/").text
     assert httpx.get(served.steward + "/first/guess").status_code == 403
     assert httpx.post(served.steward + "/first/guess").status_code == 403
+
+
+def test_no_page_of_the_steward_is_shown_to_an_analyst(served):
+    from deniable.server.service import Service
+    from deniable.server.workbench.steward import OneTimeKey, StewardPages
+
+    service = Service(served.curator)
+    routes = StewardPages(service, OneTimeKey(), False).routes()
+    service.close_threads()
+    open_to_all = ("/static/", "/first/", "/enter", "/leave")
+    paths = [each.path for each in routes if "GET" in (each.methods or ()) and not each.path.startswith(open_to_all)]
+    assert {"/", "/budgets", "/estate", "/ledger", "/tokens"} <= set(paths)
+    with httpx.Client(base_url=served.steward, follow_redirects=True) as browser:
+        entered = browser.post("/enter", data={"token": served.tokens["ana"]}, headers={"origin": served.steward})
+        shown = {path: browser.get(re.sub(r"\{[^}]*\}", "x", path)).status_code for path in paths}
+    assert entered.status_code == 403
+    assert {path: code for path, code in shown.items() if code not in (403, 404)} == {}
 
 
 @pytest.mark.parametrize(
