@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from deniable.cli.terminal import JsonFlag, LedgerOption, emit, open_curator, show_progress
+from deniable.errors import ParameterError
 from deniable.storage import refuse_unwritable
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ Examples:
   deniable train visits -p town/policy.yaml --target charge --method boosted --epsilon 1 --evaluate --report charge.html -o charge.json
   deniable train visits -p town/policy.yaml --method kmeans --count 4 --features birth_date,charge --epsilon 1 -o groups.json
   deniable train visits -p town/policy.yaml --method pca --features birth_date,charge,sex --epsilon 1 -o axes.json
+  deniable train visits -p town/policy.yaml --target charge --choose method=linear,boosted --epsilon 1 -o best.json
   deniable predict charge.json new-visits.csv -o predicted.csv
 """  # noqa: E501  an example is one line
 SHOWN = 15
@@ -61,6 +63,10 @@ def train(
         str | None,
         typer.Option(help="Largest part of a row's gradient that counts, 0 to 1. [default: the method's own]"),
     ] = None,
+    choose: Annotated[
+        list[str] | None,
+        typer.Option(help="Values to choose among privately, such as penalty=1e-5,1e-2; may be repeated."),
+    ] = None,
     evaluate: Annotated[
         bool, typer.Option("--evaluate", help="Hold out a fifth of the people, and test on them, for the steward.")
     ] = False,
@@ -77,7 +83,7 @@ def train(
 
     chosen = [name.strip() for name in features.split(",")] if features else None
     settings = {"method": method, "positive": positive, "penalty": penalty, "turns": turns, "clip": clip}
-    settings["count"] = count
+    settings |= {"count": count, "choose": read_choices(choose or [])}
     budget = {"epsilon": epsilon, "delta": delta, "rho": rho}
     with open_curator(policy, ledger) as curator, show_progress("Learning") as tick:
         refuse_unwritable(report, beside=[out, statement_path(out)])
@@ -97,6 +103,25 @@ def train(
         write(build_training_page(curator_train.describe_model(trained)), report)
     details = curator_train.describe_training(trained)
     emit({"file": str(out), **details.to_dict()}, as_json, lambda console: _print_model(console, out, details))
+
+
+def read_choices(given: list[str]) -> dict[str, list[Any]]:
+    """Settings with their values, from words such as turns=5,20.
+
+    >>> read_choices(["turns=5,20", "method=logistic,boosted"])
+    {'turns': [5, 20], 'method': ['logistic', 'boosted']}
+    """
+    kinds: dict[str, Callable[[str], Any]] = {"turns": int, "penalty": float}
+    found: dict[str, list[Any]] = {}
+    for words in given:
+        name, _, values = words.partition("=")
+        try:
+            found[name.strip()] = [kinds.get(name.strip(), str)(value.strip()) for value in values.split(",")]
+        except ValueError:
+            raise ParameterError(
+                f"the values of '{name.strip()}' cannot be read as numbers", expected="--choose turns=5,20"
+            ) from None
+    return found
 
 
 def predict(
@@ -122,6 +147,9 @@ def _print_model(console: Console, out: Path, details: Mapping[str, Any]) -> Non
     features = ", ".join(details["features"])
     console.print(f"Wrote {out}: {details['method']} model of {goal} from {features}", markup=False)
     console.print(f"Learned from about {details['estimated_rows']:,} rows (a noisy count).")
+    if "chosen" in details:
+        told = ", ".join(f"{name} {value}" for name, value in details["chosen"].items())
+        console.print(f"Chosen, within the same budget: {told}", markup=False)
     entries = details["coefficients"]
     largest = sorted(entries, key=lambda entry: -abs(entry["coefficient"]) / (entry["error"] or 1.0))[:SHOWN]
     for entry in largest:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from deniable.engines.base import Engine
     from deniable.learn.model import Coefficient, Effect, LearnedModel
+    from deniable.learn.selection import Selection
     from deniable.learn.training import Planned, Task
     from deniable.release import Release
 
@@ -41,6 +42,8 @@ class Order:
     table: str
     task: Task
     budget: Budget
+    choose: tuple[tuple[str, tuple[Any, ...]], ...] = ()
+    """Settings to choose among privately, each with its values; see `learn/selection.py`."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -61,6 +64,8 @@ class Trained:
     evaluation: dict[str, Any] | None = None
     curves: list[CurvePoint] | None = None
     """The steward's as well: how well probabilities tell apart, and whether they are what they say."""
+    chosen: dict[str, Any] | None = None
+    """The settings that were chosen privately, where there was a choice: public."""
 
     def predict(self, rows: pa.Table) -> NDArray[np.float64]:
         """Predictions for rows; see `LearnedModel.predict`."""
@@ -78,6 +83,7 @@ class TrainingReport(SparseRecord):
     features: list[str]
     estimated_rows: int
     coefficients: list[Coefficient]
+    chosen: dict[str, Any] | None = None
     evaluation: dict[str, Any] | None = None
 
 
@@ -114,26 +120,38 @@ def train(
         raise AccessRefused("an evaluation compares with real rows", remedy="Only the steward may see one")
     table, what = plan_training(context, order)
     result = run_job(context, _job_of(order, table, what, evaluate, progress))
-    model, rows, held = result.measured
+    model, chosen, rows, held = result.measured
     with still_charged():
         release = _release_model(context, order, result, out, HELD_OUT if evaluate else None)
     if not evaluate:
-        return Trained(model, release)
-    return Trained(model, release, _evaluate(model, rows, held), trace_curves(model, held))
+        return Trained(model, release, chosen=chosen)
+    return Trained(model, release, _evaluate(model, rows, held), trace_curves(model, held), chosen)
+
+
+Measured = tuple["LearnedModel", "dict[str, Any] | None", "pa.Table", "pa.Table"]
+"""The model, the settings that were chosen, the rows that were learned from and those held out."""
 
 
 def _job_of(
-    order: Order, table: TableSchema, what: Planned, evaluate: bool, progress: Progress | None
-) -> Job[tuple[LearnedModel, pa.Table, pa.Table]]:
+    order: Order, table: TableSchema, what: Planned | Selection, evaluate: bool, progress: Progress | None
+) -> Job[Measured]:
+    from deniable.learn.selection import Selection
     from deniable.release import Technique
 
-    def measure(engine: Engine) -> tuple[LearnedModel, pa.Table, pa.Table]:
-        rows, held = _split_rows(_bound_rows(engine, table, what), table, evaluate)
-        return _learn(what, rows, progress), rows, held
+    first = what.candidates[0].final if isinstance(what, Selection) else what
 
-    details = {"target": what.target.name, "method": what.method}
+    def measure(engine: Engine) -> Measured:
+        rows, held = _split_rows(_bound_rows(engine, table, first), table, evaluate)
+        if isinstance(what, Selection):
+            return *what.run(deal_units(rows, table, what.parts), rows, progress=progress), rows, held
+        return _learn(what, rows, progress), None, rows, held
+
+    details = {"target": first.target.name, "method": first.method}
+    if isinstance(what, Selection):
+        details["method"] = f"one of {len(what.candidates)} settings"
+    event = what.event if isinstance(what, Selection) else what.plan.event
     return Job(
-        Technique.DP_MODEL, repr(order), what.plan.event, table.unit, (table.name,), measure, cost=order.budget,
+        Technique.DP_MODEL, repr(order), event, table.unit, (table.name,), measure, cost=order.budget,
         details=details,
     )  # fmt: skip
 
@@ -147,6 +165,7 @@ def train_model(
     epsilon: Amount | None = None,
     delta: Amount | None = None,
     rho: Amount | None = None,
+    choose: Mapping[str, Sequence[Any]] | None = None,
     evaluate: bool = False,
     out: str | Path | None = None,
     progress: Progress | None = None,
@@ -157,17 +176,22 @@ def train_model(
 
     task = Task(target, None if features is None else tuple(features), **settings)
     place = None if out is None else Path(out)
-    order = Order(table, task, budget_of(epsilon, delta, rho))
+    listed = tuple((name, tuple(values)) for name, values in (choose or {}).items())
+    order = Order(table, task, budget_of(epsilon, delta, rho), listed)
     return train(context, order, evaluate=evaluate, out=place, progress=progress)
 
 
-def plan_training(context: Context, order: Order) -> tuple[TableSchema, Planned]:
+def plan_training(context: Context, order: Order) -> tuple[TableSchema, Planned | Selection]:
     """The table as the asker may name it, and the priced plan; every refusal is made here, from the policy alone."""
+    from deniable.learn.selection import plan_selection
     from deniable.learn.training import plan_training as plan_task
 
     context.admit()
     table = context.scope.private_table(order.table)
-    return table, plan_task(table, table.unit or PrivacyUnit(), order.task, order.budget)
+    unit = table.unit or PrivacyUnit()
+    if order.choose:
+        return table, plan_selection(table, unit, order.task, order.budget, dict(order.choose))
+    return table, plan_task(table, unit, order.task, order.budget)
 
 
 def predict(path: Path, source: str | Path, out: Path, progress: Progress | None = None) -> int:
@@ -187,7 +211,10 @@ def predict(path: Path, source: str | Path, out: Path, progress: Progress | None
 def describe_training(trained: Trained) -> TrainingReport:
     """What a training tells: public facts, and the steward's evaluation where one was asked for."""
     model = trained.model
-    return TrainingReport(**model.summarize(), coefficients=model.coefficient_table(), evaluation=trained.evaluation)
+    return TrainingReport(
+        **model.summarize(), coefficients=model.coefficient_table(), chosen=trained.chosen,
+        evaluation=trained.evaluation,
+    )  # fmt: skip
 
 
 def describe_model(trained: Trained) -> ModelReport:
@@ -236,6 +263,21 @@ def _split_rows(rows: pa.Table, table: TableSchema, evaluate: bool) -> tuple[pa.
     return rows.take(np.flatnonzero(~held)), rows.take(np.flatnonzero(held))
 
 
+def deal_units(rows: pa.Table, table: TableSchema, parts: int) -> list[pa.Table]:
+    """The rows in so many parts: whole units, each by its own draw."""
+    import numpy as np
+
+    from deniable.dp.samplers import uniform_below
+
+    assert table.unit is not None
+    if table.unit.column is None:
+        dealt = uniform_below(parts, rows.num_rows)
+    else:
+        units = rows.column(table.unit.column).combine_chunks().dictionary_encode()
+        dealt = uniform_below(parts, len(units.dictionary))[units.indices.to_numpy()]
+    return [rows.take(np.flatnonzero(dealt == part)) for part in range(parts)]
+
+
 def _learn(what: Planned, rows: pa.Table, progress: Progress | None) -> LearnedModel:
     from deniable.learn.training import train_model
 
@@ -254,6 +296,9 @@ def _release_model(
 
     model: LearnedModel = result.measured[0]
     parameters, details = {"table": order.table, **asdict(order.task)}, model.summarize()
+    if result.measured[1] is not None:
+        # What was listed, and what was chosen: the other settings are public, since the order is.
+        parameters |= {"choose": {name: list(values) for name, values in order.choose}, "chosen": result.measured[1]}
     if held_out is not None:
         parameters["held_out"] = float(held_out)  # so many of the people were not learned from
     provenance = Provenance(context.policy.hash, result.versions, parameters, epoch=result.epoch)

@@ -273,6 +273,7 @@ class ReleaseVerbs:
         turns: int | None = None,
         clip: Amount | None = None,
         count: int | None = None,
+        choose: Mapping[str, Sequence[Any]] | None = None,
         evaluate: bool = False,
         out: str | Path | None = None,
         progress: Callable[[float], None] | None = None,
@@ -280,7 +281,8 @@ class ReleaseVerbs:
     ) -> Trained:
         """Learn a model of a column within a budget: linear, logistic, poisson, boosted, multinomial or bayes.
 
-        Without a target: `count` groups of rows (kmeans), or components of their columns (pca).
+        Without a target: `count` groups of rows (kmeans), or components of their columns (pca). `choose` lists values
+        of method, penalty, turns or clip; the best combination is chosen privately, within the same budget.
         `positive` is the value to tell from all others, `penalty` pulls coefficients to 0, `turns` are passes over the
         rows, `clip` the largest part of a row's gradient that counts; `evaluate` tests on held-out people, for the
         steward.
@@ -290,7 +292,7 @@ class ReleaseVerbs:
         return train_model(
             self._for(who), table, target, features=features, epsilon=epsilon, delta=delta, rho=rho,
             method=method, positive=positive, penalty=penalty, turns=turns, clip=clip, count=count,
-            evaluate=evaluate, out=out, progress=progress,
+            choose=choose, evaluate=evaluate, out=out, progress=progress,
         )  # fmt: skip
 
     @staticmethod
