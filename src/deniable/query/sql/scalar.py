@@ -6,6 +6,7 @@ of NOT LIKE, would turn the question into another one."""
 from __future__ import annotations
 
 import difflib
+import functools
 import math
 from collections.abc import Callable
 from datetime import date, datetime
@@ -204,8 +205,10 @@ def _bind_any(node: exp.Expression, scope: Scope, inner: Callable[[exp.Expressio
         return inner(exp.In(this=node.this, query=held))
     if not isinstance(held, exp.Array | exp.Tuple) or not held.expressions:
         raise scope.refusal(node, "ANY takes a list of values", remedy="Write IN (...), or LIKE ... OR LIKE ...")
+    if isinstance(node, exp.EQ):
+        return inner(exp.In(this=node.this, expressions=held.expressions))
     parts = [inner(type(node)(this=node.this, expression=each)) for each in held.expressions]
-    return parts[0] if len(parts) == 1 else call("or", *parts)
+    return functools.reduce(lambda left, right: call("or", left, right), parts)
 
 
 def _bind_wide(node: exp.Expression, inner: Callable[[exp.Expression], Expression]) -> Expression:
