@@ -147,6 +147,7 @@ async def start(
     tls = _load_tls(options)
     service, metrics = Service(curator, limits, pool, fulfillment, log, _open_verifier(options, curator)), Metrics()
     stack.callback(service.close_threads)
+    stack.push_async_callback(service.close_guests)
     first, text = OneTimeKey.new() if not has_steward(curator.context) else (OneTimeKey(), "")
     scheme = "https" if tls else "http"
     named, agents = _list_hosts(options.host, options), _open_agents(stack, service)

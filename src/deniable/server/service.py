@@ -7,7 +7,7 @@ finds their files."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -101,6 +101,8 @@ class Service:
         self._guesses = RateLimiter(self.limits.guesses / 60, self.limits.guesses)
         self.postgres: int | None = None
         """The port at which the PostgreSQL protocol is spoken, once it is."""
+        self.guests: list[Callable[[], Awaitable[None]]] = []
+        """How to close what is served at further ports."""
         # Threads of their own, so that tokens are looked up while every other thread works on questions.
         self._record_threads = ThreadPoolExecutor(RECORD_THREADS, thread_name_prefix="deniable-record")
 
@@ -290,6 +292,11 @@ class Service:
         forgotten = forget_answers(self.curator.context)
         over = is_expired(self.curator.policy)
         return forgotten + (self._fulfillment.forget() if over and self._fulfillment is not None else 0)
+
+    async def close_guests(self) -> None:
+        """Close what is served at further ports."""
+        for close in self.guests:
+            await close()
 
     def close(self) -> None:
         """Finish the work that was begun, and let go of the curator."""

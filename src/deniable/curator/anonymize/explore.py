@@ -1,10 +1,11 @@
-"""Look at the generalizations of a table before one is released: the whole lattice, one node, and what each k costs.
+"""Look at a table before anything is released: the lattice of generalizations, what each k costs, other techniques.
 
 For the steward alone. Rows are read without noise; nothing leaves, so nothing is recorded and nothing is charged. The
 search, the models and the measures are those of a release."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -22,12 +23,13 @@ from deniable.curator.anonymize.request import (
     roles_of,
     statement,
 )
-from deniable.errors import AccessRefused, Infeasible, ParameterError
+from deniable.errors import AccessRefused, DeniableError, Infeasible, ParameterError
 from deniable.policy.schema import Role
 from deniable.release.record import Record
 
 if TYPE_CHECKING:
     import numpy as np
+    import pyarrow as pa
     from numpy.typing import NDArray
 
     from deniable.curator.context import Context
@@ -267,8 +269,11 @@ def _find_optimum(
 
 
 @contextmanager
-def _prepare(context: Context, table: str, asked: Asked) -> Iterator[tuple[Engine, Prepared]]:
-    """The table counted and coded, as a release would have it; what is asked may be looser than the policy."""
+def _prepare(context: Context, table: str, asked: Asked, *, whole: bool = False) -> Iterator[tuple[Engine, Prepared]]:
+    """The table counted and coded, as a release would have it; what is asked may be looser than the policy.
+
+    `whole` codes it row by row, for what changes rows each in its own way.
+    """
     from deniable.kanonymity.request import prepare
 
     if context.asker is not None:
@@ -285,6 +290,9 @@ def _prepare(context: Context, table: str, asked: Asked) -> Iterator[tuple[Engin
         request = request_for(engine, None, order, roles)
         people = () if request.person is None else (request.person,)
         named = tuple(dict.fromkeys((*request.quasi_identifiers, *request.sensitive, *people)))
+        if whole:
+            yield engine, prepare(engine.run(statement("SELECT {} FROM {}", named, TABLE)), request, roles.hierarchies)
+            return
         counted = engine.run(statement("SELECT {}, COUNT(*) AS {} FROM {} GROUP BY ALL", named, COUNT, TABLE))
         yield engine, prepare(counted, request, roles.hierarchies, counts=COUNT)
 
@@ -367,3 +375,94 @@ def _show_rows(
 
 def _write_cell(value: object) -> str:
     return "none" if value is None else str(value)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TechniquePoint(Record):
+    """What one technique would do to a table: who is still found by values that nobody else has, and what is predicted.
+
+    `found` is the share of rows whose combination of quasi-identifiers nobody else has in the table, and which a row of
+    the release shows exactly. `accuracy` is how often the target is predicted from the quasi-identifiers within it.
+    """
+
+    technique: str
+    rows: int = 0
+    found: float | None = None
+    accuracy: float | None = None
+    refusal: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Techniques:
+    """The techniques side by side, for predicting one column; `guessing` always names its commonest value."""
+
+    target: str
+    guessing: float
+    points: tuple[TechniquePoint, ...]
+
+
+def compare_techniques(context: Context, table: str, asked: Asked, progress: Progress | None = None) -> Techniques:
+    """The same table as it is, k-anonymous in two ways, and synthetic at two epsilons: who is found, what is kept."""
+    with _prepare(context, table, asked, whole=True) as (engine, prepared):
+        known, secret = prepared.request.quasi_identifiers, prepared.request.sensitive
+        rows = engine.run(statement("SELECT {} FROM {}", (*known, *secret), TABLE))
+        target = secret[0] if secret else known[-1]
+        makers: list[tuple[str, Callable[[], pa.Table]]] = [
+            ("as it is", lambda: rows),
+            ("k-anonymous, one level for a column", lambda: _recode_globally(prepared, rows)),
+            ("k-anonymous, each class in its own way", lambda: _recode_locally(prepared, rows)),
+            ("synthetic, epsilon 1", lambda: _draw_synthetic(context, table, (*known, *secret), "1")),
+            ("synthetic, epsilon 4", lambda: _draw_synthetic(context, table, (*known, *secret), "4")),
+        ]
+        points = []
+        for place, (name, make) in enumerate(makers):
+            points.append(_measure_technique(name, make, rows, target, known))
+            if progress is not None:
+                progress((place + 1) / len(makers))
+    commonest = max(Counter(rows[target].to_pylist()).values(), default=0) / max(rows.num_rows, 1)
+    return Techniques(target, commonest, tuple(points))
+
+
+def _measure_technique(
+    name: str, make: Callable[[], pa.Table], rows: pa.Table, target: str, known: tuple[str, ...]
+) -> TechniquePoint:
+    from deniable.kanonymity.quality import measure_utility
+
+    try:
+        made = make()
+        accuracy = measure_utility(rows, made, target, known).released
+        return TechniquePoint(name, made.num_rows, _count_found(rows, made, known), accuracy)
+    except DeniableError as refusal:
+        return TechniquePoint(name, refusal=refusal.happened)
+
+
+def _count_found(rows: pa.Table, made: pa.Table, known: tuple[str, ...]) -> float:
+    """The share of rows whose values nobody else has, and which the release shows as they are."""
+    shown = {tuple(map(_write_cell, row)) for row in zip(*(made[name].to_pylist() for name in known), strict=True)}
+    told = Counter(tuple(map(_write_cell, row)) for row in zip(*(rows[n].to_pylist() for n in known), strict=True))
+    return sum(1 for values, count in told.items() if count == 1 and values in shown) / max(rows.num_rows, 1)
+
+
+def _recode_globally(prepared: Prepared, rows: pa.Table) -> pa.Table:
+    from deniable.kanonymity.anonymize import describe_recoding, solve
+    from deniable.kanonymity.recoding import Recoder
+    from deniable.kanonymity.search.check import Checker
+
+    checker = Checker(prepared.problem)
+    recoding = describe_recoding(prepared, checker, solve(checker))
+    return Recoder(recoding, tuple(coded.hierarchy for coded in prepared.columns)).recode(rows)
+
+
+def _recode_locally(prepared: Prepared, rows: pa.Table) -> pa.Table:
+    from deniable.kanonymity.local_recoding import write_local
+    from deniable.kanonymity.search.mondrian import mondrian
+
+    return write_local(rows, prepared, mondrian(prepared))
+
+
+def _draw_synthetic(context: Context, table: str, columns: tuple[str, ...], epsilon: str) -> pa.Table:
+    """Rows of a model that is learned, looked at and forgotten: nothing of it leaves."""
+    from deniable.curator.synthesize.run import draw_rows, find_source, learn_model, place_order, read_bounded
+
+    order = place_order(table, epsilon, "1e-6", columns=columns)
+    return draw_rows(learn_model(context, order, find_source(context, table), read_bounded(context, table, columns)))

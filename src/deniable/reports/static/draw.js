@@ -48,7 +48,9 @@ async function draw(figure) {
   }
 }
 
-document.querySelectorAll("figure.vega").forEach(draw);
+const drawAll = () => document.querySelectorAll("figure.vega:not([data-drawn])").forEach(draw);
+drawAll();
+document.addEventListener("plots", drawAll);  // a page that was given more of them
 
 // On paper every short table of numbers is shown, then closed again as the reader left it.
 let closed = [];

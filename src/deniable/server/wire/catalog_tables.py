@@ -56,6 +56,7 @@ def build_catalog(dataset: str, tables: Iterable[PublicTable]) -> dict[str, pa.T
         "pg_description": [row for i, table in enumerate(listed) for row in _descriptions(FIRST_TABLE + i, table)],
         "pg_type": [_type(oid, name) for oid, name in v.TYPE_NAMES.items()]
         + [_array(*each) for each in v.ARRAYS.items()],
+        "receive_tree": [_type_for_adbc(oid, name) for oid, name in v.TYPE_NAMES.items()],
         "typeinfo_tree": [_array_for_asyncpg(*each) for each in v.ARRAYS.items()],
         "pg_database": [_database(dataset)],
         "pg_roles": [_role("analyst")],
@@ -164,6 +165,15 @@ def _array_for_asyncpg(oid: int, inner: int) -> dict[str, Any]:
         "oid": oid, "ns": "pg_catalog", "name": f"_{name}", "kind": "b", "basetype": None, "elemtype": inner,
         "elemdelim": ",", "range_subtype": None, "attrtypoids": None, "attrnames": None, "depth": 0,
         "basetype_name": None, "elemtype_name": _SPELLINGS[inner], "range_subtype_name": None,
+    }  # fmt: skip
+
+
+def _type_for_adbc(oid: int, name: str) -> dict[str, Any]:
+    """A type as ADBC asks for it: by the name of the function that receives it."""
+    receive = f"{name}_recv" if oid in (v.DATE, v.TIMESTAMP, v.TIMESTAMPTZ, v.NUMERIC) else f"{name}recv"
+    return {
+        "oid": oid, "typname": name, "typreceive": receive, "typbasetype": 0, "typrelid": 0,
+        "typarray": v.ARRAY_OF.get(oid, 0),
     }  # fmt: skip
 
 

@@ -74,13 +74,13 @@ class GuidedStart:
 
     async def _render_list(self, grant: Grant, refusal: str | None = None) -> Response:
         folder = self._find_folder(grant)
-        files = await self._service.run_for(grant, lambda: _list_files(folder))
+        files = await self._service.run_for(grant, lambda: list_files(folder))
         return self._render(grant, "start.html", files=files, begun=sorted(self._begun), refusal=refusal)
 
     async def _begin(self, request: Request, grant: Grant) -> Response:
         folder = self._find_folder(grant)
         chosen = (await read_form(request, self._service.limits.body)).get("file", "")
-        files = await self._service.run_for(grant, lambda: _list_files(folder))
+        files = await self._service.run_for(grant, lambda: list_files(folder))
         if chosen not in files:
             return await self._render_list(grant, "There is no such table in the policy's folder.")
         name = _name_table(chosen, files)
@@ -181,7 +181,7 @@ class GuidedStart:
         return self._pages.render(template, here="/start", name=grant.name, **values)
 
 
-def _list_files(folder: Path) -> list[str]:
+def list_files(folder: Path) -> list[str]:
     """The tables that lie in a folder itself, by their names."""
     found = (each.name for each in sorted(folder.iterdir()) if each.is_file() and not each.name.startswith("."))
     return [name for name in found if name.lower().endswith(ENDINGS)][:MOST_FILES]

@@ -38,6 +38,7 @@ STATIC = {
     "table.js": SCRIPT,
     "policy.js": SCRIPT,
     "progress.js": SCRIPT,
+    "survey-lab.js": SCRIPT,
     "vega.js": SCRIPT,
     "plots.js": SCRIPT,
     "search.js": SCRIPT,

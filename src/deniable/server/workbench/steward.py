@@ -24,7 +24,10 @@ from deniable.server.service import Service
 from deniable.server.workbench.charts import Spending, draw_spending
 from deniable.server.workbench.guided_start import GuidedStart
 from deniable.server.workbench.labs import Laboratories
-from deniable.server.workbench.labs.anonymity import LatticeLab
+from deniable.server.workbench.labs.anonymity import LatticeLab, TradeoffLab
+from deniable.server.workbench.labs.attack import AttackLab
+from deniable.server.workbench.labs.models import ModelLab, SyntheticLab
+from deniable.server.workbench.labs.survey import SurveyLab
 from deniable.server.workbench.pages import Pages, read_fields, read_form, refuse_foreign_form
 from deniable.server.workbench.policy_editor import PolicyEditor
 
@@ -44,7 +47,7 @@ LINKS = (
     ("/labs", "Laboratories"),
     ("/start", "New table"),
 )
-LABS = (LatticeLab,)
+LABS = (LatticeLab, TradeoffLab, AttackLab, SyntheticLab, ModelLab, SurveyLab)
 NEWEST = 50
 LINK_SECONDS = 15 * 60.0
 """How long the link of a first start is good for."""
@@ -192,6 +195,7 @@ class StewardPages:
         return self._render("incidents.html", "/incidents", grant, found=found)
 
     async def _show_estate(self, _request: Request, grant: Grant) -> Response:
+        self._service.authorize(grant, Action.AUDIT)  # what is refused below is told on the page itself
         try:
             found = await self._look(grant, lambda context: estate.survey_estate(context.policy.folder))
         except DeniableError as refusal:

@@ -81,6 +81,10 @@ class Lab:
         """What the form shows."""
         raise NotImplementedError
 
+    def routes(self) -> list[Route]:
+        """Pages of its own, where it has any."""
+        return []
+
     def plan(self, table: str, given: Form) -> Callable[[Job], Any]:
         """The work that a form asks for; refuses what cannot be before it is begun."""
         raise NotImplementedError
@@ -104,6 +108,7 @@ class Laboratories:
         inside, script = self._pages.require_session, self._pages.require_script
         return [
             Route("/labs", inside(self._list), methods=["GET"]),
+            *(route for lab in self._labs.values() for route in lab.routes()),
             Route("/labs/runs/{run}", inside(self._show_run), methods=["GET"]),
             Route("/labs/runs/{run}/progress", script(self._tell_progress), methods=["GET"]),
             Route("/labs/runs/{run}/stop", inside(self._stop, form=True), methods=["POST"]),
@@ -156,8 +161,9 @@ class Laboratories:
             return self._render(grant, "lab_progress.html", run=run, identity=identity, job=job)
         if run.found is None:
             return await self._render_form(grant, run.lab, run.given, job.refusal or "It ended without a result.")
+        beside: dict[str, Any] = {"command": "", "kept": ""}
         template, values = await self._service.run_for(grant, lambda: run.lab.show(run, request))
-        return self._render(grant, template, lab=run.lab, run=run, identity=identity, **values)
+        return self._render(grant, template, lab=run.lab, run=run, identity=identity, **beside | values)
 
     async def _tell_progress(self, request: Request, grant: Grant) -> Response:
         job = self._find_run(request, grant)[0].job

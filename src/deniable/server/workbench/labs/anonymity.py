@@ -91,3 +91,34 @@ def _describe_point(node: explore.LatticeNode, view: explore.LatticeView) -> dic
     levels = {column.name: at for column, at in zip(view.columns, node.levels, strict=True)}
     return {"cost": node.loss, "base": node.loss, "risk": node.risk, "levels": levels, "chosen": node.chosen,
             "acceptable": node.acceptable}  # fmt: skip
+
+
+class TradeoffLab(LatticeLab):
+    """Risk against utility: stricter models, and other techniques."""
+
+    name = "tradeoff"
+    title = "Risk against utility"
+    about = "What each k, l and t costs this table, and how it fares as it is, k-anonymous, and synthetic."
+
+    def describe_form(self, table: str, given: Form) -> dict[str, Any]:
+        """The same form, with another button."""
+        return LatticeLab.describe_form(self, table, given) | {"button": "Try them all"}
+
+    def plan(self, table: str, given: Form) -> Callable[[Job], Any]:
+        """Find the optimum for each k, l and t; then make the table in several ways."""
+        asked = self._read(table, given)
+
+        def work(job: Job) -> Any:
+            job.said.append("The optimum for each k, l and t")
+            points = explore.explore_strictness(self.context, table, asked, lambda share: job.tell(share * 0.7))
+            job.said.append("The table as it is, k-anonymous, and synthetic")
+            found = explore.compare_techniques(self.context, table, asked, lambda share: job.tell(0.7 + share * 0.3))
+            return points, found
+
+        return work
+
+    def show(self, run: Run, request: Request) -> tuple[str, dict[str, Any]]:  # noqa: ARG002  each lab is asked alike
+        """One page of both."""
+        points, found = run.found
+        page = tradeoffs.build_tradeoff_page([each.to_dict() for each in points], found)
+        return "lab_report.html", {"page": page, "report": render_report(page)}

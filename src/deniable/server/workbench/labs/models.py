@@ -1,0 +1,138 @@
+"""The laboratories of models: a synthetic model beside the real rows, and a learned model with its effects.
+
+Making a model is charged; the form says how much is left before it is. Looking at a model that lies in the policy's
+folder is free."""
+
+from __future__ import annotations
+
+import re
+import secrets
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from starlette.requests import Request
+
+from deniable.curator.governance.reports import state_plainly
+from deniable.curator.synthesize import inspect, run
+from deniable.curator.train import describe_model, train_model
+from deniable.errors import ParameterError
+from deniable.policy.schema import Role
+from deniable.reports.synthesis import build_model_page
+from deniable.reports.tradeoffs import build_training_page
+from deniable.server.workbench.jobs import Job
+from deniable.server.workbench.labs import Form, Lab, Run, render_report
+
+ENDING = ".model.json"
+MOST_MODELS = 100
+
+
+class SyntheticLab(Lab):
+    """A synthetic model: histograms, associations, what the noise did, effects that are kept."""
+
+    name = "synthetic"
+    title = "Synthetic data"
+    about = (
+        "A synthetic model beside the real rows: histograms, associations, what the noise did, and whether findings"
+        " are kept."
+    )
+    price = "Looking at a model is free. Making one is charged to the budget of the dataset."
+    template = "lab_synthetic_form.html"
+
+    def describe_form(self, table: str, given: Form) -> dict[str, Any]:  # noqa: ARG002  each lab is asked alike
+        """The models that are there, and what is left to make another."""
+        balance = state_plainly(self.context.ledger.balance())
+        return {"files": self._list_models(), "balance": balance, "epsilon": given.get("epsilon", "1"),
+                "delta": given.get("delta", "1e-6")}  # fmt: skip
+
+    def _list_models(self) -> list[str]:
+        if self.service.policy_file is None:
+            return []
+        return sorted(each.name for each in self.folder.glob(f"*{ENDING}"))[:MOST_MODELS]
+
+    def plan(self, table: str, given: Form) -> Callable[[Job], Any]:
+        """Look at a model that is there, or make one first."""
+        if given.get("deed") == "look":
+            name = given.get("file", "")
+            if name not in self._list_models():
+                raise ParameterError("there is no such model in the policy's folder", remedy="Choose one of the list")
+            return lambda job: self._look(job, table, self.folder / name)
+        order = run.place_order(table, given.get("epsilon", ""), given.get("delta", "").strip() or 0)
+        run.plan_description(self.context, order)  # what cannot be made is refused here, and nothing is charged
+        return lambda job: self._make(job, table, order)
+
+    def _make(self, job: Job, table: str, order: run.Order) -> Any:
+        job.tell(0.1)
+        job.said.append("The budget is charged, then the tables are measured with noise")
+        path = self.folder / f"{_write_name(table)}-{secrets.token_hex(3)}{ENDING}"
+        run.learn_and_keep(self.context, order, path)
+        job.said.append(f"The model is kept in the policy's folder: {path.name}")
+        job.done = 0.7
+        return self._look(job, table, path)
+
+    def _look(self, job: Job, table: str, path: Path) -> Any:
+        job.said.append("Rows are drawn and compared with the real ones")
+        job.done = max(job.done, 0.5)
+        return path, inspect.steward(self.context, path, table)
+
+    def show(self, run: Run, request: Request) -> tuple[str, dict[str, Any]]:  # noqa: ARG002  each lab is asked alike
+        """The page of `deniable inspect`."""
+        path, view = run.found
+        page = build_model_page(view.to_dict())
+        words = ["deniable", "inspect", str(path), "--against", run.table, "--policy", str(self.service.policy_file)]
+        return "lab_report.html", {
+            "page": page,
+            "report": render_report(page),
+            "command": shlex.join(words),
+            "kept": "",
+        }
+
+
+class ModelLab(Lab):
+    """A model that predicts a column, learned within a budget."""
+
+    name = "model"
+    title = "Learned model"
+    about = (
+        "A model that predicts one column, learned with noise: what each value adds, and how well it does on people it"
+        " has not seen."
+    )
+    price = "Training is charged to the budget of the dataset. One person in five is held out to test on."
+    template = "lab_model_form.html"
+
+    def describe_form(self, table: str, given: Form) -> dict[str, Any]:
+        """The columns to predict, and what is left."""
+        schema, balance = self.context.policy.table(table), state_plainly(self.context.ledger.balance())
+        columns = [column.name for column in schema.columns if column.role is not Role.IDENTIFIER]
+        return {"columns": columns, "target": given.get("target", ""), "balance": balance,
+                "epsilon": given.get("epsilon", "1"), "delta": given.get("delta", "1e-6")}  # fmt: skip
+
+    def plan(self, table: str, given: Form) -> Callable[[Job], Any]:
+        """Train: what cannot be planned is refused before anything is charged."""
+        target, epsilon = given.get("target", ""), given.get("epsilon", "")
+        if target not in self.context.policy.table(table).names:
+            raise ParameterError("there is no such column", remedy="Choose the column to predict")
+
+        def work(job: Job) -> Any:
+            job.tell(0.05)
+            job.said.append("The budget is charged, then the model is learned")
+            path = self.folder / f"{_write_name(table)}-{_write_name(target)}-{secrets.token_hex(3)}.learned.json"
+            trained = train_model(
+                self.context, table, target, epsilon=epsilon, delta=given.get("delta", "").strip() or None,
+                evaluate=True, out=path, progress=lambda share: setattr(job, "done", max(job.done, share)),
+            )  # fmt: skip
+            return path, describe_model(trained)
+
+        return work
+
+    def show(self, run: Run, request: Request) -> tuple[str, dict[str, Any]]:  # noqa: ARG002  each lab is asked alike
+        """The page of `deniable train --report`."""
+        path, view = run.found
+        page = build_training_page(view.to_dict())
+        words = f"The model is kept in the policy's folder: {path.name}"
+        return "lab_report.html", {"page": page, "report": render_report(page), "kept": words}
+
+
+def _write_name(text: str) -> str:
+    return re.sub(r"[^\w-]+", "-", text).strip("-") or "table"
