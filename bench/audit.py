@@ -1,12 +1,13 @@
 """The auditor: broken mechanisms, false alarms over sound ones, our own mechanisms, and other products.
 
-`python bench/audit.py` prints each result beside its bar. Other products are installed into an environment of their
-own; `--peers PYTHON` names one that has them. `--quick` leaves out the 500 sound runs and the other products;
-`--others` runs nothing but these.
+`python bench/audit.py` prints each result beside its bar; `--only broken own sound others` runs some of its four parts.
+Other products are installed into an environment of their own; `--peers PYTHON` names one that has them. `--quick` tries
+each broken mechanism once, and leaves out the 500 sound runs and the other products.
 """
 
 from __future__ import annotations
 
+import argparse
 import subprocess
 import sys
 import tempfile
@@ -70,7 +71,7 @@ def count_false_alarms() -> None:
 def audit_own() -> None:
     """Every mechanism of ours at the epsilon that it claims."""
     for name in (*MECHANISMS, *ONE_RUN):
-        delta = "1e-5" if name in ONE_RUN or name == "gaussian" else "0"
+        delta = "1e-5" if name in (*ONE_RUN, "gaussian", "stream") else "0"
         start = time.process_time()
         found = audit(AuditOrder(name, "1", delta, runs=5_000 if name == "exponential" else 20_000))
         seconds = time.process_time() - start
@@ -155,8 +156,6 @@ show(describe() for _ in range(runs))"""),
 
 def find_peers() -> Path | None:
     """A Python that has the other products; None, with a message, where they cannot be had."""
-    if "--peers" in sys.argv:
-        return Path(sys.argv[sys.argv.index("--peers") + 1])
     python = PEERS / "bin" / "python"
     if python.exists():
         return python
@@ -190,12 +189,26 @@ def audit_others(python: Path) -> None:
             print(f"others         {label}: {verdict} | {found.audit['sentence']}", flush=True)
 
 
-if __name__ == "__main__":
-    if "--others" not in sys.argv:
-        audit_broken(1 if "--quick" in sys.argv else 3)
+PARTS = ("broken", "own", "sound", "others")
+
+
+def main() -> None:
+    """All parts, or those that are named."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="the parts broken (once each) and own")
+    parser.add_argument("--only", nargs="+", choices=PARTS, metavar="PART", help=f"some of {', '.join(PARTS)}")
+    parser.add_argument("--peers", type=Path, metavar="PYTHON", help="a Python that has the other products")
+    asked = parser.parse_args()
+    parts = asked.only or (PARTS[:2] if asked.quick else PARTS)
+    if "broken" in parts:
+        audit_broken(1 if asked.quick else 3)
+    if "own" in parts:
         audit_own()
-    if "--quick" not in sys.argv:
-        if "--others" not in sys.argv:
-            count_false_alarms()
-        if (peers := find_peers()) is not None:
-            audit_others(peers)
+    if "sound" in parts:
+        count_false_alarms()
+    if "others" in parts and (peers := asked.peers or find_peers()) is not None:
+        audit_others(peers)
+
+
+if __name__ == "__main__":
+    main()

@@ -535,7 +535,7 @@ def _(world, n, rng, broken):
     return above.astype(int) if broken else np.where(above.any(axis=1), above.argmax(axis=1), 12)
 
 
-@kind("thresholds without a stop")
+@kind("thresholds without a stop", runs=18_000)
 def _(world, n, rng, broken):
     truth = np.tile([0, 1], 10) if world else np.tile([1, 0], 10)
     limit = STEP + noise(rng, 2, n)

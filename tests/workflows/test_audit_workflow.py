@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from deniable.assess.mechanism_audit import MECHANISMS
 from deniable.cli.main import app
 from deniable.errors import DataError, ParameterError
 
@@ -54,6 +55,20 @@ def test_what_is_too_slow_for_many_runs_is_audited_by_one(name, claim, spends, t
     assert "calls about" in (tmp_path / "audit.html").read_text()
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(each, marks=() if each == "local:optimized-local-hashing" else pytest.mark.slow)
+        for each in MECHANISMS
+        if each.startswith("local:")
+    ],
+)
+def test_a_randomizer_that_tells_five_times_as_much_is_refuted(name):
+    """A seed that never comes twice hides nothing: what a response says of each answer is looked at."""
+    assert audit(name, "--runs", 3000)[0] == 0
+    assert audit(name, "--runs", 3000, "--spends", 5, confidence="0.999")[0] == 2
+
+
 def test_a_choice_stands():
     assert audit("exponential", "--runs", 1000)[0] == 0
 
@@ -62,10 +77,50 @@ def test_the_page_draws_the_game_beside_the_bound_and_tells_the_verdict(tmp_path
     page = tmp_path / "audit.html"
     audit("laplace", "--report", page)
     html = page.read_text()
-    assert all(word in html for word in ("best attacker", "bound of epsilon", "The claim of epsilon 1 stands"))
+    assert all(word in html for word in ("best attacker", "bound of the claim", "The claim of epsilon 1 stands"))
     audit("laplace", "--spends", 5, "--report", page)
     assert "is refuted" in page.read_text()
     assert "http://" not in html.split("<body")[1].split("<script")[0]
+
+
+def test_a_claim_of_mu_is_judged_as_such_and_its_page_says_so(tmp_path):
+    page = tmp_path / "audit.html"
+    code, found = audit("laplace", "--mu", "0.2", "--runs", 4000, "--report", page)
+    assert code == 2
+    assert found["claimed"] == "mu 0.2"
+    assert found["game"]["most"] == pytest.approx(0.539828)  # Phi(0.1)
+    # Phi(Phi^-1(a) + 0.2), which at a = 1/2 is Phi(0.2); the bound of epsilon 1 would be 0.82 there.
+    assert all(point["bound"] <= point["false_alarms"] + 0.08 for point in found["game"]["points"])
+    assert "The claim of mu 0.2 is refuted: mu is at least" in page.read_text()
+    assert audit("laplace", "--mu", 1, "--runs", 1000)[1]["blind"][0].startswith("a true mu below 1.")
+    assert "more runs are needed" in audit("laplace", "--mu", 39, "--runs", 400)[1]["blind"][0]
+    assert "more runs are needed" in audit("laplace", "--epsilon", 30, "--runs", 400)[1]["blind"][0]
+
+
+@pytest.mark.parametrize(
+    ("words", "option"),
+    [
+        (("audited:show_canaries", "--canaries", 100, "--mu", 1), "--mu"),
+        (("audited:show_canaries", "--canaries", 100, "--world", 1), "--world"),
+        (("audited:noisy_length", "--world", "[1]", "--world", "[]", "--spends", 2), "--spends"),
+        (("audited:noisy_length", "--world", "[1]", "--world", "[]", "--policy", "policy.yaml"), "--policy"),
+        (("laplace", "--world", 0, "--world", 1), "--world"),
+        (("laplace", "--timed"), "--timed"),
+        (("SELECT COUNT(*) FROM visits", "--neighbors", "audited:lose_one"), "--neighbors"),
+        (("outputs", "--world", "a.csv", "--world", "b.csv", "--timed"), "--timed"),
+        (("echo {world}", "--world", "a", "--world", "b", "--timed"), "--timed"),
+    ],
+)
+def test_what_would_change_nothing_is_refused(words, option, functions):
+    with pytest.raises(ParameterError, match=f"^{option} has no meaning in an audit of"):
+        audit(*words)
+
+
+def test_pairs_are_named_in_one_way(functions):
+    with pytest.raises(ParameterError, match="--world or --neighbors, not both"):
+        audit("audited:noisy_sum", "--world", "[1]", "--world", "[]", "--neighbors", "audited:lose_one")
+    with pytest.raises(ParameterError, match="not a mu"):
+        audit("training", "--delta", "1e-5", "--mu", 1)
 
 
 def test_what_a_newcomer_mistypes_is_answered_with_help():

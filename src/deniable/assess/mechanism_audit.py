@@ -41,6 +41,7 @@ from deniable.attacks.dp_audit import (
 from deniable.attacks.outcome import Progress, Rate, tell
 from deniable.dp.mechanisms import ExponentialMechanism, GaussianMechanism, LaplaceMechanism
 from deniable.errors import ParameterError, nearest
+from deniable.localdp.frequency.hashing import LocalHashing, bucket_of
 from deniable.localdp.frequency.sketch import HadamardSketch
 from deniable.localdp.heavy_hitters import PrefixTree
 from deniable.localdp.protocol_choice import CANDIDATES
@@ -118,6 +119,9 @@ def _randomize(place: int, epsilon: Fraction, _: Fraction) -> Subject:
 
     def run(answer: int, runs: int) -> NDArray[Any]:
         parts = made.randomize(np.full(runs, answer))
+        if isinstance(made, LocalHashing):  # a seed hardly comes twice; what it says of each answer can be seen
+            told = (bucket_of(np.full(runs, each), parts[0], made.buckets) for each in range(ANSWERS))
+            parts = (*parts, *(bucket == parts[1] for bucket in told))
         return np.column_stack([np.asarray(part, np.int64).reshape(runs, -1) for part in parts])
 
     return Subject("", run, pairs, tuple(f"answer {one} or {other}" for one, other in pairs))
@@ -257,6 +261,10 @@ ONE_RUN: dict[str, tuple[Callable[[Fraction, Fraction], Run], int, str]] = {
 
 def audit_canaries(run: Run, canaries: int, claim: Claim, words: str, guesses: int | None = None) -> AuditReport:
     """The audit in one run; a game is one call about one canary."""
+    if claim.mu is not None:
+        raise ParameterError(
+            "One run bounds an epsilon, and not a mu", expected="A claim of epsilon, with delta where there is one"
+        )
     epsilon, delta = float(claim.epsilon), float(claim.delta)
     called = guesses or _choose_guesses(canaries, epsilon, delta, claim.confidence)
     found = audit_one_run(run, canaries, epsilon=epsilon, delta=delta, guesses=called, confidence=claim.confidence)
@@ -265,7 +273,7 @@ def audit_canaries(run: Run, canaries: int, claim: Claim, words: str, guesses: i
     proof = asdict(found) | {"sentence": str(found)}
     return AuditReport(
         claim.mechanism, words, epsilon, delta, None, 1, game, proof, _list_blind_spots_of_one_run(found),
-        found.violated,
+        found.violated, _describe_claim(epsilon, delta, None),
     )  # fmt: skip
 
 
@@ -304,6 +312,8 @@ class AuditReport(Record):
     audit: dict[str, Any]
     blind: list[str]
     failed: bool
+    claimed: str
+    """What is claimed, in words: `epsilon 1 and delta 1e-05`, or `mu 0.5`."""
 
 
 def audit_claim(claim: Claim, progress: Progress | None = None) -> AuditReport:
@@ -332,15 +342,21 @@ def audit_subject(subject: Subject, claim: Claim, progress: Progress | None = No
     tell(progress, 0.8)
     mu = None if claim.mu is None else float(claim.mu)
     found = audit_outputs(left, right, epsilon=epsilon, delta=delta, mu=mu, confidence=claim.confidence, names=names)
-    game = play_with_outputs(left, right, epsilon=epsilon, delta=delta, points=MOST_POINTS)
+    game = play_with_outputs(left, right, epsilon=epsilon, delta=delta, mu=mu, points=MOST_POINTS)
     tell(progress, 1.0)
     label = subject.labels[worst] if worst < len(subject.labels) else ""
     words = f"{subject.words}; the worst of {pairs} pairs: {label or worst + 1}" if pairs > 1 else subject.words
     proof = asdict(found) | {"sentence": str(found)}
     return AuditReport(
         claim.mechanism, words, epsilon, delta, mu, min(len(left), len(right)), _plain(game), proof,
-        _list_blind_spots(found, pairs), found.violated,
+        _list_blind_spots(found, pairs), found.violated, _describe_claim(epsilon, delta, mu),
     )  # fmt: skip
+
+
+def _describe_claim(epsilon: float, delta: float, mu: float | None) -> str:
+    if mu is not None:
+        return f"mu {mu:g}"
+    return f"epsilon {epsilon:g}" + (f" and delta {delta:g}" if delta else "")
 
 
 def _plain(game: Game) -> dict[str, Any]:
@@ -351,9 +367,12 @@ def _list_blind_spots(found: AuditOutcome, pairs: int) -> list[str]:
     """What an audit that refutes nothing leaves open."""
     tried = "the pair that was tried" if pairs == 1 else f"the {pairs} pairs that were tried"
     power = found.power
+    name, least = ("epsilon", power.epsilon) if power.mu is None else ("mu", power.mu)
+    event = "" if math.isinf(power.leak) else f", and an event rarer than {power.leak:.2g} a run"
     return [
-        f"a true epsilon below {power.epsilon:.3f}, and an event rarer than {power.leak:.2g} a run: so many runs find "
-        "neither with an even chance",
+        "anything: even if every output had told the neighbors apart, the claim would stand; more runs are needed"
+        if math.isinf(least)
+        else f"a true {name} below {least:.3f}{event}: so many runs do not find that with an even chance",
         f"neighbors other than {tried}",
         "what is not in the output: time, memory, files, messages",
         "what outputs tell together: every run is taken as the first one, and as independent of the others",

@@ -36,11 +36,14 @@ class Power:
     """What so many runs could have found, with an even chance, had the audit looked at the right event.
 
     `epsilon` is the smallest true epsilon that would have refuted the claim, by an event as likely as can be; `leak`
-    the smallest probability of an event that never happens under the other neighbor.
+    the smallest probability of an event that never happens under the other neighbor. Of a claim with a mu, `mu` is the
+    smallest true mu that would have refuted it, and `leak` is about that claim. Infinite is what no runs of this number
+    refute.
     """
 
     epsilon: float
     leak: float
+    mu: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,9 +210,7 @@ class _Tested:
 
     def bound_mu(self) -> float:
         """Under mu-GDP hits are at most Phi(Phi^-1(false alarms) + mu)."""
-        if self.low <= 0 or self.high >= 1:
-            return 0.0
-        return max(0.0, NormalDist().inv_cdf(self.low) - NormalDist().inv_cdf(self.high))
+        return _part_of_normals(self.low, self.high)
 
 
 def _test_events(
@@ -240,7 +241,7 @@ def _test_events(
         likely=shown.likely,
         unlikely=shown.unlikely,
         tested=tested,
-        power=compute_power(tested, claim.epsilon, claim.delta, 1 - (1 - claim.confidence) * FIRST / 2),
+        power=compute_power(tested, claim.epsilon, claim.delta, 1 - (1 - claim.confidence) * FIRST / 2, claim.mu),
         mu=claim.mu,
     )
 
@@ -252,34 +253,48 @@ def _test_event(event: Event, outputs: tuple[NDArray[Any], NDArray[Any]], side: 
     return _Tested(event, likely, unlikely, low, high)
 
 
-def compute_power(tested: int, epsilon: float, delta: float, side: float) -> Power:
+def compute_power(tested: int, epsilon: float, delta: float, side: float, mu: float | None = None) -> Power:
     """What `tested` runs on each neighbor would refute with an even chance, by counts as expected."""
 
-    def refutes(truth: float) -> bool:
-        share = 1 / (1 + math.exp(-truth))
-        low, high = (round(tested * part) for part in (share, 1 - share))
-        return _log_ratio(lower_bound(low, tested, side), upper_bound(high, tested, side), delta) > epsilon
+    def refutes(low: int, high: int) -> bool:
+        ends = lower_bound(low, tested, side), upper_bound(high, tested, side)
+        return _log_ratio(*ends, delta) > epsilon if mu is None else _part_of_normals(*ends) > mu
 
-    found, most = epsilon, MOST_EPSILON
-    if not refutes(most):
-        found = math.inf
-    else:
-        for _ in range(20):
-            middle = (found + most) / 2
-            found, most = (found, middle) if refutes(middle) else (middle, most)
-        found = most
-    return Power(found, _find_smallest_leak(tested, epsilon, delta, side))
+    def finds(truth: float) -> bool:
+        share = 1 / (1 + math.exp(-truth)) if mu is None else NormalDist().cdf(truth / 2)
+        return refutes(round(tested * share), round(tested * (1 - share)))
+
+    found = _find_least(finds, epsilon if mu is None else mu)
+    leak = _find_least_count(lambda count: refutes(count, 0), tested) / tested
+    return Power(found, leak) if mu is None else Power(compute_power(tested, epsilon, delta, side).epsilon, leak, found)
 
 
-def _find_smallest_leak(tested: int, epsilon: float, delta: float, side: float) -> float:
-    needed = delta + math.exp(min(epsilon, 700.0)) * upper_bound(0, tested, side)
-    low, high = 0, tested
-    if lower_bound(tested, tested, side) <= needed:
+def _find_least(finds: Callable[[float], bool], least: float) -> float:
+    """The least truth, from the claimed one up, that is found; infinite where none is."""
+    most = MOST_EPSILON
+    if not finds(most):
         return math.inf
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if lower_bound(middle, tested, side) > needed else (middle, high)
-    return high / tested
+    for _ in range(20):
+        middle = (least + most) / 2
+        least, most = (least, middle) if finds(middle) else (middle, most)
+    return most
+
+
+def _find_least_count(finds: Callable[[int], bool], most: int) -> float:
+    if not finds(most):
+        return math.inf
+    least = 0
+    while most - least > 1:
+        middle = (least + most) // 2
+        least, most = (least, middle) if finds(middle) else (middle, most)
+    return most
+
+
+def _part_of_normals(low: float, high: float) -> float:
+    """How far two normal distributions are apart whose shares above a cut are these."""
+    if low <= 0 or high >= 1:
+        return 0.0
+    return max(0.0, NormalDist().inv_cdf(low) - NormalDist().inv_cdf(high))
 
 
 def _log_ratio(low: float, high: float, delta: float) -> float:
@@ -417,13 +432,17 @@ class GamePoint:
 
 @dataclass(frozen=True, slots=True)
 class Game:
-    """The attacker's wins when a fair coin picks the neighbor, the most the claim allows, and the whole trade-off."""
+    """The attacker's wins when a fair coin picks the neighbor, the most the claim allows, and the whole trade-off.
+
+    A claim with a `mu` is about that mu alone.
+    """
 
     epsilon: float
     delta: float
     wins: Rate
     bound: float
     points: tuple[GamePoint, ...]
+    mu: float | None = None
 
     @property
     def odds(self) -> float:
@@ -453,7 +472,13 @@ def play_distinguishing_game(
 
 
 def play_with_outputs(
-    left: NDArray[Any], right: NDArray[Any], *, epsilon: float, delta: float = 0.0, points: int = 40
+    left: NDArray[Any],
+    right: NDArray[Any],
+    *,
+    epsilon: float,
+    delta: float = 0.0,
+    mu: float | None = None,
+    points: int = 40,
 ) -> Game:
     """Play the game with outputs that are at hand: one row a run, as many columns under both neighbors."""
     outputs = [_check_outputs(side, len(side)) for side in (left, right)]
@@ -462,14 +487,17 @@ def play_with_outputs(
     ranks = [event.rank_outputs(side) for side in played]
     likely, other = ranks[event.likelier], ranks[1 - event.likelier]
     won = int((likely >= event.least).sum() + (other < event.least).sum())
-    power = math.exp(min(epsilon, 700.0))
     cuts = np.unique(np.concatenate([*ranks, [np.inf]]))[::-1]
     kept = cuts[np.unique(np.linspace(0, len(cuts) - 1, points).astype(int))]
     rates = [(float((other >= cut).mean()), float((likely >= cut).mean())) for cut in kept]
-    shown = tuple(GamePoint(alarms, hits, _most_hits(alarms, power, delta)) for alarms, hits in rates)
-    return Game(epsilon, delta, Rate(won, sum(map(len, played))), (power + delta) / (1 + power), shown)
+    power = math.exp(min(epsilon, 700.0))
+    allowed = (power + delta) / (1 + power) if mu is None else NormalDist().cdf(mu / 2)
+    shown = tuple(GamePoint(alarms, hits, _bound_hits(alarms, power, delta, mu)) for alarms, hits in rates)
+    return Game(epsilon, delta, Rate(won, sum(map(len, played))), allowed, shown, mu)
 
 
-def _most_hits(alarms: float, power: float, delta: float) -> float:
-    """hits <= e^epsilon alarms + delta, and 1 - alarms <= e^epsilon (1 - hits) + delta."""
+def _bound_hits(alarms: float, power: float, delta: float, mu: float | None) -> float:
+    """hits <= e^epsilon alarms + delta, and 1 - alarms <= e^epsilon (1 - hits) + delta; under mu-GDP by normals."""
+    if mu is not None:
+        return NormalDist().cdf(NormalDist().inv_cdf(alarms) + mu) if 0 < alarms < 1 else alarms
     return min(1.0, power * alarms + delta, 1 - (1 - alarms - delta) / power)

@@ -247,11 +247,14 @@ def _print_audit(console: Console, found: Mapping[str, Any]) -> None:
     wins = found["game"]["wins"]
     console.print(f"{found['mechanism']}: {found['neighbors']}", markup=False)
     told = f"the best attacker wins {wins['share']:.1%} of games ({wins['low']:.1%} to {wins['high']:.1%})"
-    console.print(f"{told}; epsilon allows {found['game']['most']:.1%}", markup=False)
+    console.print(f"{told}; {found['claimed']} allows {found['game']['most']:.1%}", markup=False)
     console.print(found["audit"]["sentence"], markup=False)
     proof = found["audit"]
     if "delta_bound" in proof:
-        told = f"delta is at least {proof['delta_bound']:.2g} at this epsilon, mu at least {proof['mu_bound']:.3f}"
+        at = f"at epsilon {proof['epsilon']:g}"
+        told = f"delta is at least {proof['delta_bound']:.2g} {at}, mu at least {proof['mu_bound']:.3f}"
+        if proof["mu"] is not None:
+            told = f"epsilon is at least {proof['epsilon_bound']:.3f} at delta {proof['delta']:g}, {told.split(',')[0]}"
         console.print(f"{told}; all with confidence {proof['confidence']:g}", markup=False)
     for one in found["blind"]:
         console.print(f"  not seen: {one}", markup=False, style="dim")

@@ -65,11 +65,55 @@ def audit(order: AuditOrder, progress: Progress | None = None) -> AuditReport:
     from deniable.assess.mechanism_audit import audit_canaries, audit_claim, audit_subject
 
     claim = _read_claim(order)
+    _refuse_unused(order)
     if order.canaries is not None:
         words = f"which of {order.canaries} canaries were in, by one run"
         return audit_canaries(order.function or find_function(order.subject), order.canaries, claim, words)
     subject = _find_subject(order)
     return audit_claim(claim, progress) if subject is None else audit_subject(subject, claim, progress)
+
+
+USED: dict[str, tuple[str, ...]] = {
+    "one run with canaries": (),
+    "a function": ("--world", "--neighbors", "--timed", "--mu"),
+    "a question": ("--policy", "--mu"),
+    "outputs at hand": ("--world", "--mu"),
+    "a program": ("--world", "--neighbors", "--mu"),
+    "a mechanism of ours": ("--spends", "--mu"),
+}
+"""What may be said of each kind of subject, beside the claim and how hard to try."""
+
+
+def _refuse_unused(order: AuditOrder) -> None:
+    """Refuse what was said and would change nothing: whoever said it would take the result for another one."""
+    given = {"--world": order.worlds, "--neighbors": order.neighbors, "--timed": order.timed, "--mu": order.mu,
+             "--spends": order.spends, "--policy": isinstance(order.policy, Path)}  # fmt: skip
+    kind = _tell_kind(order)
+    for option, said in given.items():
+        if said and option not in USED[kind]:
+            raise ParameterError(
+                f"{option} has no meaning in an audit of {kind}",
+                expected=", ".join(USED[kind]) or "--epsilon, --delta and --confidence",
+                remedy=f"Leave {option} out",
+            )
+    if order.worlds and order.neighbors is not None:
+        raise ParameterError(
+            "Both worlds and a function that gives them were named", remedy="Say --world or --neighbors, not both"
+        )
+
+
+def _tell_kind(order: AuditOrder) -> str:
+    if order.canaries is not None:
+        return "one run with canaries"
+    if order.function is not None:
+        return "a function"
+    if QUESTION.match(order.subject):
+        return "a question"
+    if order.subject == OUTPUTS:
+        return "outputs at hand"
+    if WORLD in order.subject:
+        return "a program"
+    return "a function" if FUNCTION.fullmatch(order.subject) and _is_module(order.subject) else "a mechanism of ours"
 
 
 def _read_claim(order: AuditOrder) -> Claim:
@@ -84,15 +128,10 @@ def _read_claim(order: AuditOrder) -> Claim:
 
 def _find_subject(order: AuditOrder) -> Subject | None:
     """What the words name; None where they name a mechanism of ours."""
-    if order.function is not None:
-        return _make_function(order)
-    if QUESTION.match(order.subject):
-        return _make_question(order)
-    if order.subject == OUTPUTS:
-        return _make_outputs(order)
-    if WORLD in order.subject:
-        return _make_program(order)
-    return _make_function(order) if FUNCTION.fullmatch(order.subject) and _is_module(order.subject) else None
+    makers = {"a function": _make_function, "a question": _make_question, "outputs at hand": _make_outputs,
+              "a program": _make_program}  # fmt: skip
+    make = makers.get(_tell_kind(order))
+    return None if make is None else make(order)
 
 
 def _is_module(subject: str) -> bool:

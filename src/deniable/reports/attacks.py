@@ -6,6 +6,7 @@ attacker's wins beside what epsilon allows, and the proven lower bound."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -92,7 +93,7 @@ def _list_figures(worst: Found) -> tuple[KeyFigure, ...]:
 
 
 def _describe_attacks(found: Found) -> tuple[Block, ...]:
-    rows = [row for outcome in _list_outcomes(found) for row in list_success_rates(outcome)]
+    rows = list_all_rates(_list_outcomes(found))
     if not rows:
         return (Paragraph("No attack was run."),)
     alt = "; ".join(f"{outcome['attack']} {outcome['exposed']['share']:.0%}" for outcome in _list_outcomes(found)) + "."
@@ -112,6 +113,18 @@ def _describe_attacks(found: Found) -> tuple[Block, ...]:
     blocks: list[Block] = [Plot(spec, "Success of each attack with 95% intervals, beside its control"),
                            Paragraph("\n\n".join(told))]  # fmt: skip
     return (*blocks, *((Callout("\n\n".join(warned), Tone.WARNING, "Beware"),) if warned else ()))
+
+
+# dictionaries: rows of a plot, in the words of Vega-Lite
+def list_all_rates(outcomes: Sequence[Found]) -> list[dict[str, object]]:
+    """How often each attack succeeds, and its control; attacks of one name are told apart by their scenarios."""
+    told = [list_success_rates(outcome) for outcome in outcomes]
+    names = Counter(str(rows[0]["attack"]) for rows in told if rows)
+    return [
+        row | {"attack": outcome["scenario"]} if names[str(row["attack"])] > 1 else row
+        for outcome, rows in zip(outcomes, told, strict=True)
+        for row in rows
+    ]
 
 
 # a dictionary: rows of a plot, in the words of Vega-Lite
@@ -391,10 +404,10 @@ def build_audit_page(found: Found) -> Page:
 
 def _describe_verdict(found: Found) -> tuple[Block, ...]:
     wins, most = found["game"]["wins"], found["game"]["most"]
-    bound = found["audit"]["epsilon_bound"]
-    claim = f"epsilon {found['epsilon']:g}" + (f" and delta {found['delta']:g}" if found["delta"] else "")
+    claimed = "epsilon" if found["mu"] is None else "mu"
+    bound, claim = found["audit"][f"{claimed}_bound"], found["claimed"]
     if found["failed"]:
-        told = f"The claim of {claim} is refuted: epsilon is at least {bound:.3f}."
+        told = f"The claim of {claim} is refuted: {claimed} is at least {bound:.3f}."
     else:
         told = (
             f"The claim of {claim} stands: the best attacker found wins {wins['share']:.1%} of games "
@@ -403,7 +416,7 @@ def _describe_verdict(found: Found) -> tuple[Block, ...]:
     figures = (
         KeyFigure(f"{wins['share']:.1%}", "of games won", f"95%: {wins['low']:.1%} to {wins['high']:.1%}"),
         KeyFigure(f"{most:.1%}", "is the most that the claim allows", "a coin wins 50%"),
-        KeyFigure(f"{bound:.3f}", "epsilon at least", f"claimed {found['epsilon']:g}"),
+        KeyFigure(f"{bound:.3f}", f"{claimed} at least", f"claimed {found[claimed]:g}"),
     )
     return Callout(told, Tone.DANGER if found["failed"] else Tone.GOOD), KeyFigures(figures)
 
@@ -421,23 +434,21 @@ def _describe_game(found: Found) -> tuple[Block, ...]:
         "which table it came from. Each point is a strategy: how often it says 'with the person' rightly (hits), and "
         "how often wrongly (false alarms). No strategy may lie above the bound. The lowest line is a coin."
     )
-    return Paragraph(words), plot_game(found["game"]["points"], found["epsilon"])
+    return Paragraph(words), plot_game(found["game"]["points"], found["claimed"])
 
 
-def plot_game(points: Sequence[Found], epsilon: float) -> Plot:
-    """The distinguishing game: the best attacker's hits against false alarms, beside what epsilon allows."""
-    drawn = (("best attacker", "hits"), ("bound of epsilon", "bound"), ("a coin", "false_alarms"))
+def plot_game(points: Sequence[Found], claimed: str) -> Plot:
+    """The distinguishing game: the best attacker's hits against false alarms, beside what the claim allows."""
+    drawn = (("best attacker", "hits"), ("bound of the claim", "bound"), ("a coin", "false_alarms"))
     rows = [
         {"false alarms": point["false_alarms"], "hits": point[field], "who": who}
         for who, field in drawn
         for point in points
     ]
     over = sum(point["hits"] > point["bound"] for point in points)
-    alt = (
-        f"The best attacker's hits against false alarms: {over} of {len(points)} strategies above epsilon {epsilon:g}."
-    )
+    alt = f"The best attacker's hits against false alarms: {over} of {len(points)} strategies above {claimed}."
     spec = plots.draw_lines(rows, x="false alarms", y="hits", series="who", alt=alt, form=plots.PERCENT)
-    return Plot(spec, f"What the best attacker reaches, and what epsilon {epsilon:g} allows")
+    return Plot(spec, f"What the best attacker reaches, and what {claimed} allows")
 
 
 def _describe_proof(found: Found) -> tuple[Block, ...]:
@@ -456,5 +467,8 @@ def _describe_proof(found: Found) -> tuple[Block, ...]:
         f"{proof['epsilon_bound']:.3f}. An audit that refutes nothing proves nothing more: a cleverer attacker, or "
         "other neighbors, may do better."
     )
-    bounds = f"Delta is at least {proof['delta_bound']:.2g} at this epsilon, and mu at least {proof['mu_bound']:.3f}."
+    bounds = (
+        f"Delta is at least {proof['delta_bound']:.2g} at epsilon {proof['epsilon']:g}, and mu at least "
+        f"{proof['mu_bound']:.3f}."
+    )
     return Paragraph(f"{words} {bounds}"), Paragraph("Not seen: " + "; ".join(found["blind"]) + ".")
