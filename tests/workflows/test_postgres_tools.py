@@ -256,3 +256,67 @@ def test_a_binary_copy_has_the_same_rows_as_the_answer(served: Any) -> None:
             assert len(list(copy)) == len(rows)
         with pytest.raises(psycopg.Error, match="neither a header"):
             connection.execute(f"COPY ({question}) TO STDOUT (FORMAT binary, HEADER)")
+
+
+def test_adbc_learns_each_type_by_the_function_that_receives_it(served: Any) -> None:
+    question = next(question for tool, question in read_questions() if tool == "ADBC")
+    with psycopg.connect(served.dsn(), autocommit=True) as connection:
+        found = {row[1]: row for row in connection.execute(question.encode()).fetchall()}
+    assert found["int8"] == (v.INT8, "int8", "int8recv", 0, 0, v.ARRAY_OF[v.INT8])
+    assert found["date"][2] == "date_recv"
+
+
+BY_SEX = "SELECT sex, COUNT(*) AS n FROM people WHERE age > 33 GROUP BY sex"
+
+
+def test_equal_questions_of_different_tools_have_one_answer_and_one_charge(served: Any) -> None:
+    import deniable
+
+    before = count_charges(served)
+    asked = deniable.connect(served.http, served.tokens["ana"]).query(BY_SEX, epsilon="0.25")
+    answers = [[(row["sex"], row["n"]) for row in asked.rows]]
+    with psycopg.connect(served.dsn(), autocommit=True) as connection:
+        connection.execute("SET deniable.epsilon = 0.25")
+        answers.append(connection.execute(BY_SEX).fetchall())
+        answers.append(connection.execute(BY_SEX.replace("33", "%s"), (33,)).fetchall())
+    if (psql := shutil.which("psql")) is not None:
+        options = {**os.environ, "PGOPTIONS": "-c deniable.epsilon=0.25", "PSQLRC": "/dev/null"}
+        text = BY_SEX.replace("people", "public.people AS p").replace("age", "p.age").lower()
+        done = subprocess.run(
+            [psql, served.dsn(), "-AtF,", "-c", text],
+            capture_output=True,
+            text=True,
+            env=options,
+            timeout=60,
+            check=True,
+        )
+        answers.append([(sex, int(n)) for sex, n in (line.split(",") for line in done.stdout.split())])
+    assert len(answers) >= 3
+    assert all(each == answers[0] for each in answers)
+    assert count_charges(served) == before + 1
+
+
+def test_postgres_fdw_gets_noisy_numbers_and_no_rows(served: Any, postgres_address: str) -> None:
+    place = f"host '127.0.0.1', port '{served.postgres}', dbname 'clinic', options '-c deniable.epsilon=0.25'"
+    before = count_charges(served)
+    with psycopg.connect(postgres_address, autocommit=True) as connection:
+        try:
+            connection.execute("CREATE EXTENSION postgres_fdw")
+        except psycopg.Error as missing:
+            pytest.skip(str(missing))
+        connection.execute(f"CREATE SERVER clinic FOREIGN DATA WRAPPER postgres_fdw OPTIONS ({place})")
+        mapping = f"OPTIONS (user 'ana', password '{served.tokens['ana']}')"
+        connection.execute(f"CREATE USER MAPPING FOR CURRENT_USER SERVER clinic {mapping}")
+        connection.execute("CREATE SCHEMA far")
+        try:
+            connection.execute("IMPORT FOREIGN SCHEMA public FROM SERVER clinic INTO far")
+            found = connection.execute(BY_SEX.replace("people", "far.people").replace("33", "34")).fetchall()
+            towns = connection.execute("SELECT town FROM far.towns ORDER BY town").fetchall()
+            with pytest.raises(psycopg.Error, match="Nothing was charged"):
+                connection.execute("SELECT note FROM far.people")
+        finally:
+            connection.execute("DROP EXTENSION postgres_fdw CASCADE")
+            connection.execute("DROP SCHEMA far CASCADE")
+    assert sorted(sex for sex, _ in found) == ["F", "M"]
+    assert towns == [("Cambridge",), ("Somerville",)]
+    assert count_charges(served) == before + 1

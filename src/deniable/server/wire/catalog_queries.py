@@ -313,7 +313,7 @@ def rewrite_statement(statement: Statement, around: CatalogContext) -> str:
     """The statement as the catalog's engine understands it, or a refusal."""
     if statement.words[:3] == ("with", "recursive", "typeinfo_tree"):
         return "SELECT * FROM typeinfo_tree"  # asyncpg's question for types
-    if {"typreceive", "array_recv"} <= set(statement.words) and statement.words[:2] == ("select", "oid"):
+    if {"typreceive", "'array_recv'"} <= set(statement.words) and statement.words[:2] == ("select", "oid"):
         columns = statement.words[1 : statement.words.index("from") : 2]
         if set(columns) <= set(RECEIVED):
             return f"SELECT {', '.join(columns)} FROM receive_tree"  # noqa: S608  ADBC's question for types
