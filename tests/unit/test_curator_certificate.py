@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unicodedata import normalize
 
 import pyarrow as pa
 import pyarrow.csv as arrow_csv
@@ -386,6 +388,10 @@ COPIES: dict[str, Callable[[str], str]] = {
     "spaced": lambda one: f"{one[:2]} {one[2:5]}-{one[5:]}",
     "in a text": lambda one: f"seen as No. {one}, again in May",
     "full width": lambda one: one.translate({48 + n: 0xFF10 + n for n in range(10)}),
+    "Arabic-Indic digits": lambda one: one.translate({48 + n: 0x660 + n for n in range(10)}),
+    "last digit cut": lambda one: one[:-1],
+    "first digits cut": lambda one: one[2:],
+    "turned around": lambda one: one[::-1],
 }
 
 
@@ -396,6 +402,33 @@ def test_a_changed_copy_of_an_identifier_is_found_in_another_column(how: str) ->
     assert certify(rows, claim).copied == ("column 'note' has the values of the identifier 'id'",)
     numbers = Claim(dict.fromkeys(rows.column_names), 200, hidden={"id": pa.array([int(one) for one in IDS])})
     assert certify(rows, numbers).copied
+
+
+GIVEN = ("Annette", "Peter", "Maria", "Jens", "Ute", "Ren\u00e9", "Ida", "Paul", "Rosa", "Emil")
+LAST = ("M\u00fcller", "Schmidt", "Wei\u00df", "\u00c7elik", "Garc\u00eda Lorca", "Berg", "Lang", "Kurz", "Vogel")
+NAMES: dict[str, Callable[[str, str], str]] = {
+    "surname first": lambda given, last: f"{last}, {given}",
+    "with a title": lambda given, last: f"Dr. {last.upper()} {given}",
+    "without accents": lambda given, last: re.sub(r"[\u0300-\u036f]", "", normalize("NFD", f"{last} {given}")),
+    "in a text": lambda given, last: f"seen with {last}, {given}, again",
+}
+
+
+@pytest.mark.parametrize("how", NAMES)
+def test_a_name_is_found_whatever_the_order_of_its_words(how: str) -> None:
+    both = [(given, last) for given in GIVEN for last in LAST]
+    rows = pa.table({"contact": [NAMES[how](*each) for each in both], "city": ["Oslo"] * len(both)})
+    claim = Claim(dict.fromkeys(rows.column_names), len(both), hidden={"name": pa.array([" ".join(b) for b in both])})
+    assert certify(rows, claim).copied == ("column 'contact' has the values of the identifier 'name'",)
+
+
+def test_short_identifiers_are_found_where_few_of_their_length_are_used() -> None:
+    dice = random.Random(4)
+    ids = [str(n) for n in dice.sample(range(1000, 10_000), 150)]
+    rows = pa.table({"a": ids, "b": [one.translate({48 + n: 0x6F0 + n for n in range(10)}) for one in ids],
+                     "year": [dice.randint(1940, 2005) for _ in ids]})  # fmt: skip
+    found = certify(rows, Claim(dict.fromkeys(rows.column_names), 150, hidden={"id": pa.array(ids)})).copied
+    assert [words.split("'")[1] for words in found] == ["a", "b"]
 
 
 def test_what_holds_identifiers_by_chance_is_no_copy() -> None:

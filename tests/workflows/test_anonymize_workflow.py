@@ -14,7 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from deniable.cli.main import app, narrow_app
-from deniable.errors import AccessRefused, DataError, DeniableError, InternalError, ParameterError
+from deniable.errors import NOTHING_CHARGED, AccessRefused, DataError, DeniableError, InternalError, ParameterError
 from deniable.release import verify
 
 ROWS = 1200
@@ -618,3 +618,128 @@ def test_rows_whose_policy_was_accepted_do_not_leave_without_it(clinic: Path) ->
         (("scan", "visits.parquet"), "accepted:"),
     ):
         assert said in CliRunner().invoke(app, words).output.replace("\n", "")
+
+
+MISTAKES: dict[str, tuple[str, ...]] = {
+    "weight of no column": ("--weight", "nope=3"),
+    "weight of a secret": ("--weight", "diagnosis=3"),
+    "negative weight": ("--weight", "zip=-1"),
+    "all weights zero": ("--weight", "zip=0", "--weight", "age=0", "--weight", "sex=0"),
+    "weight that is no number": ("--weight", "zip=much"),
+    "weights of a measure without": ("--weight", "zip=2", "--measure", "discernibility"),
+    "weight of no column, other method": ("--weight", "nope=3", "--method", "mondrian"),
+    "hierarchy file that is not there": ("--hierarchy", "zip=gone.csv"),
+    "hierarchy of no column": ("--hierarchy", "nope=intervals:5"),
+    "hierarchy that does not fit": ("--hierarchy", "sex=intervals:5,10"),
+    "hierarchy without its values": ("--hierarchy", "zip=other.csv"),
+    "intervals that do not nest": ("--hierarchy", "age=intervals:3,7"),
+    "unknown standard": ("--hierarchy", "zip=standard:nope"),
+    "microaggregation under l": ("--method", "microaggregate"),
+    "unknown method": ("--method", "best"),
+    "unknown measure": ("--measure", "beauty"),
+    "unknown form": ("--form", "xml"),
+    "unknown word for suppressed rows": ("--suppressed", "hide"),
+    "k below the policy": ("--k", "2"),
+    "k above all rows": ("--k", "5000"),
+    "l of no column": ("--l", "nope=2"),
+    "l of zero": ("--l", "diagnosis=0"),
+    "t beyond one": ("--t", "diagnosis=2"),
+    "t that is negative": ("--t", "diagnosis=-1"),
+    "unknown model": ("--model", "safety:most=1"),
+    "model without its column": ("--model", "entropy_diversity:l=2"),
+    "model of no column": ("--model", "entropy_diversity:column=nope,l=2"),
+    "k-map without population": ("--model", "k_map:k=5"),
+    "population that is not there": ("--model", "k_map:k=5", "--population", "gone.csv"),
+    "population without the columns": ("--model", "k_map:k=5", "--population", "other.csv"),
+    "share to suppress beyond one": ("--suppress", "1.5"),
+    "no time": ("--seconds", "0"),
+    "earlier release that is not there": ("--earlier", "gone.recoding.json"),
+    "earlier release that is none": ("--earlier", "other.csv"),
+    "target of no column": ("--target", "nope"),
+    "target that does not leave": ("--target", "name"),
+    "top of words": ("--top", "sex=5"),
+    "top of no column": ("--top", "nope=5"),
+    "bottom above top": ("--top", "age=20", "--bottom", "age=80"),
+    "people of no column": ("--person", "nope"),
+    "unknown quasi-identifier": ("--qi", "zip,nope"),
+    "unknown table": ("--table", "nope"),
+    "grid of words": ("--grid", "zip,sex"),
+    "grid of one column": ("--grid", "age"),
+    "grid of far too many digits": ("--grid", "age,charge", "--digits", "400"),
+    "a form that nobody writes": ("-o", "out.docx"),
+    "a page where there is no folder": ("--report", "gone/page.html"),
+}
+
+
+@pytest.mark.slow
+def test_a_mistake_in_what_is_asked_leaves_ledger_and_folder_as_they_are(clinic: Path) -> None:
+    (clinic / "other.csv").write_text("value,group\na,b\n")
+    before = {path.name: path.read_bytes() for path in clinic.iterdir()}
+    left = {}
+    for mistake, words in MISTAKES.items():
+        try:
+            run("anonymize", "visits.parquet", *UNDER, "-o", "out.csv", *words)
+            left[mistake] = "it was taken"
+        except InternalError as refused:
+            left[mistake] = str(refused)
+        except DeniableError as refused:
+            if refused.charged not in ("", NOTHING_CHARGED):
+                left[mistake] = refused.charged
+        if before != (after := {path.name: path.read_bytes() for path in clinic.iterdir() if path.is_file()}):
+            left[mistake] = f"{left.get(mistake, '')} {sorted(after.keys() ^ before.keys())}"
+            for name in after.keys() - before.keys():
+                (clinic / name).unlink()
+    assert left == {}
+
+
+def test_a_mistake_after_a_release_leaves_no_entry(clinic: Path) -> None:
+    run("anonymize", *UNDER, "-o", "first.csv")
+    entries = run("ledger", "show", *UNDER)
+    for mistake in ("weight of no column", "hierarchy file that is not there", "microaggregation under l"):
+        with pytest.raises(DeniableError):
+            run("anonymize", *UNDER, "-o", "out.csv", *MISTAKES[mistake])
+    assert run("ledger", "show", *UNDER) == entries
+
+
+def test_rows_of_an_accepted_policy_are_known_in_any_order_format_part_and_under_any_names(clinic: Path) -> None:
+    run("policy", "accept", "clinic.yaml", "--by", "A. Steward")
+    rows = pq.read_table("visits.parquet")
+    mixed = rows.take(np.random.default_rng(2).permutation(ROWS))
+    csv.write_csv(mixed, "mixed.csv")
+    pq.write_table(mixed.slice(0, ROWS * 7 // 10), "most.parquet")
+    csv.write_csv(mixed.slice(0, ROWS * 3 // 10), "some.csv")
+    csv.write_csv(mixed.rename_columns(["a", "zip", "age", "sex", "b", "c"]), "renamed.csv")
+    csv.write_csv(mixed.select(["charge", "zip", "age", "sex"]), "fewer.csv")
+    for source in ("mixed.csv", "most.parquet", "some.csv", "renamed.csv", "fewer.csv"):
+        with pytest.raises(AccessRefused, match="have a policy that was accepted"):
+            run("anonymize", source, "--qi", QI, "--k", "2", "-o", "out.csv")
+        assert run("check", source, "--qi", QI)["policy"] == str(clinic / "clinic.yaml")
+    with pytest.raises(AccessRefused, match="have a policy that was accepted"):
+        run("start", "mixed.csv", "--yes", "--out", "begun")
+    others = mixed.set_column(0, "name", pa.array([f"human {n}" for n in range(ROWS)]))
+    shuffled = np.random.default_rng(3).permutation(ROWS)
+    others = others.set_column(5, "charge", others["charge"].take(shuffled)).set_column(2, "age", rows["age"])
+    csv.write_csv(others, "others.csv")
+    run("anonymize", "others.csv", "--qi", QI, "--k", "2", "--suppress", "0.1", "-o", "out.csv")
+
+
+def test_another_policy_over_a_copy_of_accepted_rows_may_protect_no_less(clinic: Path) -> None:
+    run("policy", "accept", "clinic.yaml", "--by", "A. Steward")
+    csv.write_csv(pq.read_table("visits.parquet").slice(100), "copy.csv")
+    other = POLICY.replace("visits.parquet", "copy.csv").replace("dataset: clinic", "dataset: other")
+    Path("weaker.yaml").write_text(other.replace("k: 5", "k: 2"))
+    Path("alike.yaml").write_text(other.replace("  visits:", "  stays:"))
+    with pytest.raises(AccessRefused, match="protects them less: release: anonymize: k 5 became 2"):
+        run("anonymize", "-p", "weaker.yaml", "-o", "out.csv")
+    with pytest.raises(AccessRefused, match="protects them less"):
+        run("mask", "-p", "weaker.yaml", "--table", "visits", "-o", "masked.csv")
+    run("anonymize", "-p", "alike.yaml", "-o", "out.csv")
+    run("policy", "accept", "weaker.yaml", "--by", "A. Steward")
+    run("anonymize", "-p", "weaker.yaml", "-o", "out.csv")
+
+
+def test_nothing_is_measured_of_a_table_without_rows_and_that_is_an_error(clinic: Path) -> None:
+    Path("empty.csv").write_text("zip,age,sex\n")
+    for words in (("check", "empty.csv", "--qi", QI), ("attack", "empty.csv", "--knows", QI), ("scan", "empty.csv")):
+        with pytest.raises(DataError, match="has no rows, and nothing was measured"):
+            run(*words)

@@ -331,6 +331,20 @@ def test_people_with_several_rows_are_counted_as_people(table: Path) -> None:
     assert "counted in rows" in skipped["minimality"]
 
 
+def test_people_with_several_rows_are_counted_though_nothing_is_called_an_id(table: Path) -> None:
+    """A class of ten rows that are one person's hides nobody."""
+    facts = [(20 + i * 7 % 60, "FM"[i * 5 % 11 % 2], ("north", "south", "west")[i * 3 % 7 % 3]) for i in range(130)]
+    rows = [(4000 + i, *facts[i], "ABC"[(i + j) % 3]) for i in range(130) for j in range(1 + i % 5)]
+    lines = [f"{who},{age},{sex},{region},{finding}9" for who, age, sex, region, finding in rows]
+    table.write_text("kunde,age,sex,region,diagnosis\n" + "\n".join(lines) + "\n")
+    Path("answers.yaml").write_text("recipient: researchers\nrisk: 90%\n")
+    done = run("start", table, "--yes", "--answers", "answers.yaml", "--out", "people", "--json")
+    assert done.exit_code == 0, done.output
+    told = json.loads(done.stdout)
+    assert told["decisions"]["unit"] == "kunde"
+    assert "5-anonymity, counted in people" in told["release"]["models"]
+
+
 def test_a_table_of_a_database_is_released_like_a_file(table: Path) -> None:
     import duckdb
 
@@ -357,6 +371,8 @@ WIDE = (
         ("Ada,Bern,F\nBob,Oslo,M\nCid,Rome,F", DataError, "Names of columns on the first line. Write them there"),
         ("code\n" + "\n".join(f"k{i}" for i in range(300)), Infeasible, "no column is a quasi-identifier"),
         (WIDE, Infeasible, "no column is a quasi-identifier"),
+        ("age\u200b,sex\n36,F\n37,M", DataError, "column 1 is empty or holds invisible characters: 'age\\u200b'"),
+        ("age,sex\u2060\n36,F\n37,M", DataError, "column 2 is empty or holds invisible characters: 'sex\\u2060'"),
     ],
 )
 def test_a_table_that_cannot_be_released_is_refused_in_plain_words(

@@ -37,9 +37,8 @@ def find_identifiers(batch: pa.Table, claim: Claim) -> list[str]:
     """The columns in which values of an identifier were left as they are."""
     found = []
     for name, values in ((name, claim.identifiers[name]) for name in claim.identifiers if name not in claim.moved):
-        texts = write_texts(pa.chunked_array([values])).drop_null()
-        telling = texts.filter(pc.greater(pc.utf8_length(texts), 0)).combine_chunks()
-        if bool(pc.any(pc.is_in(write_texts(batch[name]), value_set=telling)).as_py()):
+        telling = write_values(pa.chunked_array([values])).drop_null().combine_chunks()
+        if bool(pc.any(pc.is_in(write_values(batch[name]), value_set=telling)).as_py()):
             found.append(name)
     return found
 
@@ -52,19 +51,24 @@ LONGEST, LIKELY = 200, 0.05
 """Of a value so many signs are searched; what is found by chance with this probability is not taken for found."""
 
 
+FEWEST_LETTERS = 3
+"""Shorter values are compared with nothing; those from here to LEAST_LETTERS only where few of their kind are used."""
+
+
 class CopyCheck:
     """Which columns are copies of which identifiers, by the first rows of many.
 
-    Letters and digits are compared alone: whatever stands before, behind or between them, a copy is a copy.
+    Letters and digits are compared alone, without accents: whatever stands before, behind or between them, a copy is a
+    copy. So is one that was turned around, that lost a character or two at an end, or whose words stand in another
+    order.
     """
 
     def __init__(self, claim: Claim) -> None:
-        self._known, self._left, self.found = dict[str, pa.Array](), LOOKED, list[str]()
+        self._known, self._left, self.found = dict[str, _Known](), LOOKED, list[str]()
         for name, values in claim.hidden.items():
-            texts = pc.unique(_keep_letters(pa.chunked_array([values])))
-            telling = texts.filter(pc.greater_equal(pc.utf8_length(texts), LEAST_LETTERS))
-            if len(telling) >= LEAST_COPIED:
-                self._known[name] = telling
+            known = _Known(pa.chunked_array([values]))
+            if len(known.long) >= LEAST_COPIED or len(known.changed) >= LEAST_COPIED:
+                self._known[name] = known
 
     def add(self, batch: pa.Table) -> None:
         """Compare the values of each column with those of each identifier."""
@@ -74,28 +78,89 @@ class CopyCheck:
         for other in batch.column_names:
             shown = pc.unique(write_texts(batch[other])).drop_null()
             spread = pa.array(np.linspace(0, len(shown) - 1, min(len(shown), COMPARED)).astype(np.int64))
-            cells = _keep_letters(pa.chunked_array([shown.take(spread)]))
+            column = pa.chunked_array([shown.take(spread)])
+            cells, words = _keep_letters(column), _split_words(column)
             self.found += [
                 f"column '{other}' has the values of the identifier '{name}'"
-                for name, telling in self._known.items()
-                if name != other and _is_copy(cells, telling)
+                for name, known in self._known.items()
+                if name != other and _is_copy(cells, words, known)
             ]
+
+
+class _Known:
+    """The values of an identifier in the forms in which they are looked for.
+
+    `long` are those that may stand inside a longer text; `changed` are short ones, and forms of all that cells are
+    compared with as a whole; `words` are values of several words, in the order of the alphabet.
+    """
+
+    def __init__(self, values: pa.ChunkedArray) -> None:
+        texts = pc.unique(_keep_letters(values))
+        sizes = pc.utf8_length(texts)
+        self.long = texts.filter(pc.greater_equal(sizes, LEAST_LETTERS))
+        short = texts.filter(pc.and_(pc.less(sizes, LEAST_LETTERS), pc.greater_equal(sizes, FEWEST_LETTERS)))
+        cut = [
+            pc.utf8_slice_codeunits(self.long, begin, end)
+            for lost in range(1, MOST_CUT + 1)
+            for begin, end in ((0, -lost), (lost, None))
+        ]
+        turned = pc.utf8_reverse(self.long)
+        self.changed = _keep_rare(pc.unique(pa.concat_arrays([short, turned, *cut])))
+        self.words = {tuple(sorted(told)) for told in _split_words(values) if 1 < len(told) <= MOST_WORDS}
+
+
+MOST_WORDS, LONGEST_TEXT = 4, 8
+"""Names have so many words at most; they are looked for in texts of so many."""
+
+
+def _keep_rare(texts: pa.Array) -> pa.Array:
+    """The texts of those lengths of which few are used: others are met by chance."""
+    sizes = pc.utf8_length(texts)
+    counted = pc.value_counts(sizes).to_pylist()
+    rare = [each["values"] for each in counted if each["counts"] <= LIKELY * 10.0 ** each["values"]]
+    return texts.filter(pc.is_in(sizes, value_set=pa.array(rare, sizes.type)))
+
+
+def _drop_accents(column: pa.ChunkedArray) -> pa.Array:
+    """Values in one spelling, letters apart from their accents, without a zero behind a decimal point."""
+    texts = pc.replace_substring_regex(write_values(column), r"\.0$", "").combine_chunks().drop_null()
+    return pc.utf8_normalize(texts, form="NFKD")
 
 
 def _keep_letters(column: pa.ChunkedArray) -> pa.Array:
     """Values as their letters and digits, without zeros before them and after a decimal point."""
-    texts = pc.replace_substring_regex(write_values(column), r"\.0$", "").combine_chunks().drop_null()
-    return pc.utf8_ltrim(pc.replace_substring_regex(texts, r"[^\pL\pN]", ""), "0")
+    return pc.utf8_ltrim(pc.replace_substring_regex(_drop_accents(column), r"[^\pL\pN]", ""), "0")
 
 
-def _is_copy(cells: pa.Array, telling: pa.Array) -> bool:
+def _split_words(column: pa.ChunkedArray) -> list[list[str]]:
+    """The words of each value: letters and digits that nothing but an accent stands between."""
+    plain = pc.replace_substring_regex(_drop_accents(column), r"\pM", "")
+    return [text.split() for text in pc.replace_substring_regex(plain, r"[^\pL\pN]+", " ").to_pylist()]
+
+
+def _is_copy(cells: pa.Array, words: list[list[str]], known: _Known) -> bool:
     """Whether so many cells are, or hold, a value of an identifier."""
-    same = int((pc.is_in(cells, value_set=telling).to_numpy(False) | _find_held(cells, telling)).sum())
+    values = pa.concat_arrays([known.long, known.changed])
+    whole = pc.is_in(cells, value_set=values).to_numpy(False)
+    whole |= pc.is_in(pc.utf8_rtrim(cells, "0"), value_set=known.changed).to_numpy(False)  # zeros first, turned around
+    named = np.array([_holds_words(each, known.words) for each in words], np.bool_)
+    same = int((whole | named | _find_held(cells, known.long)).sum())
     return same >= LEAST_COPIED and same >= SHARE_COPIED * len(cells)
+
+
+def _holds_words(words: list[str], known: set[tuple[str, ...]]) -> bool:
+    """Whether the words of an identifier are among those of a cell, in any order."""
+    if not known or not 1 < len(words) <= LONGEST_TEXT:
+        return False
+    ordered = sorted(words)
+    sizes = range(2, min(len(ordered), MOST_WORDS) + 1)
+    return any(each in known for size in sizes for each in itertools.combinations(ordered, size))
 
 
 def _find_held(cells: pa.Array, telling: pa.Array) -> NDArray[np.bool_]:
     """Which cells hold an identifier: where one begins as it does, the whole of it is looked up."""
+    if not len(telling):
+        return np.zeros(len(cells), np.bool_)
     sizes = {each["values"]: each["counts"] for each in pc.value_counts(pc.utf8_length(telling)).to_pylist()}
     texts = [text[:LONGEST] for text in cells.to_pylist()]
     places = [(at, i) for at, text in enumerate(texts) for i in range(len(text) - LEAST_LETTERS + 1)]
@@ -181,10 +246,11 @@ class IdentifierCheck:
         if not any(part.num_rows for part in self._pairs[name]):
             return False
         pairs, known = pa.concat_tables(self._pairs[name]).combine_chunks(), self._known[name]
-        written, own = (write_texts(pairs[side]).to_pylist() for side in ("written", "own"))
+        written, own = (write_values(pairs[side]).to_pylist() for side in ("written", "own"))
         telling = {(w, o) for w, o in zip(written, own, strict=True) if w and o}
         listed = known.take(pa.array(self._draw.permutation(len(known))[:LISTED]))
-        texts = {text for text in write_texts(pa.chunked_array([listed])).to_pylist() if text} | {o for _, o in telling}
+        texts = {text for text in write_values(pa.chunked_array([listed])).to_pylist() if text}
+        texts |= {o for _, o in telling}
         counts = [_count_recognized(telling, texts, view) for view in VIEWS]
         right = max(*counts, _count_same_end(telling, texts), _count_nearest(pairs, known))
         least = max(SHARE_RECOGNIZED, LEAST_RECOGNIZED / max(len(texts), 1))
@@ -193,12 +259,12 @@ class IdentifierCheck:
 
 def _count_recast(pairs: pa.Table) -> int:
     """How many values are their own original, with characters reordered or a few cut from an end."""
-    written, own = (write_texts(pairs[side]).to_pylist() for side in ("written", "own"))
+    written, own = (write_values(pairs[side]).to_pylist() for side in ("written", "own"))
     return sum(_is_recast(w, o) for w, o in zip(written, own, strict=True) if w and o)
 
 
 def _is_recast(written: str, own: str) -> bool:
-    if len(written) < LEAST_LETTERS:
+    if len(own) < LEAST_LETTERS:
         return False
     if 0 < len(own) - len(written) <= MOST_CUT and (own.startswith(written) or own.endswith(written)):
         return True

@@ -13,10 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from deniable.curator.context import Context, find_ledger, open_context
+from deniable.curator.policy.accepted_rows import find_policy_of
 from deniable.curator.scope import refuse_expired, withdrawn_rows
+from deniable.curator.sources import refuse_no_rows
+from deniable.curator.sources import table_at as table_at
 from deniable.errors import DataError, ParameterError, nearest
-from deniable.policy.document import Policy, find_accepted, read
-from deniable.policy.schema import make_dialect
+from deniable.policy.document import Policy, read
 from deniable.release.record import Record, SparseRecord
 
 if TYPE_CHECKING:
@@ -24,7 +26,6 @@ if TYPE_CHECKING:
 
     from deniable.assess.evidence import Attempt, Evidence, Settings
     from deniable.attacks.outcome import Outcome
-    from deniable.engines.base import Restriction
     from deniable.policy.schema import TableSchema
 
 
@@ -141,7 +142,7 @@ def attack(order: Order, progress: Progress | None = None, given: Context | None
         else:
             logged = order.source.endswith(LOGS)
             found = _attack_log(order, context, progress) if logged else _attack_table(order, context, progress)
-        named = None if policy is not None else find_accepted(order.source, order.original)
+        named = None if policy is not None else find_policy_of(order.source, order.original, encoding=order.encoding)
         return AttackReport(**found, **_judge(found, policy, order.limits), policy=named)
 
 
@@ -160,6 +161,7 @@ def _attack_table(order: Order, context: Context | None, progress: Progress | No
     from deniable.assess.evidence import Settings
 
     evidence = _evidence(order, context)
+    refuse_no_rows(evidence.release, order.source)
     settings = Settings(order.attacks, order.seed, order.seconds, beyond_chance=order.synthetic)
     limited = _combine_limits(context.policy if context else None, order.limits)
     names = None if order.everything or order.synthetic else (*USUAL, *limited)
@@ -347,18 +349,6 @@ def _read_rows(source: str, order: Order, context: Context | None) -> pa.Table:
         for each in withdrawn_rows(context.policy, context.store, name, context.state.reinstated())
     )
     return table_at(source, order.encoding, tuple(dict.fromkeys(left_out)))
-
-
-def table_at(source: str, encoding: str | None = None, left_out: tuple[Restriction, ...] = ()) -> pa.Table:
-    """The rows of a file; a CSV file may be in another encoding than UTF-8. Some rows may be left out."""
-    from deniable.engines.base import quote
-    from deniable.engines.fetching import FetchingEngine
-
-    with FetchingEngine(root=Path.cwd()) as engine:
-        engine.attach(TABLE, source, csv=make_dialect(encoding))
-        present = {field.name for field in engine.describe(TABLE)}
-        engine.restrict(TABLE, *(each for each in left_out if each.column in present))
-        return engine.run(f"SELECT * FROM {quote(TABLE)}")  # noqa: S608  our own words and quoted names
 
 
 def _details(order: Order, evidence: Evidence) -> dict[str, Any]:

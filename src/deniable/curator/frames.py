@@ -68,8 +68,7 @@ def describe_frame(frame: Any, wanted: Wanted, ledger: str | Path | None = None)
     text = _write_policy(name, source, wanted, at_hand)
     policy = parse(text, source="the policy made from the arguments", folder=Path.cwd())
     sources = {name: source} if at_hand else {}
-    if not at_hand:
-        _refuse_accepted(source)
+    _refuse_accepted(source)
     return FramePolicy(text, policy, sources, ledger or _find_ledger(policy, sources))
 
 
@@ -233,13 +232,13 @@ def _write_budget(asked: Amount | Mapping[str, Amount] | Budget) -> str:
     return "{" + ", ".join(f"{name}: {format_number(value)}" for name, value in amounts.items() if value) + "}"
 
 
-def _refuse_accepted(source: str) -> None:
-    from deniable.policy.document import find_accepted
+def _refuse_accepted(source: Any) -> None:
+    from deniable.curator.policy.accepted_rows import find_policy_of
 
-    accepted = find_accepted(source)
+    accepted = find_policy_of(source)
     if accepted is not None:
         raise AccessRefused(
-            f"a policy was accepted for this file: {accepted}",
+            f"a policy was accepted for these rows: {accepted}",
             expected="The policy that was accepted, for its rows and for copies of them",
             remedy=f"Open it: Curator.open({accepted!r})",
         )

@@ -9,7 +9,10 @@ from typing import TYPE_CHECKING, Any
 from deniable.errors import DataError, ParameterError, PolicyError
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from deniable.engines import Engine
+    from deniable.engines.base import Restriction
     from deniable.policy.document import Policy
     from deniable.policy.schema import TableSchema
 
@@ -45,6 +48,28 @@ def _open_postgresql(folder: Path, **limits: Any) -> Engine:
     from deniable.query.sql.dialects import render_for_postgresql
 
     return PostgreSQLEngine(render=render_for_postgresql, root=folder, **limits)
+
+
+def table_at(source: str, encoding: str | None = None, left_out: tuple[Restriction, ...] = ()) -> pa.Table:
+    """The rows of a file; a CSV file may be in another encoding than UTF-8. Some rows may be left out."""
+    from deniable.engines.fetching import FetchingEngine
+    from deniable.policy.schema import make_dialect
+
+    with FetchingEngine(root=Path.cwd()) as engine:
+        engine.attach("table", source, csv=make_dialect(encoding))
+        present = {field.name for field in engine.describe("table")}
+        engine.restrict("table", *(each for each in left_out if each.column in present))
+        return engine.run('SELECT * FROM "table"')
+
+
+def refuse_no_rows(rows: pa.Table, source: Any) -> None:
+    """Refuse to measure a table without rows: whatever is asked of nobody holds, and nothing would be said by it."""
+    if not rows.num_rows:
+        raise DataError(
+            f"'{source}' has no rows, and nothing was measured",
+            expected="A table with rows",
+            remedy="See whether it is the right file, and whether it was written to its end",
+        )
 
 
 def hold_frames(sources: Mapping[str, Any] | None) -> Mapping[str, Any] | None:

@@ -130,7 +130,7 @@ class StartReport(Record):
 
 def look(place: Place, progress: Progress | None = None) -> Draft:
     """The table's columns with their roles as far as the evidence goes; a table of nobody is refused."""
-    refuse_accepted(place.source, place.state.name)
+    refuse_accepted(place.source, place.state.name, place.encoding)
     made = draft_table(place.source, place.folder, encoding=place.encoding, progress=progress)
     if not made.rows:
         raise DataError("the table has no rows", remedy="There is nobody to protect, and nothing to release")

@@ -47,6 +47,18 @@ def anonymize(
 ) -> Anonymized:
     """The best full-domain recoding that meets the models, optimal unless time runs out or the lattice is too large."""
     prepared = prepare(table, request, hierarchies, population=population, counts=counts)
+    return search(prepared, form=form, suppressed_rows=suppressed_rows, seconds=seconds, progress=progress)
+
+
+def search(
+    prepared: Prepared,
+    *,
+    form: Form = Form.TEXT,
+    suppressed_rows: Suppressed = Suppressed.DROP,
+    seconds: float | None = None,
+    progress: Progress | None = None,
+) -> Anonymized:
+    """The best recoding of a table that was prepared."""
     checker = Checker(prepared.problem)
     solution = solve(checker, seconds, progress)
     recoding = describe_recoding(prepared, checker, solution, form, suppressed_rows)

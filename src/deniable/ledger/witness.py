@@ -36,6 +36,8 @@ STATE_VARIABLE = "DENIABLE_STATE"
 FILE = "ledgers.sqlite"
 SAME = 0.5
 """Two tables with so large a share of marks in common hold the same rows: one may have grown, or lost some."""
+PART = 0.2
+"""A table with so large a share of marks in common holds a part of the rows, such as a sample of them."""
 FEW_ROWS = 8
 """Tables with fewer different rows are not compared: such rows are alike by chance."""
 MARKED_ROWS = 32
@@ -56,6 +58,8 @@ SCHEMA = (
     "CREATE TABLE IF NOT EXISTS generated (source TEXT PRIMARY KEY, stamp TEXT NOT NULL) STRICT",
     "CREATE TABLE IF NOT EXISTS compared (source TEXT PRIMARY KEY, stamp TEXT NOT NULL, upto INTEGER NOT NULL) STRICT",
     "CREATE TABLE IF NOT EXISTS late (address TEXT PRIMARY KEY, until REAL NOT NULL) STRICT",
+    "CREATE TABLE IF NOT EXISTS accepted (file TEXT NOT NULL, name TEXT NOT NULL, marks TEXT NOT NULL,"
+    " PRIMARY KEY (file, name)) STRICT",
     "CREATE TABLE IF NOT EXISTS apart (place TEXT NOT NULL, other TEXT NOT NULL, PRIMARY KEY (place, other)) STRICT",
 )
 
@@ -222,6 +226,26 @@ class Witness:
         with self._open() as connection:
             rows = [(source.path, source.stamp) for source in sources]
             connection.executemany("INSERT OR REPLACE INTO generated VALUES (?, ?)", rows)
+
+    def note_accepted(self, file: str, sketches: Mapping[str, Sketch[int]]) -> None:
+        """Note marks of the rows of an accepted policy's tables, in place of those that its file had before."""
+        with self._open() as connection:
+            key = _find_key(connection)
+            connection.execute("DELETE FROM accepted WHERE file = ?", (file,))
+            rows = [(file, name, _write_marks(_mark_sketch(key, sketch))) for name, sketch in sketches.items()]
+            connection.executemany("INSERT INTO accepted VALUES (?, ?, ?)", rows)
+
+    def has_accepted(self) -> bool:
+        """Whether rows of an accepted policy are marked."""
+        with self._open() as connection:
+            return connection.execute("SELECT 1 FROM accepted LIMIT 1").fetchone() is not None
+
+    def find_accepted(self, sketch: Sketch[int]) -> list[tuple[str, str]]:
+        """The accepted policies, each with its table, that hold these rows, or of whose rows these are a part."""
+        with self._open() as connection:
+            marks = _mark_sketch(_find_key(connection), sketch)
+            listed = connection.execute("SELECT file, name, marks FROM accepted").fetchall()
+        return [(file, name) for file, name, kept in listed if _hold_same_rows(marks, _read_marks(kept), PART)]
 
     def separate(self, place: str, sources: Sequence[Source]) -> list[str]:
         """Let a ledger hold a budget of its own beside the others that hold these sources; says which they are."""
@@ -455,17 +479,19 @@ def _is_within(one: str, other: str) -> bool:
     return one == other or Path(one).is_relative_to(other) or Path(other).is_relative_to(one)
 
 
-def _hold_same_rows(marks: Sketch[str], known: Sketch[str]) -> bool:
+def _hold_same_rows(marks: Sketch[str], known: Sketch[str], share: float = SAME) -> bool:
     """Whether two tables hold the same rows: as whole rows, or by the columns that both have."""
-    return _share_most(marks.rows, known.rows) or any(
-        _share_most([*one], [*other]) and _agree_beyond_chance(one, other) for one in marks.keys for other in known.keys
+    return _share_most(marks.rows, known.rows, share) or any(
+        _share_most([*one], [*other], share) and _agree_beyond_chance(one, other)
+        for one in marks.keys
+        for other in known.keys
     )
 
 
-def _share_most(marks: Sequence[str], known: Sequence[str]) -> bool:
-    """Whether the least hashes of two tables are largely the same."""
+def _share_most(marks: Sequence[str], known: Sequence[str], share: float = SAME) -> bool:
+    """Whether the least hashes of two tables are the same for so large a share."""
     least = min(len(marks), len(known))
-    return least >= FEW_ROWS and len({*marks} & {*known}) >= SAME * least
+    return least >= FEW_ROWS and len({*marks} & {*known}) >= share * least
 
 
 def _agree_beyond_chance(one: Keys[str], other: Keys[str]) -> bool:

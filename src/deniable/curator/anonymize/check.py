@@ -81,13 +81,15 @@ def check(
     written as in this one. `person` is the column that tells people apart: models, and what is `asked`, are then
     measured in people.
     """
+    from deniable.curator.policy.accepted_rows import find_policy_of
+    from deniable.curator.sources import refuse_no_rows
     from deniable.kanonymity.risk import examine
-    from deniable.policy.document import find_accepted
 
     specs = _require_models(models, population, person)
     sensitive = tuple(dict.fromkeys((*sensitive, *(str(s.options["column"]) for s in specs if "column" in s.options))))
     people_of = () if person is None else (person,)
     table = _table(source, (*quasi_identifiers, *sensitive, *keep, *people_of), encoding)
+    refuse_no_rows(table, source if isinstance(source, str | Path) else "the table")
     people = None if population is None else _table(population, quasi_identifiers, encoding)
     if person is not None:
         specs += _require_models(_list_thresholds(asked, table), population, person)
@@ -96,7 +98,7 @@ def check(
     found = CheckReport(**asdict(examined), properties=measured)
     present, joint = _measure_jointly(source, encoding)
     left = tuple(name for name in present if name not in table.column_names)
-    return replace(found, joint=joint, unnamed=left, policy=find_accepted(source))
+    return replace(found, joint=joint, unnamed=left, policy=find_policy_of(source, encoding=encoding))
 
 
 def _require_models(models: tuple[Spec, ...], population: Any, person: str | None = None) -> tuple[Spec, ...]:

@@ -156,17 +156,22 @@ def read_policy(named: Path | Policy) -> Policy:
     return refuse_expired(read(named) if isinstance(named, Path) else named)
 
 
-def refuse_accepted(source: Any, begun: str = "") -> None:
-    """Refuse to release rows without a policy where one was accepted for them; but for one beside a file `begun`."""
+def refuse_accepted(source: Any, begun: str = "", encoding: str | None = None) -> None:
+    """Refuse to release rows without a policy where one was accepted for them; but for one beside a file `begun`.
+
+    Rows are known in any order, format and file, and a part of them too.
+    """
     if not place_state(ACCEPTED).exists():
         return
-    from deniable.policy.document import find_accepted
+    from deniable.curator.policy.accepted_rows import find_policy_of
 
-    if (accepted := find_accepted(source)) is not None and not (begun and (Path(accepted).parent / begun).exists()):
+    accepted = find_policy_of(source, encoding=encoding)
+    if accepted is not None and not (begun and (Path(accepted).parent / begun).exists()):
         raise AccessRefused(
             "these rows have a policy that was accepted, and no policy was named",
-            expected="Rows leave as their policy lets them",
-            remedy=f"Say --policy {shlex.quote(accepted)}",
+            expected="Rows leave as their policy lets them, in whichever file they are",
+            remedy=f"Say --policy {shlex.quote(accepted)}. If these are rows of other people: write a policy for them "
+            "with deniable policy init, and name it",
         )
 
 
@@ -174,16 +179,23 @@ def refuse_accepted(source: Any, begun: str = "") -> None:
 def open_order(order: Order, asker: Asker | None = None) -> Iterator[Context | None]:
     """The context of the order's policy and ledger; None without a policy."""
     if order.policy is None:
-        refuse_accepted(order.source)
+        refuse_accepted(order.source, encoding=order.encoding)
         yield None
         return
     from deniable.curator.context import find_ledger, open_context
+    from deniable.curator.policy.accepted_rows import refuse_less_protected
 
     with tell_charge():
         policy = read_policy(order.policy)
+        refuse_less_protected(policy, _name_source(policy, order))
         ledger = find_ledger(order.policy, order.ledger) if isinstance(order.policy, Path) else order.ledger
         with closing(open_context(policy, ledger=ledger, asker=asker)) as context:
             yield context
+
+
+def _name_source(policy: Policy, order: Order) -> dict[str, Any]:
+    """The file that an order names in place of the source of a table."""
+    return {} if order.source is None else {_find_schema(policy, order).name: _absolute(order.source)}
 
 
 @contextmanager
@@ -201,7 +213,7 @@ def open_table(context: Context | None, order: Order) -> Iterator[tuple[Engine, 
             yield engine, None
         return
     schema = _find_schema(context.policy, order)
-    sources = {} if order.source is None else {schema.name: _absolute(order.source)}
+    sources = _name_source(context.policy, order)
     with context.scope.open_rows({TABLE: schema.name}, csv=csv, sources=sources) as engine:
         _hold_files(engine, order)
         yield engine, schema
@@ -285,6 +297,12 @@ def _withheld(context: Context, schema: TableSchema, order: Order) -> tuple[str,
 def _with_tails(engine: Engine, specs: Mapping[str, Spec], order: Order) -> dict[str, Spec]:
     """Hierarchies with top and bottom coding; one is drafted where none was declared."""
     check_columns(engine, tuple(order.hierarchies))
+    tops, bottoms = (order.tails.get(end, {}) for end in ("top", "bottom"))
+    for name in (name for name in tops if name in bottoms and bottoms[name] >= tops[name]):
+        raise ParameterError(
+            f"The bottom of '{name}' is {bottoms[name]:g}, and its top {tops[name]:g}",
+            expected="A bottom below the top: what lies between is kept",
+        )
     made = dict(specs)
     for end, numbers in order.tails.items():
         for name, number in numbers.items():

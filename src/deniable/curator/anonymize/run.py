@@ -28,6 +28,7 @@ from deniable.curator.anonymize.output import (
     seal_release,
     state_provenance,
 )
+from deniable.curator.anonymize.rehearsal import Ready, rehearse
 from deniable.curator.anonymize.request import (
     COUNT,
     PERSON,
@@ -42,7 +43,6 @@ from deniable.curator.anonymize.request import (
     find_protected,
     open_order,
     open_table,
-    population_of,
     refuse_target,
     refuse_unknown,
     request_for,
@@ -184,7 +184,10 @@ def anonymize_rows(
 
     The release's details hold what the command line reports: levels, proof, risks, warnings.
     """
+    from deniable.curator.policy.accepted_rows import refuse_less_protected
+
     context.refuse_expired()
+    refuse_less_protected(context.policy, context.scope.sources)
     values, distances = ({name: exact(number) for name, number in (given or {}).items()} for given in (l, t))
     asked = Asked(k, values, distances, tuple(models), None if suppress is None else exact(suppress))
     return anonymize_table(context, Order(None, Path(out) if out else None, context.policy, table, asked=asked, **rest))
@@ -199,17 +202,19 @@ def _release(context: Context | None, order: Order, progress: Progress | None) -
         check_columns(engine, (order.target,) if order.target else ())
         request = request_for(engine, context.policy if context else None, order, roles)
         refuse_target(order, request, check.columns_shown(engine, roles, request))
-        person = find_person(engine, order, roles)
+        work = Work(engine, context, order, roles, request, person=find_person(engine, order, roles))
+        ready = rehearse(work, name_table(schema))
+        warnings = check.find_warnings(engine, roles, request, work.person, in_order=order.keep_order)
         name = record_release(context, roles, order.method, order.identity)
         with remove_on_failure(release=name) as written:
-            return _make_release(Work(engine, context, order, roles, request, name, person, written), progress)
+            return _make_release(replace(work, release=name, written=written), ready, warnings, progress)
 
 
-def _make_release(work: Work, progress: Progress | None) -> tuple[Release, dict[str, Any]]:
+def _make_release(
+    work: Work, ready: Ready, warnings: Sequence[str], progress: Progress | None
+) -> tuple[Release, dict[str, Any]]:
     """Write the rows, pass the gates, and state what is claimed of them."""
-    kept = work.order.keep_order
-    warnings = check.find_warnings(work.engine, work.roles, work.request, work.person, in_order=kept)
-    made = _globally(work, progress) if work.order.method == "optimal" else _locally(work)
+    made = _globally(work, ready, progress) if work.order.method == "optimal" else _locally(work, ready)
     made.details["warnings"] = [*warnings, *made.details.get("warnings", ())]
     joint = measure_jointly(work, made)
     made.details["joint"] = None if joint is None else joint.to_dict()
@@ -246,22 +251,15 @@ def draft(source: Any, columns: tuple[str, ...] = ()) -> HierarchyDraft:
     return HierarchyDraft({name: None if specs[name].kind == "withhold" else words[name] for name in words})
 
 
-def _globally(work: Work, progress: Progress | None) -> Made:
+def _globally(work: Work, ready: Ready, progress: Progress | None) -> Made:
     """One level for each column: counted, searched, streamed."""
-    from deniable.kanonymity.anonymize import anonymize as search
+    from deniable.kanonymity.anonymize import search
     from deniable.kanonymity.recoding import Form, Recoder, Suppressed
 
     engine, order, request = work.engine, work.order, work.request
-    population = population_of(engine, order, request)
-    people = () if request.person is None else (request.person,)
-    named = tuple(dict.fromkeys((*request.quasi_identifiers, *request.sensitive, *people)))
-    counted = engine.run(statement("SELECT {}, COUNT(*) AS {} FROM {} GROUP BY ALL", named, COUNT, TABLE))
+    assert ready.prepared is not None
     found = search(
-        counted,
-        request,
-        work.roles.hierarchies,
-        population=population,
-        counts=COUNT,
+        ready.prepared,
         form=Form(order.form),
         suppressed_rows=Suppressed(order.suppressed_rows),
         seconds=order.seconds,
@@ -270,13 +268,13 @@ def _globally(work: Work, progress: Progress | None) -> Made:
     shown = tuple(check.columns_shown(engine, work.roles, request))
     origin = name_origin(work.context, work.roles.schema)
     recoding = replace(found.recoding, shown=shown, person=work.person, table=origin)
-    composed, recoder = _compose(work, recoding), Recoder(_show_people(recoding), found.hierarchies)
+    composed, recoder = _compose(work, ready.before, recoding), Recoder(_show_people(recoding), found.hierarchies)
     person = find_protected(engine, order, work.roles, work.person)
     read = rows_to_release(work.roles, engine, shuffled=not order.keep_order, person=person)
     rows = put_rows(work, recoder.stream(engine.stream(read)))
-    details = _details(found, request) | _risk(counted, found, request) | composed | _usefulness(work, rows)
+    details = _details(found, request) | _risk(ready.rows, found, request) | composed | _usefulness(work, rows)
     starred = recoding.suppressed_rows is Suppressed.STAR
-    cells = None if population is None else _generalize_population(recoder, population)
+    cells = None if ready.population is None else _generalize_population(recoder, ready.population)
     return Made(rows, details, recoding, _points(found, request), starred, cells, _count_people(work, recoder))
 
 
@@ -315,31 +313,27 @@ def name_origin(context: Context | None, schema: TableSchema | None) -> str | No
     return None if context is None or schema is None else f"{context.policy.dataset}/{schema.name}"
 
 
-def _compose(work: Work, recoding: Recoding | None) -> dict[str, Any]:
+def _compose(work: Work, before: Sequence[Recoding | None], recoding: Recoding | None) -> dict[str, Any]:
     """What this release tells together with earlier ones of the same table."""
-    before = releases.find_earlier(work.context, name_table(work.roles.schema), work.order)
     return releases.compose_with_earlier(work.engine, work.context, work.order, before, recoding).to_dict()
 
 
-def _locally(work: Work) -> Made:
-    """Each class in its own way: the rows are read, split or staged, and written."""
-    composed = _compose(work, None)
-    person = find_protected(work.engine, work.order, work.roles, work.person)
-    table = work.engine.run(rows_to_release(work.roles, work.engine, person=person))
-    made = _aggregate(work, table) if work.order.method == "microaggregate" else _split(work, table)
-    shown, details, people = made
+def _locally(work: Work, ready: Ready) -> Made:
+    """Each class in its own way: the rows are split or staged, and written."""
+    composed = _compose(work, ready.before, None)
+    split = ready.prepared is not None
+    shown, details, people = _split(work, ready) if split else _state_aggregated(work, ready)
     rows = put_rows(work, shown)
     return Made(rows, details | composed | _usefulness(work, rows), people=people)
 
 
-def _split(work: Work, table: pa.Table) -> tuple[pa.Table, dict[str, Any], pa.Table | None]:
+def _split(work: Work, ready: Ready) -> tuple[pa.Table, dict[str, Any], pa.Table | None]:
     from deniable.assess.released_rows import count_people
     from deniable.kanonymity.local_recoding import measure_local_loss, write_local
     from deniable.kanonymity.recoding import Form
-    from deniable.kanonymity.request import prepare
 
-    population = population_of(work.engine, work.order, work.request)
-    prepared = prepare(table, work.request, work.roles.hierarchies, population=population)
+    table, prepared = ready.rows, ready.prepared
+    assert prepared is not None
     release, form = _local(prepared, work.order), Form(work.order.form)
     written, person = write_local(table, prepared, release, form), work.request.person
     people = None
@@ -359,22 +353,17 @@ def _split(work: Work, table: pa.Table) -> tuple[pa.Table, dict[str, Any], pa.Ta
     return written, details, people
 
 
-def _aggregate(work: Work, table: pa.Table) -> tuple[pa.Table, dict[str, Any], None]:
-    """Numbers replaced by the means of groups of k."""
-    from deniable.kanonymity.microaggregation import microaggregate
-    from deniable.kanonymity.models import KAnonymity
-
-    first, *others = work.request.models
-    if others or not isinstance(first, KAnonymity) or first.person is not None:
-        raise ParameterError("Microaggregation knows k-anonymity only", remedy="Use --method mondrian, or --count-rows")
-    made = microaggregate(table, work.request.quasi_identifiers, first.k)
+def _state_aggregated(work: Work, ready: Ready) -> tuple[pa.Table, dict[str, Any], None]:
+    """Numbers that were replaced by the means of groups of k."""
+    table, made = ready.rows, ready.aggregated
+    assert made is not None
     gone = [name for name in work.request.identifiers if name in table.column_names]
     details = {
         "rows": table.num_rows,
         "released": table.num_rows,
         "suppressed": 0,
         "classes": int(made.group_of.max(initial=-1)) + 1,
-        "models": [str(first)],
+        "models": [str(model) for model in work.request.models],
         "lost_variance": made.lost_variance,
     }
     return made.table.drop_columns(gone), details, None
@@ -477,11 +466,13 @@ def release_map(order: Order, columns: tuple[str, ...], digits: int, *, asker: A
         before = releases.find_earlier(context, name_table(schema), order)
         releases.compose_with_earlier(engine, context, order, before, None)
         person = find_person(engine, order, roles)
-        name = record_release(context, roles, "grid")
+        if context is not None:
+            context.admit()
         read = columns if person is None or person in columns else (*columns, person)
         made = release_grid(
             engine.run(statement("SELECT {} FROM {}", read, TABLE)), *columns, digits=digits, k=k, person=person
         )
+        name = record_release(context, roles, "grid")
         with remove_on_failure(release=name) as written:
             # Cells leave in the order of their corners, which tells nothing of the table's own.
             order = replace(order, keep_order=True)
@@ -567,7 +558,8 @@ def _write_update(work: Work, added: pa.Table, before: Recoding, judged: Update)
     models = tuple(map(to_spec, work.request.models))
     grown = replace(judged.recoding, models=models, person=work.person)
     warnings = check.find_warnings(work.engine, work.roles, work.request, work.person)
-    composed = _compose(work, keep_shown_classes(before, judged))
+    earlier = releases.find_earlier(work.context, name_table(work.roles.schema), work.order)
+    composed = _compose(work, earlier, keep_shown_classes(before, judged))
     rows = put_rows(work, recode_shown_rows(_show_people(before), added, judged))
     details: dict[str, Any] = {"rows": judged.rows, "released": judged.shown, "suppressed": judged.waiting}
     made = Made(rows, details, people=_count_people(work, Recoder(before)))

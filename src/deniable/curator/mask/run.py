@@ -18,6 +18,7 @@ from deniable.curator.anonymize.request import refuse_order
 from deniable.curator.charge import Job, charge
 from deniable.curator.context import Context, find_ledger, open_context
 from deniable.curator.mask.keys import confirm, open_keyring, own_vault
+from deniable.curator.policy.accepted_rows import refuse_less_protected
 from deniable.curator.publish import (
     MEASURED,
     RECORDED,
@@ -91,6 +92,8 @@ class MaskReport(Record):
 def mask(request: Request, progress: Progress | None = None, *, asker: Asker | None = None) -> MaskReport:
     """Mask the tables of a request; people who withdrew are not in the outputs."""
     policy = check_mode(read(request.policy), request.mode)
+    with tell_charge():
+        refuse_less_protected(policy, request.sources)
     ledger = find_ledger(request.policy, request.ledger)
     rest: dict[str, Any] = {"sources": request.sources, "ledger": ledger, "memory": MEMORY}
     with closing(open_context(policy, asker=asker, **rest)) as context:
@@ -153,6 +156,7 @@ def mask_rows(
     from deniable.release import Release
 
     policy = check_mode(context.policy, mode)
+    refuse_less_protected(policy, context.scope.sources)
     refuse_order(context, keep_order)
     request = Request(policy.folder, {table: Path()}, mode=mode, keys=keys, columns=columns, keep_order=keep_order)
     with context.scope.open_rows({table: table}) as engine:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from deniable.curator.context import find_ledger, open_context, state_acceptance
+from deniable.curator.policy.accepted_rows import note_accepted_rows
 from deniable.curator.sources import refuse_private_as_public
 from deniable.errors import ParameterError, PolicyError
 from deniable.policy.access import Budgets, Period
@@ -278,6 +279,7 @@ def accept_policy(path: str | Path, by: str, ledger: str | None = None) -> tuple
         with open_for_acts(place, policy, COLLECTION) as (opened, _):
             opened.record(state_acceptance(policy, by))
     keep_accepted(policy, path, by, datetime.now(UTC).date())
+    note_accepted_rows(policy, path)
     return loosened
 
 

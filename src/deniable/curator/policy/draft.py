@@ -117,6 +117,7 @@ def draft_table(
         fields, count = engine.describe("table"), engine.count("table")
         # One statement: a table of thousands of columns takes seconds to bind.
         rows = engine.run(f'SELECT * FROM "table" USING SAMPLE reservoir({DRAFT_ROWS} ROWS) REPEATABLE (1)')  # noqa: S608
+    _refuse_unseen_names(rows)
     if source.lower().endswith((".csv", ".tsv", ".csv.gz")):
         _refuse_row_as_names(rows)
     _tell(progress, 0.4)
@@ -131,6 +132,19 @@ def draft_table(
         return made
     decided = tuple(_name_people(column, found) for column in columns)
     return replace(made, unit=found.name, columns=decided, unit_reason=found.reason, unit_sure=found.sure)
+
+
+def _refuse_unseen_names(rows: pa.Table) -> None:
+    """Refuse names that no policy can hold, before anything is asked about their columns."""
+    from deniable.policy.yaml_tree import reveal
+
+    for place, name in enumerate(rows.column_names, start=1):
+        if not name.strip() or not name.isprintable():
+            raise DataError(
+                f"the name of column {place} is empty or holds invisible characters: '{reveal(name)}'",
+                expected="Names that can be seen and typed",
+                remedy="Type the name anew on the first line of the file, or rename the column in its database",
+            )
 
 
 def _refuse_row_as_names(rows: pa.Table) -> None:

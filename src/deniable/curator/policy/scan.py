@@ -47,13 +47,15 @@ def scan(
 
     The report holds names, counts and shares; no value of the table is in it.
     """
+    from deniable.curator.policy.accepted_rows import find_policy_of
+    from deniable.curator.sources import refuse_no_rows
     from deniable.engines.fetching import FetchingEngine
     from deniable.masking import identifiers, safe_harbor
-    from deniable.policy.document import find_accepted
 
     with FetchingEngine() as engine:
         engine.attach("table", source, csv=make_dialect(encoding))
         rows = sample(engine, "table", rows=SCAN_ROWS)
+        refuse_no_rows(rows, source)
         _report_progress(progress, 0.4)
         findings = identifiers.detect(rows)
         _report_progress(progress, 0.6)
@@ -69,7 +71,7 @@ def scan(
             free_text=_texts(rows, findings),
             singling_out=_measure_singling_out(rows, findings, unit),
             safe_harbor=[_short(line.as_dict()) for line in lines],
-            policy=find_accepted(source),
+            policy=find_policy_of(source, encoding=encoding),
         )
         _report_progress(progress, 1.0)
     return report
