@@ -1,7 +1,7 @@
 """Generate: rows from a model, as many as wanted, in the types that the policy declares.
 
 Post-processing of public numbers: it costs nothing and may be seeded. Records are drawn clique by clique, which is
-exact where the cliques form a tree, and then moved between cells until every clique fits. Counts are rounded with
+exact where the cliques form a tree, and then changed value by value until every clique fits. Counts are rounded with
 little variance (whole parts first, the rest by lot), and records within a group are shuffled, so that no order of
 drawing shows.
 
@@ -142,20 +142,11 @@ def _decode_batch(model: SynthModel, drawn: Codes, start: tuple[int, int], only:
     return pa.record_batch(columns, names=[attribute.name for attribute in coded])
 
 
-ROUNDS, FEWEST_ROUNDS = 60, 12
-MOST_VISITS = 2_000_000_000
-"""How often records are looked at, all rounds and cliques together, before there are fewer rounds: some 12 seconds."""
-STEP, LAST_STEP = 0.5, 0.025
-MOST_COPIED = 0.35
-
-
-def copy_share_of(noise: float) -> float:
-    """The share of moved records that copy a whole record of their new cell instead of changing two values.
-
-    Copying keeps what other columns have to do with the pair, and repeats the noise that is in it; found by trial on
-    pairs with noise between 1% and 5%.
-    """
-    return float(min(MOST_COPIED, 0.1 * (0.03 / max(noise, 1e-6)) ** 1.6))
+TRIES_A_RECORD, FEWEST_TRIES = 60, 6
+MOST_VISITS = 1_000_000_000
+"""How many cells are looked at, all tries together, before there are fewer tries: some 10 seconds."""
+ONE_COLUMN = 0.5
+"""The share of tries that change one column; the others change the columns of one clique."""
 
 
 def draw_records(estimates: Estimates, domain: Domain, records: int, seed: int | tuple[int, ...]) -> Codes:
@@ -165,7 +156,8 @@ def draw_records(estimates: Estimates, domain: Domain, records: int, seed: int |
     codes = draw_along_cliques(estimates, domain, records, generator, order)
     unmet = find_unmet_cliques(estimates.tables, order)
     if records and unmet:
-        _fit_records(codes, estimates, domain, generator)
+        targets = {clique: table * (records / table.sum()) for clique, table in estimates.tables.items()}
+        _fit_records(codes, targets, domain, range(len(domain)), generator)
     return codes
 
 
@@ -177,26 +169,39 @@ def dependence_of(estimates: Estimates, clique: Clique) -> float:
     return float(np.abs(estimates.tables[clique] - expected).sum()) + 1e-9
 
 
-def _fit_records(codes: Codes, estimates: Estimates, domain: Domain, generator: np.random.Generator) -> None:
-    """Gradual update (Zhang et al. 2021, PrivSyn): move records from cells with too many to cells with too few."""
-    from deniable.synth.kernels import move_records
+def _fit_records(
+    codes: Codes, targets: Mapping[Clique, Floats], domain: Domain, free: Sequence[int], generator: np.random.Generator
+) -> None:
+    """Change values in free columns, record by record, until the cliques have their target counts as nearly as can be.
 
-    records = codes.shape[1]
-    targets = {clique: table.ravel() * (records / table.sum()) for clique, table in estimates.tables.items()}
+    Each change takes values of another record, and is kept where the squared differences of all cliques together fall.
+    Moving records clique by clique (the gradual update of PrivSyn, Zhang et al. 2021) has no such test: there, cliques
+    that share columns undo one another, and columns that nearly determine one another come apart.
+    """
+    from deniable.synth.kernels import exchange_values
+
     cliques = list(targets)
-    places = [np.array(clique, dtype=np.int64) for clique in cliques]
-    strides = [strides_of(domain.shape(clique)) for clique in cliques]
-    share = copy_share_of(estimates.noise)
+    width = np.array([len(clique) for clique in cliques], dtype=np.int64)
+    places, strides = np.zeros((2, len(cliques), int(width.max())), dtype=np.int64)
+    excess = []
+    for k, clique in enumerate(cliques):
+        places[k, : width[k]], strides[k, : width[k]] = clique, strides_of(domain.shape(clique))
+        counts = np.bincount(index_cells(codes, domain, clique), minlength=domain.cells(clique))
+        excess.append(counts - targets[clique].ravel())
+    offset = np.cumsum([0, *(part.size for part in excess[:-1])])
+    holding = [[k for k, clique in enumerate(cliques) if place in clique] for place in range(len(domain))]
+    first = np.cumsum([0, *(len(own) for own in holding)])
+    held = np.array([k for own in holding for k in own], dtype=np.int64)
+    records = np.ascontiguousarray(codes.T)
+    # A try of one column visits the cliques that hold it; one of a clique about twice as many.
+    visits = (2 - ONE_COLUMN) * held.size / len(domain) * codes.shape[1]
+    each = min(TRIES_A_RECORD, max(FEWEST_TRIES, MOST_VISITS / visits))
     state = generator.integers(0, 2**63, 1, dtype=np.uint64)
-    for step in schedule_steps(len(cliques) * records):
-        for i in generator.permutation(len(cliques)):
-            move_records(codes, places[i], strides[i], targets[cliques[i]], step, share, state)
-
-
-def schedule_steps(visits: int) -> Floats:
-    """The steps of all rounds, falling by equal factors: fewer of them where a round takes many visits to records."""
-    found: Floats = np.geomspace(STEP, LAST_STEP, min(ROUNDS, max(FEWEST_ROUNDS, MOST_VISITS // max(visits, 1))))
-    return found
+    exchange_values(
+        records, np.array(free, dtype=np.int64), places, strides, width, offset, np.concatenate(excess), first, held,
+        int(each * codes.shape[1]), ONE_COLUMN, state,
+    )  # fmt: skip
+    codes[:] = records.T
 
 
 def strides_of(shape: tuple[int, ...]) -> NDArray[np.int64]:
@@ -329,20 +334,16 @@ def _fit_within_groups(
     codes: Codes, estimates: Estimates, domain: Domain, given: set[int], cliques: list[Clique],
     generator: np.random.Generator,
 ) -> None:  # fmt: skip
-    from deniable.synth.kernels import move_records_within
-
-    parts = [split_clique(clique, given) for clique in cliques]
+    """Change free columns until each clique has the counts that the given columns lead to expect."""
     margins = _predict_margins(codes, estimates, domain, given)
-    targets = [
-        _target_counts(codes, estimates, domain, margins, c, *each) for c, each in zip(cliques, parts, strict=True)
-    ]
-    places = [np.array(old + new, dtype=np.int64) for old, new in parts]
-    strides = [strides_of(domain.shape(old + new)) for old, new in parts]
-    state = generator.integers(0, 2**63, 1, dtype=np.uint64)
-    for step in schedule_steps(len(cliques) * codes.shape[1]):
-        for i in generator.permutation(len(cliques)):
-            inner = domain.cells(parts[i][1])
-            move_records_within(codes, places[i], strides[i], targets[i], inner, step, state)
+    targets = {}
+    for clique in cliques:
+        old, new = split_clique(clique, given)
+        flat = _target_counts(codes, estimates, domain, margins, clique, old, new)
+        targets[old + new] = flat.reshape(domain.shape(old + new))
+    free = [place for place in range(len(domain)) if place not in given]
+    if targets and free:
+        _fit_records(codes, targets, domain, free, generator)
 
 
 def _predict_margins(codes: Codes, estimates: Estimates, domain: Domain, given: set[int]) -> dict[int, Floats]:

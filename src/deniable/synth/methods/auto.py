@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from deniable.dp.accounting import ComposedEvent, Event
 from deniable.dp.samplers import Entropy
-from deniable.synth.bins import CollapsedDomain, GroupedClique, collapse_domain
+from deniable.synth.bins import CollapsedDomain, GroupedClique, collapse_again, collapse_domain
 from deniable.synth.domain import Domain
 from deniable.synth.estimate import estimate_marginals
 from deniable.synth.marginal import Codes, GaussianBudget, Marginal, measure_counts
@@ -74,6 +74,7 @@ def auto(codes: Codes, domain: Domain, settings: MethodSettings, entropy: Entrop
     together = combine_marginals([*one_way, *measured])
     columns, cliques = together[: len(domain)], together[len(domain) :]
     event = ComposedEvent((*(marginal.event for marginal in one_way), scored, *events))
+    collapsed = collapse_again(collapsed, domain, columns, {place for one in cliques for place in one.clique})
     estimates = estimate_marginals(collapsed, columns, cliques)
     return Description("auto", domain, collapsed, tuple(columns), tuple(cliques), estimates, event, reason)
 

@@ -1,0 +1,93 @@
+"""Drawing where tables share columns: no table is given up for another, and values come apart nowhere."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+from deniable.policy.budget import ApproxDP
+from deniable.synth.bins import collapse_again, collapse_domain
+from deniable.synth.domain import Domain
+from deniable.synth.estimate import Estimates
+from deniable.synth.generate import draw_given_columns, draw_records
+from deniable.synth.marginal import Codes, Marginal, convert_budget, count
+from deniable.synth.methods import METHODS, run_method
+
+RECORDS, VALUES = 6000, 20
+
+
+def _related_columns() -> Codes:
+    """Two columns that nearly determine one another, and three that each depend on the first."""
+    lots = np.random.default_rng(5)
+    first = lots.integers(0, VALUES, RECORDS)
+    twin = np.clip(first + (lots.random(RECORDS) < 0.05), 0, VALUES - 1)
+    others = [np.clip(first // step + lots.integers(0, 4, RECORDS), 0, VALUES - 1) for step in (1, 2, 3)]
+    return np.stack([first, twin, *others]).astype(np.int32)
+
+
+def _distance(codes: Codes, tables: dict[tuple[int, ...], np.ndarray], domain: Domain, pair: tuple[int, int]) -> float:
+    drawn, wanted = count(codes, domain, pair) / codes.shape[1], tables[pair] / tables[pair].sum()
+    return float(np.abs(drawn - wanted).sum() / 2)
+
+
+def _noisy_estimates(codes: Codes, domain: Domain) -> Estimates:
+    """All pairs, each with noise of its own, so that no table has all of them exactly."""
+    lots, tables = np.random.default_rng(6), {}
+    for pair in itertools.combinations(range(len(domain)), 2):
+        noisy = count(codes, domain, pair) + lots.normal(0, 4, domain.shape(pair))
+        tables[pair] = np.maximum(noisy, 0) * (RECORDS / np.maximum(noisy, 0).sum())
+    columns = tuple(np.bincount(column, minlength=VALUES).astype(float) for column in codes)
+    return Estimates(float(RECORDS), columns, tables, 0.08)
+
+
+def test_tables_that_share_columns_are_all_met_as_nearly_as_their_noise_allows() -> None:
+    codes = _related_columns()
+    domain = Domain(tuple("abcde"), (VALUES,) * 5)
+    estimates = _noisy_estimates(codes, domain)
+    drawn = draw_records(estimates, domain, RECORDS, 1)
+    missed = {pair: _distance(drawn, estimates.tables, domain, pair) for pair in estimates.tables}
+    real = {pair: _distance(codes, estimates.tables, domain, pair) for pair in estimates.tables}
+    assert missed[0, 1] < real[0, 1] + 0.02
+    assert np.mean(list(missed.values())) < np.mean(list(real.values()))
+
+
+def test_given_columns_stay_as_they_are_and_the_others_follow_their_tables() -> None:
+    codes = _related_columns()
+    domain = Domain(tuple("abcde"), (VALUES,) * 5)
+    estimates = _noisy_estimates(codes, domain)
+    drawn = draw_given_columns(estimates, domain, {0: codes[0], 2: codes[2]}, 1, RECORDS)
+    assert (drawn[0] == codes[0]).all()
+    assert (drawn[2] == codes[2]).all()
+    assert _distance(drawn, estimates.tables, domain, (0, 1)) < 0.15
+
+
+def test_drawing_repeats_with_its_seed() -> None:
+    codes = _related_columns()
+    domain = Domain(tuple("abcde"), (VALUES,) * 5)
+    estimates = _noisy_estimates(codes, domain)
+    assert (draw_records(estimates, domain, 500, 3) == draw_records(estimates, domain, 500, 3)).all()
+    assert (draw_records(estimates, domain, 500, 3) != draw_records(estimates, domain, 500, 4)).any()
+
+
+def test_columns_outside_every_table_are_joined_anew_from_their_better_counts() -> None:
+    domain = Domain(("a", "b"), (64, 64), ordered=frozenset({0, 1}))
+    event = run_method(np.zeros((2, 5), dtype=np.int32), domain, METHODS["independent"],
+                       convert_budget(ApproxDP(1, 1e-6), 1)).one_way[0].event  # fmt: skip
+    counts = np.full(64, 100.0)
+    rough = [Marginal((place,), counts, 400.0**2, event) for place in range(2)]
+    better = [Marginal((place,), counts, 20.0**2, event) for place in range(2)]
+    first = collapse_domain(domain, rough)
+    again = collapse_again(first, domain, better, {0})
+    assert (again.maps[0] == first.maps[0]).all()
+    assert again.domain.sizes[0] == first.domain.sizes[0]
+    assert again.domain.sizes[1] > 2 * first.domain.sizes[1]
+    assert again.domain.sizes[1] == collapse_domain(domain, better).domain.sizes[1]
+
+
+@pytest.mark.parametrize("records", [0, 1, 2])
+def test_a_few_records_can_be_drawn(records: int) -> None:
+    codes = _related_columns()
+    domain = Domain(tuple("abcde"), (VALUES,) * 5)
+    assert draw_records(_noisy_estimates(codes, domain), domain, records, 1).shape == (5, records)
