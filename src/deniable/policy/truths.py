@@ -523,23 +523,24 @@ def find_contradiction(truths: Sequence[Spec], columns: Sequence[Column], *, dou
 
     Where the search takes too long, truths count as kept if they are `doubtful`, and else as contradictory.
 
-    A null would keep most truths: it counts only in columns that a condition calls null.
+    A null would keep most truths: it counts only in columns that a condition calls null, any of them. Were it only one
+    of those still tried, leaving a truth out could make the others contradictory, and more would be named than needed.
     """
     declared = [declare_column(column) for column in columns]
     open_ones = {each.name for each in declared if each.grid is None and each.listed is None}
     solved = [t for t in truths if t.kind != "determines" and not columns_of(t) & open_ones]
-    if _can_be_kept(solved, declared, doubtful):
+    missing = {name for tree in compile_rules(solved, declared).trees for name in _list_missing(tree)}
+    if _can_be_kept(solved, declared, missing, doubtful):
         return ()
     for truth in list(solved):
         fewer = [each for each in solved if each is not truth]
-        if not _can_be_kept(fewer, declared, doubtful):
+        if not _can_be_kept(fewer, declared, missing, doubtful):
             solved = fewer
     return tuple(solved)
 
 
-def _can_be_kept(truths: Sequence[Spec], declared: Sequence[Declared], doubtful: bool) -> bool:
+def _can_be_kept(truths: Sequence[Spec], declared: Sequence[Declared], missing: set[str], doubtful: bool) -> bool:
     rules = compile_rules(truths, declared)
-    missing = {name for tree in rules.trees for name in _list_missing(tree)}
     boxes: dict[str, Box] = {n: (values, null and n in missing) for n, (values, null) in rules.boxes.items()}
     if find_linear_conflict(rules, boxes):
         return False
