@@ -87,3 +87,27 @@ def test_an_assessment_is_shown_and_never_sealed(town: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["utility"]["variation"][0]["score"] > 600
     assert "utility" not in (town / "made.parquet.release.json").read_text()
+
+
+def test_scores_of_other_projects_are_printed_in_json_and_from_python(town: Path) -> None:
+    done = _run("inspect", "v.json", "--against", "visits", "--scores", "--json", cwd=town)
+    assert done.returncode == 0, done.stderr
+    scores = json.loads(done.stdout)["utility"]["scores"]
+    assert [each["name"] for each in scores["quality"]["properties"]] == ["column shapes", "column pair trends"]
+    assert 0.5 < scores["quality"]["value"] < 1
+    assert 0.9 < scores["diagnostic"]["value"] <= 1
+    assert set(scores["k_marginal"]) == {"2", "3"}
+    assert 0 < scores["tstr"]["accuracy_on_synthetic"] <= 1
+    with Curator.open(town / "policy.yaml") as curator:
+        view = curator.inspect(town / "v.json", "visits", scores=True)
+    assert view["utility"]["scores"]["diagnostic"]["properties"][1]["value"] == 1
+    text = _run("inspect", "v.json", "--against", "visits", "--scores", cwd=town).stdout
+    assert "SDMetrics quality" in text
+    assert "SDNist k-marginal" in text
+    assert "TSTR, gradient boosting" in text
+
+
+def test_scores_without_real_rows_are_refused(town: Path) -> None:
+    done = _run("inspect", "v.json", "--scores", cwd=town)
+    assert done.returncode == 2
+    assert "scores compare with the real rows" in done.stderr

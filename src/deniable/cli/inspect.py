@@ -22,6 +22,7 @@ Examples:
   deniable inspect visits.model.json --marginal sex,payer --marginal ethnicity
   deniable inspect visits.model.json --against visits -p town/policy.yaml --report visits.html
   deniable inspect visits.model.json --against visits -p town/policy.yaml --regress "charge ~ sex + birth_date"
+  deniable inspect visits.model.json --against visits -p town/policy.yaml --scores
 """
 WIDTH = 30
 Marginals = Annotated[list[str] | None, typer.Option(help="Columns whose table to show: sex,payer. Repeat it.")]
@@ -34,6 +35,9 @@ def inspect(
     marginal: Marginals = None,
     target: Annotated[str | None, typer.Option(help="The column that a classifier is to guess.")] = None,
     regress: Annotated[str | None, typer.Option(help="A regression to compare: charge ~ sex + birth_date.")] = None,
+    scores: Annotated[
+        bool, typer.Option("--scores", help="Also SDMetrics, SDNist and TSTR scores (with --against).")
+    ] = False,
     report: Annotated[Path | None, typer.Option(help="Also write a page.")] = None,
     ledger: LedgerOption = None,
     as_json: JsonFlag = False,
@@ -46,7 +50,7 @@ def inspect(
 
     refuse_unwritable(report, beside=[model])
     marginals = tuple(dict.fromkeys(_split_words(words, ",") for words in marginal or ()))
-    question = synthesize_inspect.Question(marginals, target, _read_formula(regress))
+    question = synthesize_inspect.Question(marginals, target, _read_formula(regress), scores)
     if against is None:
         view: Record = synthesize_inspect.public(model, question)
     else:
@@ -142,6 +146,37 @@ def print_utility(console: Console, found: Mapping[str, Any]) -> None:
             console.print(f"    {far:.3f}  {' x '.join(names)}", markup=False)
     if found["regression"] is not None:
         _print_regression(console, found["regression"])
+    if "scores" in found:
+        _print_scores(console, found["scores"])
+
+
+WORST = 3
+"""How many of a property's lowest scores are printed; `--json` has all."""
+
+
+def _print_scores(console: Console, found: Mapping[str, Any]) -> None:
+    console.print("\nStandard scores (for the steward, not for release)", style="bold")
+    for title, report in (("quality", found["quality"]), ("diagnostic", found["diagnostic"])):
+        console.print(f"  SDMetrics {title}: {_percent(report['value'])}", markup=False)
+        for each in report["properties"]:
+            low = [f"{' x '.join(s['columns'])} {_percent(s['value'])}" for s in each["scores"] if s["columns"]][:WORST]
+            lowest = f", lowest: {', '.join(low)}" if low else ""
+            console.print(f"    {each['name']} {_percent(each['value'])}{lowest}", markup=False)
+    marginals = ", ".join(f"{score:.0f} with k = {k}" for k, score in found["k_marginal"].items())
+    console.print(f"  SDNist k-marginal, of 1000: {marginals or 'not defined'}", markup=False)
+    rates = found["tstr"]
+    if rates is None:
+        console.print("  TSTR: no column to predict, or too few rows", markup=False)
+        return
+    areas = [rates[f"area_on_{side}"] for side in ("synthetic", "real")]
+    known = f" (area under ROC {areas[0]:.3f}, {areas[1]:.3f})" if None not in areas else ""
+    trained = f"{rates['accuracy_on_synthetic']:.1%} trained on synthetic rows, {rates['accuracy_on_real']:.1%} on real"
+    text = f"  TSTR, gradient boosting of {rates['target']}: {trained} ones{known}"
+    console.print(f"{text}, {rates['majority']:.1%} by the most frequent value", markup=False)
+
+
+def _percent(value: float | None) -> str:
+    return "not defined" if value is None else f"{value:.1%}"
 
 
 def _print_regression(console: Console, found: dict[str, Any]) -> None:

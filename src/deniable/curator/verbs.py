@@ -198,17 +198,18 @@ class ReleaseVerbs:
         marginals: Iterable[Sequence[str]] = (),
         target: str | None = None,
         regression: tuple[str, Sequence[str]] | None = None,
+        scores: bool = False,
         who: Asker | None = None,
     ) -> ModelView | LinkedView:
         """What a model tells anyone; `against` a table, beside its real rows, for the steward alone.
 
         `marginals` are columns to compare together, `target` a column to predict, `regression` a column with those
-        that explain it.
+        that explain it. `scores` adds SDMetrics' quality and diagnostic scores, SDNist's k-marginal, and TSTR.
         """
         from deniable.curator.synthesize.inspect import Question, public, steward
 
         explained = None if regression is None else (regression[0], tuple(regression[1]))
-        asked = Question(tuple(tuple(names) for names in marginals), target, explained)
+        asked = Question(tuple(tuple(names) for names in marginals), target, explained, scores)
         return public(model, asked) if against is None else steward(self._for(who), model, against, asked)
 
     def parity(

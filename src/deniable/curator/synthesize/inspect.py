@@ -35,11 +35,15 @@ MOST_SHOWN = 400
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What to look at: marginals by their columns, the column a classifier guesses, a regression and its columns."""
+    """What to look at: marginals by their columns, the column a classifier guesses, a regression and its columns.
+
+    With `scores`, the standard scores of other projects as well (`assess.scores`).
+    """
 
     marginals: tuple[tuple[str, ...], ...] = ()
     target: str | None = None
     regression: tuple[str, tuple[str, ...]] | None = None
+    scores: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -80,6 +84,8 @@ def public(held: SynthModel | LinkedModel | str | Path, question: Question | Non
     """What a model, or a model file, tells anyone."""
     from deniable.synth.model import SynthModel
 
+    if question is not None and question.scores:
+        raise ParameterError("scores compare with the real rows", remedy="Name the real table: --against, or against=")
     model = load_model(Path(held)) if isinstance(held, str | Path) else held
     if not isinstance(model, SynthModel):
         return _public_linked(model, question or Question())
@@ -111,6 +117,11 @@ def compare_view(view: ModelView, model: SynthModel, asked: Question, rows: pa.T
     joined = model.description.collapsed
     view = _beside(view, model, joined.apply(real), joined.apply(made))
     found = _utility(model, real, made, asked) | {"regression": _regression(model, rows, drawn, asked)}
+    if asked.scores:
+        from deniable.assess.scores import score_tables
+
+        target = found["classifier"]["target"] if found["classifier"] is not None else None
+        found["scores"] = asdict(score_tables(rows, drawn, model.attributes, target))
     return ComparedView(**view, utility=found)
 
 
@@ -290,7 +301,7 @@ def _describe_link(model: LinkedModel) -> dict[str, str | None]:
 
 def divide_question(model: LinkedModel, question: Question) -> dict[str, Question]:
     """What is asked of people, and what of rows; each part in the words of its own model."""
-    parts = {PEOPLE: Question(), ROWS: Question()}
+    parts = {part: Question(scores=question.scores) for part in (PEOPLE, ROWS)}
     for columns in question.marginals:
         part, names = name_columns(model, columns)
         parts[part] = replace(parts[part], marginals=(*parts[part].marginals, names))
