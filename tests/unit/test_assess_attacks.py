@@ -125,6 +125,22 @@ def test_the_lines_that_gave_somebody_away_are_named():
     assert 1 <= found.figures["telling"][0]["line"] <= 40
 
 
+@pytest.mark.parametrize(("noise", "sure"), [(900.0, 60), (400_000.0, 0)])
+def test_noisy_sums_without_limits_are_averaged_too(noise, sure):
+    """Each person's pay, asked twenty times: known within a twentieth of the largest, or drowned in noise."""
+    rng = np.random.default_rng(8)
+    pay = rng.integers(30_000, 90_000, 60).astype(float)
+    asked = {"of": "pay", "aggregate": "sum", "deviation": noise}
+    lines = [
+        json.dumps(asked | {"where": {"person": person}, "answer": pay[person] + rng.normal(0, noise)})
+        for person in range(60)
+        for _ in range(20)
+    ]
+    found = solve_log(lines, STAFF.append_column("pay", pa.array(pay)))
+    assert found.figures["sure"] == sure
+    assert found.attack.successes == sure
+
+
 def test_noisy_sums_between_limits_come_with_their_error():
     rng = np.random.default_rng(6)
     pay = rng.integers(0, 101, 60).astype(float)

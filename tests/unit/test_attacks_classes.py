@@ -109,6 +109,19 @@ def test_pairs_and_combinations_isolate():
     assert np.allclose(found.value, [5, 7, 11, 13])
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_who_pairs_isolate_is_the_same_whether_pairs_are_listed_or_not(seed):
+    """Groups that repeat, groups of one, nobody and everybody, and some that differ by one person."""
+    rng = np.random.default_rng(seed)
+    drawn = rng.random((12, 9)) < 0.4
+    near = drawn ^ np.eye(9, dtype=bool)[rng.integers(9, size=12)]
+    masks = np.concatenate([drawn, near, drawn[:3], np.zeros((1, 9), bool)])
+    listed = {person for pair in find_isolating_pairs(masks, np.zeros(len(masks))) for person in pair.people}
+    listed |= {int(mask.argmax()) for mask in masks if mask.sum() == 1}
+    assert set(np.flatnonzero(isolate_people(masks, np.zeros(len(masks))).by_pair)) == listed
+    assert len(listed) > 0
+
+
 def test_three_answers_isolate_where_no_pair_does():
     masks = np.array([[1, 1, 0], [0, 1, 1], [1, 0, 1]], bool)
     found = isolate_people(masks, masks @ np.array([1.0, 0.0, 1.0]))

@@ -32,7 +32,7 @@ from deniable.attacks.aggregates.reconstruction import (
 from deniable.attacks.codes import require_column
 from deniable.attacks.nearest_records import convert_to_floats, is_number
 from deniable.attacks.outcome import Deadline, Outcome, Progress, tell
-from deniable.attacks.solvers import find_refused
+from deniable.attacks.solvers import find_determined, find_refused, solve_least_squares
 from deniable.errors import DataError, ParameterError
 
 MOST_AUDITED = 300
@@ -208,19 +208,34 @@ def _difference(family: Family, secret: NDArray[np.float64] | None) -> Outcome:
 
 
 def _try_solving(family: Family, secret: NDArray[np.float64] | None) -> list[Outcome]:
-    """Noisy counts, and noisy sums between known limits, solved together; exact answers are audited instead."""
+    """Noisy counts and sums, solved together; exact answers are audited instead."""
     bits = family.aggregate == "count"
-    limited = bool(np.isfinite([family.low, family.high]).all()) and family.low < family.high
-    if family.aggregate == "max" or not (bits or limited) or family.groups.shape[1] > MOST_PEOPLE:
+    if family.aggregate == "max" or family.groups.shape[1] > MOST_PEOPLE:
         return []
     noise = np.where(family.deviations > 0, family.deviations, measure_noise(family.groups, family.totals))
     if not (noise > 0).all():
         return []
-    low, high = (0.0, 1.0) if bits else (family.low, family.high)
+    low, high = (0.0, 1.0) if bits else _limit_values(family, noise)
+    if not low < high:
+        return []
     found = solve_noisy_answers(
         family.groups, family.totals, noise, low, high, bits=bits, secret=secret, lines=family.lines
     )
     return [found]
+
+
+def _limit_values(family: Family, noise: NDArray[np.float64]) -> tuple[float, float]:
+    """What sums are known to lie between: as the log says, else from 0 to the largest that the answers themselves tell.
+
+    Where noise is all there is, the largest estimate is a few deviations: none is then known within a twentieth of it.
+    """
+    low, high = family.low, family.high
+    if not np.isfinite([low, high]).all():
+        weighted = solve_least_squares(family.groups / noise[:, None], family.totals / noise)
+        told = weighted[find_determined(np.unique(family.groups, axis=0))]
+        low = low if np.isfinite(low) else min(0.0, told.min(initial=0.0))
+        high = high if np.isfinite(high) else max(0.0, told.max(initial=0.0))
+    return float(low), float(high)
 
 
 def _try_auditing(family: Family, secret: NDArray[np.float64] | None, seconds: float | None) -> list[Outcome]:

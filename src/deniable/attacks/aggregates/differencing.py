@@ -61,14 +61,23 @@ class Isolated:
 def isolate_people(masks: NDArray[np.bool_], totals: NDArray[np.float64]) -> Isolated:
     """Find everybody whose value follows from exact answers; `value` holds it where it does, NaN elsewhere."""
     _check(masks, totals)
-    by_pair = np.zeros(masks.shape[1], np.bool_)
-    alone = masks.sum(axis=1) == 1
-    by_pair[masks[alone].argmax(axis=1)] = bool(alone.any())
-    for pair in find_isolating_pairs(masks, totals):
-        by_pair[list(pair.people)] = True
-    found = find_determined(masks)
+    different = np.unique(masks, axis=0) if masks.size else masks
+    found = find_determined(different)
     value = np.where(found, solve_least_squares(masks, totals) if masks.size else np.nan, np.nan)
-    return Isolated(by_pair, found, value)
+    return Isolated(_find_differing_people(different), found, value)
+
+
+def _find_differing_people(masks: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Who is a group alone, or all that a group has beside another one inside it: by the sums of members' places."""
+    found = np.zeros(masks.shape[1], np.bool_)
+    count = masks.astype(np.float32)
+    size, places = masks.sum(axis=1), masks @ np.arange(masks.shape[1])
+    found[places[size == 1]] = True
+    for large in range(len(masks)):
+        small = np.flatnonzero(size == size[large] - 1)
+        inside = small[count[small] @ count[large] == size[small]]
+        found[places[large] - places[inside]] = True
+    return found
 
 
 def attack_by_differencing(
