@@ -207,6 +207,7 @@ def test_membership_is_told_by_density_too_in_a_copy_and_not_in_a_fresh_sample()
     members, others = crowd(1), crowd(2, 2000)
     copied = run_one("membership", Evidence(members, original=members, control=others))
     assert [one.name for one in copied.outcomes] == ["membership", "membership by density"]
+    assert len({one.scenario for one in copied.outcomes}) == 2, "each says what it is"
     assert copied.outcomes[1].figures["area"] > 0.85
     fresh = run_one("membership", Evidence(crowd(3), original=members, control=others))
     assert abs(fresh.outcomes[1].figures["area"] - 0.5) < 0.07

@@ -66,8 +66,9 @@ def claim_membership(members: Scores, others: Scores, *, alarm: float = 0.01, na
     curve = measure_separation(members, others)
     figures = {"area": curve.area} | {f"found_at_{share:g}": found.as_dict() for share, found in curve.at}
     few = f"fewer than {round(10 / alarm)} others: so few false alarms cannot be measured"
+    scenario = f"Claiming that somebody was in the data{name.removeprefix('membership')}"
     return Outcome(
-        name, "Claiming that somebody was in the data", Rate(int((members > limit).sum()), len(members)), alarm,
+        name, scenario, Rate(int((members > limit).sum()), len(members)), alarm,
         Rate(int((tested > limit).sum()), len(tested)), figures=figures,
         warnings=(few,) if len(others) < 10 / alarm else (),
     )  # fmt: skip
