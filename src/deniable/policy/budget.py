@@ -161,7 +161,10 @@ def find_left(limit: Budget, spent: Budget | None, remaining: Budget) -> tuple[s
     """
     unit, whole = ("rho", limit.rho) if isinstance(limit, ZCDP) else ("epsilon", limit.epsilon)
     left, used = _take_amount(remaining), Fraction(0) if spent is None else _take_amount(spent)
-    return unit, whole, whole * left / (left + used) if left + used else Fraction(0)
+    account = left + used
+    if account == whole:
+        return unit, whole, left
+    return unit, whole, whole * left / account if account else Fraction(0)
 
 
 def say_left(limit: Budget, spent: Budget | None, remaining: Budget) -> str:

@@ -29,7 +29,7 @@ class Record(Mapping[str, Any]):
     """
 
     def __getitem__(self, name: str) -> Any:
-        if any(field.name == name for field in fields(self)):
+        if name in self.__dataclass_fields__:
             return getattr(self, name)
         raise KeyError(name)
 

@@ -90,7 +90,10 @@ class PureAccountant:
             return None
         if not self.cost.private:
             return PureDP(Fraction(0))
-        left, delta_left = self.limit.epsilon - self.cost.amount, self.limit.delta - self.cost.delta
+        left = self.limit.epsilon - self.cost.amount
+        if isinstance(self.limit, PureDP) and not self.cost.delta:
+            return PureDP(left if left.numerator > 0 else Fraction(0))
+        delta_left = self.limit.delta - self.cost.delta
         return budget(epsilon=max(left, Fraction(0)), delta=max(delta_left, Fraction(0)))  # type: ignore[return-value]
 
     def _after(self, event: Event, count: int) -> Cost:
