@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from deniable.assess.evidence import COUNT, Evidence
 from deniable.attacks.uniqueness import (
     JointRisk,
     blame_columns,
@@ -24,6 +23,7 @@ from deniable.policy.budget import format_number
 from deniable.release.record import Record
 
 if TYPE_CHECKING:
+    from deniable.assess.evidence import Evidence
     from deniable.engines.base import Engine
     from deniable.policy.access import JointLimit
 
@@ -76,6 +76,8 @@ def find_untouched_columns(evidence: Evidence) -> list[UntouchedColumn]:
     With the original at hand a column counts where it was left as it is (or nearly: a tenth of its values may differ);
     without it, every column that singles out.
     """
+    from deniable.assess.evidence import COUNT
+
     found = []
     release, unit = evidence.release, evidence.unit if evidence.unit in evidence.release.column_names else None
     for name in release.column_names:
@@ -199,6 +201,8 @@ def measure_joint_rows(rows: pa.Table, columns: Sequence[str], unit: str | None 
 
 def describe_joint_exposure(evidence: Evidence) -> JointExposure | None:
     """What all columns of a release single out together, whatever the intruder was taken to know."""
+    from deniable.assess.evidence import COUNT
+
     release, unit = evidence.release, evidence.unit if evidence.unit in evidence.release.column_names else None
     return None if COUNT in release.column_names else measure_joint_rows(release, release.column_names, unit)
 

@@ -174,15 +174,17 @@ def publish_file(
     release: str = "",
     beside: Sequence[Path] = (),
     charge: str = RECORDED,
+    read: pa.Table | None = None,
 ) -> Statement:
     """Certify a file that was written, state what was claimed and measured beside it, and sign that.
 
-    `release` is its id in the ledger; `beside` are files that were written with it, and go with it.
+    `release` is its id in the ledger; `beside` are files that were written with it, and go with it. `read` are its rows
+    where they were read back from it already, by `released_rows.read_released`.
     """
     from deniable.release import seal
 
     with remove_on_failure(path, *beside):
-        found = certify_rows(path, claim, charge=charge)
+        found = certify_rows(path if read is None else read, claim, charge=charge)
         stated = {**(details or {}), MEASURED: found.to_dict()}
         sealed = seal(path, guarantee, provenance, stated, key=find_signing_key(context))
         note_published(context, sealed, release)

@@ -68,11 +68,14 @@ def search(
 
 def solve(checker: Checker, seconds: float | None = None, progress: Progress | None = None) -> Solution:
     """Search all nodes where they can be listed, best-first where they cannot; refuse what no node can meet."""
-    from deniable.kanonymity.search.anytime import AnytimeSearch
-    from deniable.kanonymity.search.optimal import OptimalSearch
+    if checker.problem.lattice.nodes > ENUMERABLE:
+        from deniable.kanonymity.search.anytime import AnytimeSearch
 
-    large = checker.problem.lattice.nodes > ENUMERABLE
-    solution = (AnytimeSearch if large else OptimalSearch)(checker.problem, checker).run(progress, seconds)
+        solution = AnytimeSearch(checker.problem, checker).run(progress, seconds)
+    else:
+        from deniable.kanonymity.search.optimal import OptimalSearch
+
+        solution = OptimalSearch(checker.problem, checker).run(progress, seconds)
     if solution is None:
         raise explain_infeasible(checker)
     return solution

@@ -116,10 +116,18 @@ def normalize_spelling(value: str) -> str:
     return drop_unseen(_drop_dots(fold_case(value)).translate(SIGNS))
 
 
-SIGNS = (
+class _Signs(dict[int, str]):
+    """Signs by their numbers; digits of other scripts are found when they are met, all others stay as they are."""
+
+    def __missing__(self, code: int) -> str:
+        sign = chr(code)
+        self[code] = plain = str(unicodedata.decimal(sign)) if sign.isdecimal() else sign
+        return plain
+
+
+SIGNS = _Signs(
     dict.fromkeys(map(ord, "\u2018\u2019\u201b\u02b9\u02bb\u02bc\u02bd\u2032\u00b4"), "'")
     | dict.fromkeys(map(ord, "\u2010\u2011\u2012\u2013\u2014\u2015\u2212"), "-")
-    | {code: str(unicodedata.decimal(chr(code))) for code in range(128, 0x1FFFF) if chr(code).isdecimal()}
 )
 """Apostrophes, hyphens and digits that look or mean alike, as the plain ones."""
 

@@ -55,6 +55,8 @@ class Work:
     """The files that were written, which go if anything fails before the end."""
     whose: list[pa.ChunkedArray] = field(default_factory=list, repr=False)
     """Whose the rows are that were written, in their order; people are counted by it, and it does not leave."""
+    back: list[pa.Table] = field(default_factory=list, repr=False)
+    """The rows as they were read back from the file, where they were."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +163,7 @@ def measure_jointly(work: Work, made: Made) -> JointExposure | None:
     whose = join_parts(work.whose) if work.whose else None
     if made.details["released"] <= JOINT_ROWS:
         told = read_released(rows)
+        work.back[:] = [told] if isinstance(rows, Path) else []
         columns = told.column_names
         told = told if whose is None else told.append_column(PERSON, whose)
         unit = None if whose is None else PERSON
@@ -277,7 +280,8 @@ def seal_release(work: Work, made: Made) -> tuple[Release, dict[str, Any]]:
     if order.out is None:
         details = details | {MEASURED: certify_rows(made.rows, claim, charge=RECORDED).to_dict()}
         return Release(made.rows, guarantee, provenance, details), details
-    sealed = publish_file(context, order.out, claim, guarantee, provenance, stated, release=work.release)
+    read = work.back[0] if work.back else None
+    sealed = publish_file(context, order.out, claim, guarantee, provenance, stated, release=work.release, read=read)
     details = details | {MEASURED: sealed.body["details"][MEASURED]}
     told = {"output": str(order.out), "statement": str(sealed.path), "words": list(sealed.words)}
     return Release(made.rows, guarantee, provenance, details), details | told
