@@ -10,6 +10,8 @@ import httpx
 import pyarrow.parquet as pq
 import pytest
 
+from deniable.query import execute
+
 HOSTILE = "<img src=x onerror=alert(1)>"
 GROUPS = "SELECT sex, COUNT(*) AS n, AVG(age) AS mean_age FROM people GROUP BY sex"
 POLICY = f"""\
@@ -154,6 +156,49 @@ def test_several_questions_stand_on_one_page_and_end_when_the_budget_is_out(visi
     assert find_violations(page) == []
 
 
+def test_a_repeat_is_announced_as_free_when_the_budget_is_out(visit):
+    page = visit("ben")
+    write(page, "SELECT COUNT(*) AS n FROM people", "1.5")
+    page.locator(".price:has-text('this is free')").wait_for()
+    assert page.locator(".price.over").count() == 0
+    assert "free repeat" in ask(page)
+
+
+def test_a_question_that_runs_is_cancelled_and_the_page_says_what_was_charged(visit, monkeypatch):
+    slow, endless = "SELECT COUNT(*) AS n FROM people WHERE age > 77", "range(1000000) a, range(1000000) b"
+    real = execute.measure
+
+    def measure(plan: Any, engine: Any, **rest: Any) -> Any:
+        return (
+            engine.run(f"SELECT sum(a.range * b.range % 7) FROM {endless}")
+            if plan.text == slow
+            else real(plan, engine, **rest)
+        )
+
+    monkeypatch.setattr(execute, "measure", measure)
+    page = visit("ana")
+    write(page, slow, "0.1")
+    page.locator("button[value=ask]").click()
+    cancel = page.get_by_role("button", name="Cancel")
+    cancel.wait_for()
+    page.wait_for_selector("progress:not([hidden])")
+    with page.expect_response("**/ask/answer"):
+        cancel.click()
+    told = page.locator(".answer [role=alert]")
+    told.wait_for()
+    assert "charged" in told.inner_text()
+    cancel.wait_for(state="hidden")
+    assert page.locator("button[value=ask]").is_enabled()
+
+
+def test_psql_is_shown_with_the_port_of_this_server(visit, up):
+    page = visit("ana")
+    write(page, "SELECT COUNT(*) AS n FROM people", "0.1")
+    ask(page)
+    page.get_by_text("Ask the same in Python, psql, R, curl").click()
+    assert f"-p {up.postgres} " in page.inner_text("pre[aria-label=psql]")
+
+
 def test_tables_columns_categories_and_functions_are_completed(visit):
     page = visit("ana")
     page.wait_for_selector("html[data-ready=yes]")
@@ -292,7 +337,8 @@ def test_people_withdraw_and_tokens_are_paused_on_the_stewards_pages(visit, up):
 
 ANALYST_PAGES = ("/", "/tables", "/history", "/requests", "/register", "/terms")
 STEWARD_PAGES = ("/", "/requests", "/budgets", "/policy", "/policy/evidence/people", "/tokens", "/people", "/ledger",
-                 "/incidents", "/estate", "/start")  # fmt: skip
+                 "/incidents", "/estate", "/labs", "/labs/lattice", "/labs/tradeoff", "/labs/attack", "/labs/synthetic",
+                 "/labs/model", "/labs/survey", "/start")  # fmt: skip
 
 
 def check_pages(

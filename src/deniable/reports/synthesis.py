@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from deniable.reports import plots
-from deniable.reports.attacks import list_success_rates
+from deniable.reports.attacks import list_all_rates
 from deniable.reports.blocks import Block, Callout, KeyFigure, KeyFigures, Page, Paragraph, Plot, Section, Table, Tone
 
 View = Mapping[str, Any]
@@ -268,7 +268,7 @@ def _describe_attacks(proved: Found) -> Section:
     blocks: list[Block] = [Paragraph(HOW_TO_READ)]
     if outcomes:
         names = {"attack": "people in the data", "control": "people held out"}
-        bars = [{**row, "who": names[str(row["who"])]} for outcome in outcomes for row in list_success_rates(outcome)]
+        bars = [{**row, "who": names[str(row["who"])]} for row in list_all_rates(outcomes)]
         alt = "How often each attack succeeds on people in the data and on people held out, with 95% intervals"
         drawn = plots.draw_bars(
             bars,

@@ -224,7 +224,7 @@ def _compare_techniques(found: Any) -> Section:
         f"An intruder knows the quasi-identifiers of everybody. A person counts as found when nobody else has her "
         f"values and the release shows them. How often {found.target} is predicted from the quasi-identifiers tells "
         f"what is still of use; always naming its commonest value is right in {found.guessing:.1%} of rows. "
-        "Synthetic rows belong to nobody: values that nobody else has appear there by chance, within what epsilon allows."
+        "Synthetic rows belong to nobody: such values appear there by chance, within what epsilon allows."
     )
     points = [{"found": point.found, "predicted": point.accuracy, "technique": point.technique} for point in made]
     alt = f"{len(points)} techniques by the share of people found and by how often {found.target} is predicted"

@@ -34,9 +34,9 @@ if TYPE_CHECKING:
 
     from deniable.curator.context import Context
     from deniable.engines.base import Engine
-    from deniable.kanonymity.anonymize import Levels
     from deniable.kanonymity.request import Prepared
     from deniable.kanonymity.search.check import Checker, Grouped
+    from deniable.kanonymity.search.problem import Levels
 
 Progress = Callable[[float], None]
 MOST_NODES = 1000
@@ -440,7 +440,8 @@ def _count_found(rows: pa.Table, made: pa.Table, known: tuple[str, ...]) -> floa
     """The share of rows whose values nobody else has, and which the release shows as they are."""
     shown = {tuple(map(_write_cell, row)) for row in zip(*(made[name].to_pylist() for name in known), strict=True)}
     told = Counter(tuple(map(_write_cell, row)) for row in zip(*(rows[n].to_pylist() for n in known), strict=True))
-    return sum(1 for values, count in told.items() if count == 1 and values in shown) / max(rows.num_rows, 1)
+    found = sum(1 for values, count in told.items() if count == 1 and values in shown)
+    return found / max(len(rows), 1)
 
 
 def _recode_globally(prepared: Prepared, rows: pa.Table) -> pa.Table:

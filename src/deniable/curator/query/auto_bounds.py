@@ -176,9 +176,10 @@ def _find_stored(context: Context, plan: QueryPlan) -> NoisyResults | None:
     job = job_of(plan)
     opened = open_job(context, job)
     stored = find_answer(context.store, opened.key) if opened.key else None
-    if stored is None or job.restore is None:
-        return None if stored is None else stored.measured
-    return job.restore(stored.measured)
+    if stored is None:
+        return None
+    measured: NoisyResults = stored.measured if job.restore is None else job.restore(stored.measured)
+    return measured
 
 
 def _may_call(sql: str) -> bool:

@@ -6,23 +6,36 @@ refusingLoader.load = (address) => Promise.reject(new Error("this page fetches n
 // Long names beside bars and cells are broken into lines, so that none is cut; on a narrow screen the legend stands in
 // one column.
 const NARROW = 520;
-const breakLines = (text, most) => {
+const pen = document.createElement("canvas").getContext("2d");
+const measure = (text) => pen.measureText(text).width;
+const cutWord = (word, room) => {
+  const parts = [""];
+  for (const letter of word) {
+    if (parts.at(-1) && measure(parts.at(-1) + letter) > room) parts.push("");
+    parts[parts.length - 1] += letter;
+  }
+  return parts;
+};
+const breakLines = (text, room) => {
   const lines = [""];
-  for (const word of text.split(/(?<=[\s_,/-])/).flatMap((each) => each.match(new RegExp(`.{1,${most}}`, "gs")) ?? [])) {
-    if (lines.at(-1).length + word.trimEnd().length > most) lines.push("");
+  for (const word of text.split(/(?<=[\s_,/-])/).flatMap((each) => cutWord(each, room))) {
+    if (lines.at(-1) && measure(lines.at(-1) + word.trimEnd()) > room) lines.push("");
     lines[lines.length - 1] += word;
   }
   return lines.map((line) => line.trimEnd()).join("\n");
 };
 function fitWidth(spec, width) {
   if (width < NARROW) spec.config.legend.columns = 1;
-  const across = spec.encoding?.y;
-  if (across?.type !== "nominal") return;
-  const field = across.field.replace(/\\(.)/g, "$1");
-  const room = Math.min(0.42 * width, 300);
-  const most = Math.floor(room / 6.8);
-  for (const row of spec.data.values) if (typeof row[field] === "string") row[field] = breakLines(row[field], most);
-  across.axis = { ...across.axis, labelLimit: 1.2 * room, labelExpr: "split(datum.label, '\\n')" };
+  pen.font = `${spec.config.axis.labelFontSize}px ${spec.config.font}`;
+  wrapLabels(spec, spec.encoding?.y, () => Math.min(0.36 * width, 260));
+  wrapLabels(spec, spec.encoding?.x, (count) => Math.max(36, (0.58 * width) / count));
+}
+function wrapLabels(spec, channel, findRoom) {
+  if (channel?.type !== "nominal" || !spec.data?.values) return;
+  const field = channel.field.replace(/\\(.)/g, "$1");
+  const room = findRoom(new Set(spec.data.values.map((row) => row[field])).size);
+  for (const row of spec.data.values) if (typeof row[field] === "string") row[field] = breakLines(row[field], room);
+  channel.axis = { ...channel.axis, labelLimit: 1.2 * room, labelExpr: "split(datum.label, '\\n')" };
 }
 
 async function draw(figure) {

@@ -15,6 +15,7 @@ from typing import Any
 from starlette.requests import Request
 
 from deniable.curator.governance.reports import state_plainly
+from deniable.curator.query.sql import is_pure
 from deniable.curator.synthesize import inspect, run
 from deniable.curator.train import describe_model, train_model
 from deniable.errors import ParameterError
@@ -28,7 +29,16 @@ ENDING = ".model.json"
 MOST_MODELS = 100
 
 
-class SyntheticLab(Lab):
+class ModelMaker(Lab):
+    """What both have: models are made with Gaussian noise, which budgets of pure epsilon cannot price."""
+
+    @property
+    def pure(self) -> bool:
+        """Whether none can be made."""
+        return is_pure(self.context)
+
+
+class SyntheticLab(ModelMaker):
     """A synthetic model: histograms, associations, what the noise did, effects that are kept."""
 
     name = "synthetic"
@@ -89,7 +99,7 @@ class SyntheticLab(Lab):
         }
 
 
-class ModelLab(Lab):
+class ModelLab(ModelMaker):
     """A model that predicts a column, learned within a budget."""
 
     name = "model"
