@@ -140,6 +140,35 @@ def test_both_tables_are_attacked_compared_and_shown_on_one_page(town: Path) -> 
     assert "Did you mean 'payer'" in wrong.stdout
 
 
+def test_some_columns_of_people_and_rows_and_a_workload_of_both(town: Path) -> None:
+    _two_tables(town)
+    (town / "some").mkdir(exist_ok=True)
+    words = ("synthesize", "stays", "-p", "two.yaml", *BUDGET, "--linked", "-o", "some/stays.parquet", "--json")
+    asked = ("--columns", "sex,payer,admission", "--workload", "sex,payer", "--ledger", "some.db")
+    done = _run(*words, *asked, cwd=town)
+    assert done.returncode == 0, done.stderr
+    assert "(person) sex x payer" in json.loads(done.stdout)["measured"]
+    assert pq.read_table(town / "some" / "stays.parquet").column_names == ["patient_id", "admission", "payer"]
+    assert pq.read_table(town / "some" / "patients.parquet").column_names == ["patient_id", "sex"]
+
+
+def test_rows_of_other_people_are_the_control_of_histories_in_one_table(tmp_path: Path) -> None:
+    for people, seed, folder in (("600", "1", "."), ("300", "11", "others")):
+        made = ("world", "make", "hospital", "--people", people, "--seed", seed, "-o", folder)
+        assert _run(*made, cwd=tmp_path).returncode == 0
+    words = ("synthesize", "visits", "--epsilon", "0.5", "--delta", "1e-7", "--linked", "--attack", "--attacks", "50")
+    some = ("--columns", "sex,payer,admission,charge", "--json")
+    done = _run(*words, *some, "--control", "others/visits.parquet", "-o", "controlled.parquet", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert told["attack"]["control"] == "rows of other people that the steward gave"
+    assert told["held_out"] == 0
+    same = _run(*words, *some, "--control", "visits.parquet", "-o", "same.parquet", cwd=tmp_path)
+    assert same.returncode == 2
+    assert "more than chance explains" in same.stdout + same.stderr
+    assert not (tmp_path / "same.parquet").exists()
+
+
 def test_the_name_of_the_parents_file_is_refused_before_the_charge(town: Path) -> None:
     _two_tables(town)
     words = ("synthesize", "stays", "-p", "two.yaml", *BUDGET, "--linked", "-o", "patients.parquet")
@@ -153,9 +182,12 @@ def test_the_name_of_the_parents_file_is_refused_before_the_charge(town: Path) -
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("stays", "-p", "two.yaml", "--columns", "payer"), "whole"),
+        (("stays", "-p", "two.yaml", "--columns", "payr"), "Did you mean 'payer'"),
+        (("stays", "-p", "two.yaml", "--columns", "sex"), "no column of the rows of 'stays' is described"),
+        (("stays", "-p", "two.yaml", "--columns", "payer", "--workload", "payer,sex"), "'sex' is not among"),
+        (("stays", "-p", "two.yaml", "--areas", "payer"), "Leave out --areas"),
         (("patients", "-p", "two.yaml"), "does not link"),
-        (("visits", "--attack", "--control", "visits.parquet"), "held out with their rows"),
+        (("stays", "-p", "two.yaml", "--attack", "--control", "stays.csv"), "held out with their rows"),
         (("stays", "-p", "two.yaml", "--attack", "--held-out", "0.7"), "at most a half"),
         (("stays", "-p", "two.yaml", "--method", "random"), "measure"),
     ],
@@ -164,7 +196,8 @@ def test_what_cannot_be_linked_is_refused_before_anything_is_written(
     town: Path, words: tuple[str, ...], message: str
 ) -> None:
     _two_tables(town)
-    done = _run("synthesize", *words, *BUDGET, "--linked", "-o", "refused.parquet", cwd=town)
+    (town / "refused").mkdir(exist_ok=True)
+    done = _run("synthesize", *words, *BUDGET, "--linked", "-o", "refused/stays.parquet", cwd=town)
     assert done.returncode == 2
     assert message in done.stderr
-    assert not (town / "refused.parquet").exists()
+    assert not list((town / "refused").iterdir())

@@ -215,17 +215,26 @@ def _synthesize_linked(
     """Describe, draw, attack; write the release if every limit is met. The charge stands either way."""
     from deniable.synth.describe import split_people
 
-    _refuse_control(proof)
     source, job = plan_linked(context, order, out)
+    others = _read_linked_control(source, proof)
 
-    def measure(engine: Engine) -> tuple[LinkedModel, tuple[pa.Table, pa.Table], GateFindings]:
-        seen, control = split_people(*bound_linked_rows(engine, source), source.link.key, proof.held_out)
+    def measure(engine: Engine) -> tuple[LinkedModel, tuple[pa.Table, pa.Table], GateFindings | DataError]:
+        whole = bound_linked_rows(engine, source)
+        if others is None:
+            seen, control = split_people(*whole, source.link.key, proof.held_out)
+        else:
+            seen, control = whole, (None, others)
         model = learn_linked(context, order, source, *seen)
         drawn = _draw_linked(model, proof, rows, seed)
+        if others is not None and (shared := _find_shared_people(seen[1], others, drawn[1], source.link.key)):
+            return model, drawn, shared
         return model, drawn, _attack_both(context, source, drawn, seen, control, proof, progress)
 
     result = run_job(context, replace(cast("Job[Any]", job), measure=measure))
     model, drawn, found = result.measured
+    if isinstance(found, DataError):
+        with still_charged():
+            raise found
     verdict = describe_verdict(judge_limits(found.to_dict(), context.policy, proof.limits), out, order, proof)
     if verdict.failed:
         return None, verdict
@@ -233,11 +242,23 @@ def _synthesize_linked(
     return write_linked(context, order, learned, out, *drawn, seed=seed, held_out=share), verdict
 
 
-def _refuse_control(proof: Proof) -> None:
-    if proof.control is not None:
+def _read_linked_control(source: LinkedSource, proof: Proof) -> pa.Table | None:
+    """Rows of other people with their columns; one file cannot hold a parent table beside its rows."""
+    if proof.control is None:
+        return None
+    link = source.link
+    if link.parent is not None:
         raise ParameterError(
-            "rows of other people are for one table", remedy="Leave out --control: people are held out with their rows"
+            f"a control is one file, and people of '{link.child}' stand in a table of their own, '{link.parent}'",
+            remedy="Leave out --control: people are held out with their rows",
         )
+    others = table_at(proof.control)
+    missing = [each.name for each in (*link.people, *link.rows) if each.name not in others.column_names]
+    if missing:
+        raise ParameterError(
+            f"the control has no column '{missing[0]}'", expected="Rows of other people with the columns of the table"
+        )
+    return others
 
 
 def _draw_linked(model: LinkedModel, proof: Proof, people: int | None, seed: int) -> tuple[pa.Table, pa.Table]:

@@ -408,7 +408,8 @@ def learn_linked(
 
     release, link = context.policy.release, source.link
     rest: Any = {"truths": release.truths, "neighbors": source.rows.most_rows // link.most}
-    return describe_linked(rows, people, link, order.budget, order.method, workload=release.synthesize.workload, **rest)
+    rest["workload"] = tuple(dict.fromkeys((*order.workload, *release.synthesize.workload)))
+    return describe_linked(rows, people, link, order.budget, order.method, **rest)
 
 
 def _check_link(context: Context, order: Order) -> Link:
@@ -423,16 +424,25 @@ def _check_link(context: Context, order: Order) -> Link:
             f"the policy does not link the rows of '{child.name}' to people",
             remedy="Declare sequence: COLUMN, or parent: TABLE, for that table",
         )
-    columns = context.scope.columns_to_describe(order.table, order.columns)
-    if columns is not None or order.workload or order.areas:
-        raise ParameterError(
-            f"'{child.name}' is synthesized with its people, whole",
-            remedy="Leave out --columns, --workload and --areas",
-        )
+    if order.areas:
+        raise ParameterError("areas are kept in one table, not in people with their rows", remedy="Leave out --areas")
     if find_method(order.method).free:
         raise ParameterError("people with their rows are measured", expected="A method that measures, such as auto")
     parent = context.scope.private_table(child.parent) if child.parent else None
-    return link_of(child, parent, context.policy.release.truths)
+    tables = [child] if parent is None else [child, parent]
+    named = [names for each in tables if (names := context.scope.columns_to_describe(each.name, order.columns))]
+    only = None if order.columns is None and not named else {name for names in named for name in names}
+    for name in sorted(only or ()):
+        _refuse_unlinked(name, [column for each in tables for column in each.names], "its people and rows have")
+    link = link_of(child, parent, context.policy.release.truths, only)
+    for name in sorted({name for names in order.workload for name in names}):
+        _refuse_unlinked(name, [each.name for each in (*link.people, *link.rows)], "are described")
+    return link
+
+
+def _refuse_unlinked(name: str, known: Sequence[str], among: str) -> None:
+    if name not in known:
+        raise ParameterError(f"'{name}' is not among the columns that {among}", remedy=nearest(name, known))
 
 
 def _synthesize_linked(

@@ -18,7 +18,7 @@ rests on that alone."""
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
@@ -118,15 +118,27 @@ def is_linked(table: TableSchema) -> bool:
     return table.parent is not None or table.sequence is not None
 
 
-def link_of(child: TableSchema, parent: TableSchema | None, truths: Sequence[Spec]) -> Link:
-    """The link that a policy declares for a table."""
+def link_of(
+    child: TableSchema, parent: TableSchema | None, truths: Sequence[Spec], only: Collection[str] | None = None
+) -> Link:
+    """The link that a policy declares for a table; of all columns or, beside the key, of some.
+
+    Without the column of the sequence, a person's rows have no order.
+    """
     assert child.unit is not None
     key = child.unit.column
     if key is None:
         raise ParameterError(f"rows of '{child.name}' are their own units", expected="A unit with a column")
     owned = parent.names if parent else (key, *_person_columns(truths, key, child))
-    people = attributes_of(parent or child, owned)
-    rows = tuple(a for a in attributes_of(child) if a.name != key and (parent is not None or a.name not in owned))
+    people = attributes_of(parent or child, tuple(n for n in owned if only is None or n == key or n in only))
+    others = tuple(n for n in child.names if n != key and (parent is not None or n not in owned))
+    rows = attributes_of(child, tuple(n for n in others if only is None or n in only))
+    if all(isinstance(attribute, Surrogate) for attribute in rows):
+        raise ParameterError(
+            f"no column of the rows of '{child.name}' is described",
+            expected=f"One or more of {', '.join(others)}",
+            remedy="Name one with --columns, or leave out --linked",
+        )
     link = Link(child.name, parent.name if parent else None, key, child.unit.rows_learned, people, rows)
     clock = child.sequence if any(a.name == child.sequence for a in rows) else None
     after = tuple(name for name in _columns_after(truths, clock) if _is_countable(link, clock, name)) if clock else ()
