@@ -202,6 +202,7 @@ CROSSING = {
     ("curator/query/sql.py", "to_pylist"): "rows of an answer, as Arrow gives them",
     ("dp/accounting/serialization.py", "to_google"): "an event in the words of another library",
     ("governance/requests.py", "facts"): "details of an entry in the ledger",
+    ("ledger/loss.py", "facts"): "details of an entry in the ledger",
     ("kanonymity/recoding.py", "to_document"): "a recoding file",
     ("localdp/records.py", "describe_plan"): "parameters in a statement",
     ("localdp/survey/definition.py", "describe"): "the survey that clients are sent",

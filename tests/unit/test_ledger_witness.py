@@ -17,7 +17,7 @@ import pytest
 
 from deniable import Curator
 from deniable.curator.demo import make_world
-from deniable.curator.governance.steward import register, separate, show, verify
+from deniable.curator.governance.steward import register, separate, settle, show, verify
 from deniable.errors import (
     AccessRefused,
     BudgetExceeded,
@@ -388,6 +388,10 @@ def test_a_ledger_that_is_gone_with_its_answers_gives_no_new_budget_until_the_st
     with Curator.open(policy) as curator:
         (entry,) = curator.context.ledger.entries(0, ("separate",))
         assert entry.details["entries_lost"] == 1
+        with pytest.raises(AccessRefused, match="entries of this ledger are lost"):
+            spend(curator)
+    settle(policy, None, "ana", "it was one question", spent=(1, None, None), entered=True)
+    with Curator.open(policy) as curator, pytest.raises(BudgetExceeded):
         spend(curator)
 
 

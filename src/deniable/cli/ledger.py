@@ -14,6 +14,8 @@ from deniable.cli.terminal import DEFAULT_POLICY, JsonFlag, LedgerOption, Policy
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from deniable.curator.governance.losses import LossReport
+
 app = typer.Typer(no_args_is_help=True, help="Read the record of what was spent, verify it, export it.")
 
 
@@ -52,7 +54,8 @@ def verify(
     lines = [f"The ledger is what was written: {found['entries']} entries.", f"head {found['head']}"]
     if found.heads_compared is not None:
         how = "signatures are checked" if found.signatures_checked else "signatures are not checked: name --key"
-        lines.append(f"It holds all {found.heads_compared} heads that were kept; {how}.")
+        lines.append(f"It holds all {found.heads_compared - (found.heads_lost or 0)} heads that were kept; {how}.")
+        lines += [f"{found.heads_lost} other heads are of entries that it names as lost."] if found.heads_lost else []
     emit(found.to_dict(), as_json, lambda console: console.print("\n".join(lines), markup=False))
 
 
@@ -94,16 +97,60 @@ def restore(
     lost: Annotated[bool, typer.Option("--lost", help="Everything newer than the backup is lost.")] = False,
     by: Annotated[str, typer.Option(help="Who decides this; else the system's name for you.")] = "",
     reason: Annotated[str, typer.Option(help="With --lost: why; it is written into the ledger.")] = "",
+    answers: Annotated[
+        Path | None,
+        typer.Option(help="With --lost: the answer store that is left (NAME.kept.sqlite), for who withdrew."),
+    ] = None,
+    statement: Annotated[
+        list[Path] | None, typer.Option(help="With --lost: a released file, or its statement; may be repeated.")
+    ] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Put a backup where no ledger is. An older one than was last used is refused, unless the newest is lost."""
+    """Put a backup where no ledger is. An older one than was last used is refused, unless the newest is lost.
+
+    With --lost it is shown and written down what is known to be lost, and nothing is served until `ledger settle`.
+    """
     from getpass import getuser
 
     from deniable.curator.governance.steward import restore as workflow
 
-    done = workflow(policy, ledger, file, lost=lost, by=by or getuser(), reason=reason)
-    text = f"{done.entries} entries and the stored answers are restored.\n{done.note}"
-    emit(done.to_dict(), as_json, lambda console: console.print(text.rstrip("\n"), markup=False))
+    given = statement or ()
+    who = by or getuser()
+    done = workflow(policy, ledger, file, lost=lost, by=who, reason=reason, answers=answers, statements=given)
+    lines = [f"{done.entries} entries and the stored answers are restored.", *_describe_loss(done.loss)]
+    text = "\n".join([*lines, done.note.rstrip("\n")])
+    emit(done.to_dict(), as_json, lambda console: console.print(text, markup=False))
+
+
+@app.command(epilog="Example: deniable ledger settle --epsilon 2 --withdrawals-entered --by sam --reason 'by receipts'")
+def settle(
+    policy: PolicyOption = DEFAULT_POLICY,
+    ledger: LedgerOption = None,
+    epsilon: Annotated[str | None, typer.Option(help="What the lost entries may have spent, in all.")] = None,
+    delta: Annotated[str | None, typer.Option(help="Their delta, in all.")] = None,
+    rho: Annotated[str | None, typer.Option(help="Zero-concentrated, instead of epsilon.")] = None,
+    everything: Annotated[
+        bool, typer.Option("--everything", help="They may have spent all that is left: close the budget.")
+    ] = False,
+    withdrawals_entered: Annotated[
+        bool, typer.Option("--withdrawals-entered", help="Everybody who withdrew in them is entered again.")
+    ] = False,
+    by: Annotated[str, typer.Option(help="Who decides this; else the system's name for you.")] = "",
+    reason: Annotated[str, typer.Option(help="Why so much; it is written into the ledger.")] = "",
+    as_json: JsonFlag = False,
+) -> None:
+    """Say what lost entries spent: it is charged, and the ledger serves again. After restore or separate --lost."""
+    from getpass import getuser
+
+    from deniable.curator.governance.steward import settle as workflow
+
+    if everything and any(each is not None for each in (epsilon, delta, rho)):
+        raise typer.BadParameter("Say --everything, or an amount.")
+    spent = None if everything else (epsilon, delta, rho)
+    done = workflow(policy, ledger, by or getuser(), reason, spent=spent, entered=withdrawals_entered)
+    amount = ", ".join(f"{name} {value}" for name, value in done.charged.items()) or "nothing"
+    text = f"The loss of entry {done.loss} is settled: {amount} was charged for it. The ledger serves again."
+    emit(done.to_dict(), as_json, lambda console: console.print(text, markup=False))
 
 
 @app.command(epilog="Example: deniable ledger export -p policy.yaml --form ecs --follow --after 1200")
@@ -163,10 +210,32 @@ def separate(
     found = workflow(policy, ledger, by or getuser(), reason, lost=lost)
     lines = [f"The ledger {found['ledger']} has a budget of its own."]
     lines += [f"The same rows are protected by {other}: the budgets add up." for other in found["beside"]]
-    lines += (
-        [f"{found['entries_lost']} entries are lost: lower the budgets by what they may have spent."] if lost else []
-    )
+    lines += _describe_loss(found.loss)
     emit(found.to_dict(), as_json, lambda console: console.print("\n".join(lines), markup=False))
+
+
+def _describe_loss(loss: LossReport | None) -> list[str]:
+    """What is known to be lost, and what the steward does next."""
+    if loss is None:
+        return []
+    last = f"entry {loss.after} of {loss.since}" if loss.after else "the beginning"
+    known = f" (by {', '.join(loss.known_by)})" if loss.known_by else ""
+    many = f"at least {loss.entries} entries{known}" if loss.entries else "nobody outside knows how many entries"
+    lines = [f"Lost is what came after {last}: {many}."]
+    kept = [f"{many} of '{name}'" for name, many in sorted(loss.stored.items())]
+    lines += [f"The answer store had more values: {', '.join(kept)}."] if kept else []
+    if loss.epsilon != "0" or loss.delta != "0":
+        lines.append(f"Statements prove that epsilon {loss.epsilon}, delta {loss.delta} was spent since.")
+    if loss.withdrawals_recovered:
+        lines.append(f"{loss.withdrawals_recovered} withdrawals were found and are entered again.")
+    people = loss.stored.get("withdrawn", 0) - loss.withdrawals_recovered
+    who = f"At least {people} people who withdrew are not known" if people > 0 else "Others may have withdrawn"
+    lines += [
+        f"Nothing is served until this is settled. {who}: enter every withdrawal after {loss.since or 'the beginning'}",
+        "again (deniable withdraw), then say what was spent: deniable ledger settle --withdrawals-entered --epsilon",
+        "AMOUNT, or --everything.",
+    ]
+    return lines
 
 
 def _print_incidents(console: Console, found: Mapping[str, Any]) -> None:

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from deniable.governance.tokens import Token
     from deniable.ledger import Balance, Ledger, Posting
     from deniable.ledger.answer_store import AnswerStore
+    from deniable.ledger.export import HeadSender
     from deniable.ledger.witness import Source, Witness
     from deniable.policy.budget import Budget
     from deniable.policy.document import Policy
@@ -226,6 +227,10 @@ class Context:
     def admit(self) -> None:
         """The checks that every workflow passes: the policy's term, the asker's grant, and how much of it failed."""
         self.refuse_expired()
+        if lost := self.ledger.find_lost():
+            from deniable.ledger.entry import refuse_unsettled
+
+            refuse_unsettled(lost)
         if self.asker is None:
             return
         self.ledger.admit(*self.path)
@@ -532,12 +537,17 @@ def _call_witness(
 
 def _send_heads(policy: Policy, opened: Ledger, store: AnswerStore) -> None:
     """Have signed heads sent to the witness that the policy names; refuse a ledger that lost what was sent before."""
+    sender = make_sender(policy, lambda: find_signing_key(store))
+    sender.refuse_rollback(opened)
+    opened.on_written, opened.on_close = sender.note_entry, sender.finish
+
+
+def make_sender(policy: Policy, find_key: Callable[[], bytes | None] = lambda: None) -> HeadSender:
+    """Who tells the witness that the policy names."""
     from deniable.ledger.export import WEB, HeadSender
 
     named = str(policy.witness)
-    sender = HeadSender(named if named.startswith(WEB) else str(policy.path(named)), lambda: find_signing_key(store))
-    sender.refuse_rollback(opened)
-    opened.on_written, opened.on_close = sender.note_entry, sender.finish
+    return HeadSender(named if named.startswith(WEB) else str(policy.path(named)), find_key)
 
 
 def find_signing_key(store: AnswerStore) -> bytes | None:

@@ -236,3 +236,20 @@ def _count_events(event: Event) -> Event:
             counts[form] = counts.get(form, 0) + count
     forms = sorted(counts.items())
     return ComposedEvent(tuple(SelfComposedEvent(from_dict(json.loads(form)), count) for form, count in forms))
+
+
+MOST_REPEATS = 10**6
+"""Beyond so many more questions of a kind, nobody counts."""
+
+
+def count_repeats(accountant: Accountant, event: Event) -> int:
+    """The largest count that fits, by doubling and halving."""
+    if accountant.limit is None:
+        return MOST_REPEATS
+    low, high = 0, 1
+    while high <= MOST_REPEATS and accountant.fits(event, high):
+        low, high = high, high * 2
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if accountant.fits(event, middle) else (low, middle)
+    return low

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -18,7 +18,7 @@ from enum import StrEnum
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from deniable.dp.accounting import Event, NoOpEvent, from_dict, to_dict
-from deniable.errors import UNKNOWN, DeniableError, IntegrityError, StorageError
+from deniable.errors import UNKNOWN, AccessRefused, DeniableError, IntegrityError, StorageError
 from deniable.policy.budget import Budget
 
 NOTHING: Mapping[str, object] = to_dict(NoOpEvent())
@@ -56,6 +56,8 @@ class Act(StrEnum):
     """The steward looked at an asker's failures; they count from none again."""
     SEPARATE = "separate"
     """The steward lets this ledger hold a budget of its own for rows that another one protects too, or did."""
+    SETTLE = "settle"
+    """The steward said what lost entries spent, and entered their withdrawals again: the ledger is open again."""
     ACCEPT = "accept"
     """A steward accepted a policy: its digest. One that protects less is refused until it is accepted in turn."""
     REVEAL = "reveal"
@@ -286,8 +288,36 @@ def refuse_cut_off() -> IntegrityError:
     """The refusal of a ledger whose last entries are missing."""
     return IntegrityError(
         "entries are missing at the end of the ledger: it was cut off, or replaced by an older copy",
-        remedy="Put the newest copy back; charge nothing until it is explained",
+        remedy="Put the newest copy back. If it is lost: deniable ledger restore --lost, or ledger separate --lost",
     )
+
+
+LOST = "lost"
+"""The detail of an entry `separate` that says what was lost."""
+SETTLES = "settles"
+"""The detail of an entry that says which loss it settles, by the number of that entry."""
+
+
+def fold_lost(entries: Iterable[Entry], known: int = 0) -> int:
+    """The number of the entry of a loss that is not settled, after further entries; 0 where there is none."""
+    for entry in entries:
+        if entry.act == Act.SEPARATE and LOST in entry.details:
+            known = entry.sequence
+        elif entry.act == Act.SETTLE and entry.details.get(SETTLES) == known:
+            known = 0
+    return known
+
+
+def refuse_unsettled(lost: int, posting: Posting | None = None) -> None:
+    """Refuse what is charged or released, or would be served, while a loss is not settled."""
+    if not lost or (posting is not None and posting.details.get(SETTLES) == lost):
+        return
+    if posting is None or posting.act in (Act.CHARGE, Act.RELEASE, Act.PUBLISH):
+        raise AccessRefused(
+            f"entries of this ledger are lost (entry {lost} says which), and nobody has said yet what they spent",
+            expected="Nothing is served before who withdrew in them is entered again",
+            remedy="Ask the steward, who enters the withdrawals and runs: deniable ledger settle",
+        )
 
 
 def digest(value: object) -> str:

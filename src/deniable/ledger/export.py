@@ -64,6 +64,7 @@ from deniable.ledger.entry import (
     refuse_cut_off,
 )
 from deniable.ledger.ledger import POSTGRES, Ledger, Verified, refuse_mismatch, verify
+from deniable.ledger.loss import list_abandoned
 from deniable.ledger.sqlite import COLUMNS as LINE
 from deniable.ledger.sqlite import (
     STEPS,
@@ -263,7 +264,7 @@ def _write_backup(part: Path, lines: Iterable[Line], rows: Iterable[Row]) -> Non
 
 def verify_backup(path: Path, dataset: str) -> Verified:
     """Recompute the chain of a backup, and open every seal; refuses one of another dataset, or that was changed."""
-    with closing(open_backup(path, dataset)) as ledger, closing(_hold_rows(read_backup(path)[1])) as store:
+    with closing(open_backup(path, dataset)) as ledger, closing(hold_rows(read_backup(path)[1])) as store:
         found = verify(ledger)
         refuse_mismatch(ledger, store, "withdrawn")
         return found
@@ -293,7 +294,7 @@ def open_backup(path: Path, dataset: str) -> Ledger:
     return ledger
 
 
-def _hold_rows(rows: Iterable[Row]) -> AnswerStore:
+def hold_rows(rows: Iterable[Row]) -> AnswerStore:
     """The rows of a store in memory; refuses rows without the key of their seals."""
     shelf, listed = MemoryShelf(), [*rows]
     if not any(collection == SEAL for collection, *_ in listed):
@@ -485,9 +486,11 @@ def _is_signed(origin: str, body: str, line: str, key: str) -> bool:
 
 
 def refuse_other_head(ledger: Ledger, head: Head) -> None:
-    """Refuse a ledger that does not hold the entry of a head that somebody kept."""
+    """Refuse a ledger that does not hold the entry of a head that somebody kept, and does not name it as lost."""
     if head.dataset != ledger.dataset:
         raise ParameterError(f"the head is one of dataset '{head.dataset}', not of '{ledger.dataset}'")
+    if (head.number, head.hash) in list_abandoned(ledger.entries(acts=("separate",))):
+        return
     found = next(ledger.entries(head.number - 1), None) if head.number else None
     if head.number and found is None:
         raise refuse_cut_off()
@@ -582,10 +585,16 @@ class HeadSender:
             self._last = None
 
     def refuse_rollback(self, ledger: Ledger) -> None:
-        """Refuse a ledger that does not hold the last head that a witness file has; others than files are not asked."""
+        """Refuse a ledger that lacks the last head that a witness file has, but for those that it names as lost."""
+        lost = list_abandoned(ledger.entries(acts=("separate",)))
+        held = [head for head in self.read_heads() if (head.number, head.hash) not in lost]
+        if held:
+            refuse_other_head(ledger, max(held, key=lambda head: head.number))
+
+    def read_heads(self) -> list[Head]:
+        """The heads in a witness file; others than files are not asked."""
         path = Path(self.place)
-        if self.place.startswith(WEB) or not path.is_file():
-            return
         with storage_errors(path):
-            notes = read_notes(path.read_text("utf-8", "replace"))
-        refuse_other_head(ledger, max(notes, key=lambda head: head.number))
+            asked = not self.place.startswith(WEB) and path.is_file()
+            text = path.read_text("utf-8", "replace") if asked else ""
+        return read_notes(text) if text.strip() else []

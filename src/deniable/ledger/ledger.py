@@ -38,22 +38,22 @@ from deniable.ledger.entry import (
     check_line,
     decode_entry,
     encode_entry,
+    fold_lost,
     genesis,
     line_of,
     refuse_broken,
     refuse_cut_off,
+    refuse_unsettled,
 )
 from deniable.ledger.sqlite import place_answers
 from deniable.policy.access import Budgets
-from deniable.policy.budget import ZCDP, Budget, budget
+from deniable.policy.budget import ZCDP, Budget, PureDP, budget
 from deniable.policy.document import Policy
 
 SOURCES = "sources"
 """The detail of a charge that names the source of each table, whatever policies call the table."""
 STORED = "stored"
 """The detail of a charge or a release that says how many values the answer store had of each collection."""
-MOST_REPEATS = 10**6
-"""Beyond so many more questions of a kind, nobody counts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +70,8 @@ class _Standing:
     """How many values the answer store had of each collection, by the last entry that says so."""
     first: str = ""
     """The hash of the first entry, by which a ledger is known wherever it is kept."""
+    lost: int = 0
+    """The number of the entry of a loss that is not settled."""
 
 
 @dataclass(slots=True)
@@ -171,6 +173,7 @@ class Ledger:
         known = work.book.of_request(posting.analyst, posting.request)
         if known is not None:
             return self._repeat_receipt(decode_entry(known, 0), posting, standing.forgotten)
+        refuse_unsettled(standing.lost, posting)
         time, charged, posting = self._now(), {}, _seal_counts(posting, work.stored)
         if posting.act is Act.CHARGE:
             _refuse_other_unit(posting, standing.units)
@@ -196,6 +199,7 @@ class Ledger:
             entry.sequence if posting.act is Act.EXPIRE else before.forgotten,
             _find_counts([entry], before.stored),
             before.first or entry.hash,
+            fold_lost([entry], before.lost),
         )
         return entry
 
@@ -229,7 +233,8 @@ class Ledger:
         accounts = budget_tree.replay_entries(self.budgets, known.accounts, new)
         forgotten = max((each.sequence for each in new if each.act == Act.EXPIRE), default=known.forgotten)
         stored, first = _find_counts(new, known.stored), known.first or next((entry.hash for entry in new), "")
-        self._standing = _Standing(before, accounts, units, forgotten, stored, first)
+        lost = fold_lost(new, known.lost)
+        self._standing = _Standing(before, accounts, units, forgotten, stored, first, lost)
         return self._standing
 
     def admit(self, purpose: str = "", analyst: str = "") -> None:
@@ -256,7 +261,7 @@ class Ledger:
         accounts = [accountant for _, accountant in self._accounts(purpose, analyst)]
         if all(accountant.limit is None for accountant in accounts):
             return None
-        return min(_count_repeats(accountant, event) for accountant in accounts)
+        return min(budget_tree.count_repeats(accountant, event) for accountant in accounts)
 
     def entries(self, after: int = 0, acts: tuple[str, ...] = ()) -> Iterator[Entry]:
         """The entries after a number, of some acts or of all, in their order."""
@@ -279,6 +284,10 @@ class Ledger:
     def forgotten(self) -> int:
         """The number of the last entry that says that stored answers were forgotten; 0 where none does."""
         return self._read_standing().forgotten
+
+    def find_lost(self) -> int:
+        """The number of the entry of a loss that is not settled; 0 where there is none."""
+        return self._read_standing().lost if self._standing.lost else 0
 
     def recount(self, store: AnswerStore) -> None:
         """Refuse an answer store that has fewer values than the ledger says that it had."""
@@ -405,6 +414,9 @@ def _find_least(accounts: Mapping[str, Accountant]) -> Budget | None:
     left = [each for each in (account.compute_remaining() for account in accounts.values()) if each is not None]
     if not left:
         return None
+    pure = [each for each in left if isinstance(each, PureDP)]
+    if len(pure) == len(left):
+        return min(pure, key=lambda each: each.epsilon)
     delta = min(each.delta for each in left)
     rhos = [each.rho for each in left if isinstance(each, ZCDP)]
     if rhos:
@@ -422,19 +434,6 @@ def _find_spent(accountant: Accountant) -> Budget | None:
     if isinstance(accountant, PureAccountant | ZCDPAccountant):
         return accountant.compute_spent()
     return accountant.compute_spent(accountant.limit.delta if accountant.limit else 0)
-
-
-def _count_repeats(accountant: Accountant, event: Event) -> int:
-    """The largest count that fits, by doubling and halving."""
-    if accountant.limit is None:
-        return MOST_REPEATS
-    low, high = 0, 1
-    while high <= MOST_REPEATS and accountant.fits(event, high):
-        low, high = high, high * 2
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if accountant.fits(event, middle) else (low, middle)
-    return low
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Generic, TypeVar
 from urllib.parse import urlsplit
@@ -28,6 +28,7 @@ from urllib.parse import urlsplit
 from deniable.errors import AccessRefused, IntegrityError, StorageError
 from deniable.ledger.answer_store import AnswerStore
 from deniable.ledger.ledger import POSTGRES, Ledger, open_answer_store, open_ledger, tie_store
+from deniable.ledger.loss import Loss
 from deniable.ledger.sqlite import begin_log, roll_back_on_error, translate_errors
 from deniable.policy.document import Policy
 from deniable.storage import PRIVATE_FILE
@@ -60,6 +61,8 @@ SCHEMA = (
     "CREATE TABLE IF NOT EXISTS late (address TEXT PRIMARY KEY, until REAL NOT NULL) STRICT",
     "CREATE TABLE IF NOT EXISTS accepted (file TEXT NOT NULL, name TEXT NOT NULL, marks TEXT NOT NULL,"
     " PRIMARY KEY (file, name)) STRICT",
+    "CREATE TABLE IF NOT EXISTS losses (place TEXT NOT NULL, first TEXT NOT NULL, hash TEXT PRIMARY KEY,"
+    " entries INTEGER NOT NULL, stored TEXT NOT NULL) STRICT",
     "CREATE TABLE IF NOT EXISTS apart (place TEXT NOT NULL, other TEXT NOT NULL, PRIMARY KEY (place, other)) STRICT",
 )
 
@@ -275,6 +278,20 @@ class Witness:
         with self._open() as connection:
             same = [(each,) for each in _list_same(connection, _find_home(place, ledger))]
             connection.executemany("DELETE FROM counted WHERE place = ?", same)
+
+    def find_loss(self, place: str, ledger: Ledger, counts: Mapping[str, int]) -> Loss:
+        """What a ledger had when it was last seen, and this copy of it, with so many stored values, has not.
+
+        Earlier losses of which the copy does not tell are added.
+        """
+        with self._open() as connection:
+            return _find_loss(connection, _find_home(place, ledger), ledger, counts)
+
+    def note_loss(self, place: str, ledger: Ledger, hashed: str, loss: Loss) -> None:
+        """Note a loss, and the entry that tells of it: an older copy would not."""
+        with self._open() as connection:
+            row = (place, ledger.first, hashed, loss.entries, json.dumps(dict(loss.stored)))
+            connection.execute("INSERT OR REPLACE INTO losses VALUES (?, ?, ?, ?, ?)", row)
 
     def is_new(self, place: str) -> bool:
         """Whether no ledger with entries was ever seen there."""
@@ -556,3 +573,27 @@ def _note_head(connection: sqlite3.Connection, home: Home, ledger: Ledger, store
     if _count_entries(connection, place) < head.sequence:
         row = (place, head.sequence, head.hash)
         connection.execute("INSERT OR REPLACE INTO ledgers VALUES (?, ?, ?)", row)
+
+
+RECORD = "this user's record of ledgers"
+
+
+def _find_loss(connection: sqlite3.Connection, home: Home, ledger: Ledger, counts: Mapping[str, int]) -> Loss:
+    head, found = ledger.head(), Loss()
+    here = head.sequence if head is not None else 0
+    same = _list_same(connection, home) - _list_apart(connection, home.place)
+    for place in same:
+        seen = connection.execute("SELECT number, head FROM ledgers WHERE place = ?", (place,)).fetchone()
+        kept = next(ledger.entries(seen[0] - 1), None) if seen is not None and seen[0] else None
+        if seen is not None and seen[0] and (kept is None or kept.hash != seen[1]):
+            found = found.add(Loss(entries=max(1, seen[0] - here), heads=((seen[0], seen[1]),), known_by=(RECORD,)))
+        counted = connection.execute("SELECT counts FROM counted WHERE place = ?", (place,)).fetchone()
+        fewer = {name: many - counts.get(name, 0) for name, many in json.loads(counted[0] if counted else "{}").items()}
+        found = found.add(Loss(stored={name: many for name, many in fewer.items() if many > 0}))
+    told = {entry.hash for entry in ledger.entries(acts=("separate",))}
+    for place, first, hashed, entries, stored in connection.execute("SELECT * FROM losses").fetchall():
+        if (place in same or (first and first == home.first)) and hashed not in told:
+            names = {*found.stored, *json.loads(stored)}
+            total = {name: found.stored.get(name, 0) + json.loads(stored).get(name, 0) for name in names}
+            found = replace(found, entries=found.entries + entries, stored=total, known_by=(RECORD,))
+    return found

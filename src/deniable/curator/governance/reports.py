@@ -113,6 +113,8 @@ class ChainProof(SparseRecord):
     head: str
     time: str | None
     heads_compared: int | None = None
+    heads_lost: int | None = None
+    """How many of those heads are of entries that the ledger names as lost."""
     signatures_checked: bool | None = None
 
 

@@ -11,10 +11,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from deniable.curator.charge import resume_asker
-from deniable.curator.context import Context, find_signing_key, forget_answers, ledger_of, open_context
-from deniable.curator.governance import epochs, estate, reports, withdrawals
+from deniable.curator.context import (
+    Context,
+    find_signing_key,
+    forget_answers,
+    ledger_of,
+    make_sender,
+    open_context,
+)
+from deniable.curator.governance import epochs, estate, losses, reports, withdrawals
 from deniable.curator.governance import requests as governance
 from deniable.curator.governance.epochs import EpochReport
+from deniable.curator.governance.losses import LossReport, SettleReport
 from deniable.curator.governance.reports import BudgetStanding, ChainProof, Register, SubjectReport, TrailEntry
 from deniable.curator.governance.requests import RequestReport, TermsReport, TokenReport
 from deniable.curator.governance.withdrawals import Reach
@@ -26,6 +34,8 @@ from deniable.storage import storage_errors
 
 if TYPE_CHECKING:
     from deniable.ledger import Entry, Ledger, Receipt
+    from deniable.ledger.loss import Loss
+    from deniable.policy.budget import Amount
 
 FOLLOW_SECONDS = 1.0
 """How often an export that goes on looks for new entries."""
@@ -40,12 +50,13 @@ class LedgerReport(Record):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class SeparateReport(Record):
-    """A ledger with a budget of its own, the others that protect the same rows, and how many entries it had lost."""
+class SeparateReport(SparseRecord):
+    """A ledger with a budget of its own, the others that protect the same rows, and what it had lost."""
 
     ledger: str
     beside: list[str]
     entries_lost: int
+    loss: LossReport | None = None
 
 
 @contextmanager
@@ -68,26 +79,65 @@ def read_ledger(policy: Path, ledger: str | None) -> Iterator[Ledger]:
 def separate(policy: Path, ledger: str | None, by: str, reason: str, *, lost: bool = False) -> SeparateReport:
     """Let a policy's ledger hold a budget of its own for rows that others protect too; or, `lost`, begin it anew.
 
-    It is written into the ledger who said so, why, and what it stands beside.
+    It is written into the ledger who said so, why, what it stands beside, and what is known to be lost. A ledger of
+    which nothing is known to be lost is not begun anew.
     """
+    known, at = read(policy), ledger_of(policy, ledger)
+    _refuse_unreasoned(known, by, reason, "a budget of its own")
+    loss = _look_for_loss(known, at) if lost else None
+    if loss is not None and not (loss.entries or loss.heads or loss.stored):
+        raise ParameterError(
+            "nothing is lost: the ledger has all that is known of it",
+            expected="A ledger, or its answer store, that had more when it was last used",
+            remedy="Go on with it; for a budget beside that of another ledger leave --lost out",
+        )
+    return _write_separate(policy, known, at, by, reason, loss)
+
+
+def _refuse_unreasoned(known: Policy, by: str, reason: str, what: str) -> None:
+    losses.refuse_unlisted(known, by)
+    if not reason.strip():
+        raise ParameterError(f"{what} needs a reason", remedy="Say --reason; it is written into the ledger")
+
+
+def _look_for_loss(known: Policy, at: str) -> Loss:
+    """What is known to be lost of the ledger at a place; one that is not there is not made."""
+    from deniable.ledger.ledger import open_answer_store, open_ledger
+    from deniable.ledger.witness import name_place
+
+    there = at if "://" in at or Path(at).exists() else None
+    with (
+        closing(open_ledger(there, known)) as opened,
+        closing(open_answer_store(there, known.dataset, opened)) as store,
+    ):
+        return losses.find_loss(known, name_place(at, known.dataset), opened, store)
+
+
+def _write_separate(policy: Path, known: Policy, at: str, by: str, reason: str, loss: Loss | None) -> SeparateReport:
+    """Write that a ledger has a budget of its own, and what it lost; the witnesses go on with it."""
     from deniable.curator.context import mark_sources
     from deniable.governance.withdrawals import COLLECTION
     from deniable.ledger import Act, Posting
+    from deniable.ledger.entry import LOST
     from deniable.ledger.witness import Witness, name_place, open_for_acts
 
-    known, at = read(policy), ledger_of(policy, ledger)
-    if not reason.strip():
-        raise ParameterError("a budget of its own needs a reason", remedy="Say --reason; it is written into the ledger")
     place, witness = name_place(at, known.dataset), Witness()
     with closing(open_context(known)) as context:
         sources = mark_sources(context.scope, {})
-    with open_for_acts(at, known, COLLECTION, lost=lost) as (opened, _):
-        last = opened.head()
-        entries = max(0, witness.forget(place, opened) - (last.sequence if last else 0)) if lost else 0
+    with open_for_acts(at, known, COLLECTION, lost=loss is not None) as (opened, _):
+        if loss is not None:
+            witness.forget(place, opened)
         beside = witness.separate(place, sources)
-        details = {"beside": beside, "reason": reason, "entries_lost": entries}
-        opened.record(Posting(Act.SEPARATE, analyst=by, details=details))
-    return SeparateReport(place, beside, entries)
+        details: dict[str, Any] = {"beside": beside, "reason": reason, "entries_lost": loss.entries if loss else 0}
+        details |= {LOST: loss.facts()} if loss is not None else {}
+        done = opened.record(Posting(Act.SEPARATE, analyst=by, details=details))
+        if loss is not None:
+            witness.note_loss(place, opened, done.head, loss)
+    if loss is not None and known.witness is not None:
+        with open_policy(policy, at) as again:
+            again.ledger.on_written(again.ledger)  # the witness is told at once that heads which it keeps are lost
+    told = losses.report_loss(loss) if loss is not None else None
+    return SeparateReport(place, beside, loss.entries if loss is not None else 0, told)
 
 
 def new_token(
@@ -232,6 +282,7 @@ def verify(
 ) -> ChainProof:
     """Recompute the chain; it must hold a receipt's head, and every head in a file of notes that somebody kept."""
     from deniable.ledger.export import read_notes, refuse_other_head
+    from deniable.ledger.loss import list_abandoned
 
     with read_ledger(policy, ledger) as opened:
         proof = reports.verify_ledger(opened, head, number)
@@ -246,7 +297,9 @@ def verify(
             notes = read_notes(against.read_text("utf-8", "replace"), known)
         for note in notes:
             refuse_other_head(opened, note)
-        return replace(proof, heads_compared=len(notes), signatures_checked=bool(known))
+        named = list_abandoned(opened.entries(acts=("separate",)))
+        lost = sum((note.number, note.hash) in named for note in notes)
+        return replace(proof, heads_compared=len(notes), heads_lost=lost, signatures_checked=bool(known))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -276,13 +329,14 @@ def show_head(policy: Path, ledger: str | None, *, sign: bool = False, to: str =
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class BackupReport(Record):
-    """A backup that was written and verified, or restored: its entries and its head."""
+class BackupReport(SparseRecord):
+    """A backup that was written and verified, or restored: its entries and its head, and what is lost beyond it."""
 
     file: str
     entries: int
     head: str
     note: str
+    loss: LossReport | None = None
 
 
 def back_up(policy: Path, ledger: str | None, file: Path) -> BackupReport:
@@ -298,27 +352,76 @@ def back_up(policy: Path, ledger: str | None, file: Path) -> BackupReport:
 
 
 def restore(
-    policy: Path, ledger: str | None, file: Path, *, lost: bool = False, by: str = "", reason: str = ""
+    policy: Path,
+    ledger: str | None,
+    file: Path,
+    *,
+    lost: bool = False,
+    by: str = "",
+    reason: str = "",
+    answers: Path | None = None,
+    statements: Sequence[Path] = (),
 ) -> BackupReport:
-    """Put a backup where no ledger is; one that is older than the witness knows only if the newest is `lost`."""
+    """Put a backup where no ledger is; one that is older than a witness knows only if the newest is `lost`.
+
+    Then what is known of the loss is written into the ledger, which stays closed until it is settled. `answers` is the
+    answer store of the lost ledger, if that is left: who withdrew by it is entered again. `statements` are those of
+    released files.
+    """
     from deniable.governance.withdrawals import COLLECTION
     from deniable.ledger.export import open_backup, read_head, restore_backup, write_note
     from deniable.ledger.witness import Witness, name_place, open_for_acts
 
     known, at = read(policy), ledger_of(policy, ledger)
-    if lost and not reason.strip():
-        raise ParameterError("a lost ledger needs a reason", remedy="Say --reason; it is written into the ledger")
+    if not lost and (answers is not None or statements):
+        raise ParameterError("answers and statements tell what was lost", remedy="Say --lost, or leave them out")
+    if lost:
+        _refuse_unreasoned(known, by, reason, "a lost ledger")
     _refuse_second(known, at, lost=lost)
     witness, place = Witness(), name_place(at, known.dataset)
+    loss, people = _compare_backup(known, place, file, answers, statements) if lost else (None, [])
     with closing(open_backup(file, known.dataset)) as copied:
         if not lost:
             witness.refuse_older(place, copied)
+            if known.witness is not None:
+                make_sender(known).refuse_rollback(copied)
         found = restore_backup(file, known.dataset, at)
         witness.forget_counts(place, copied)
-    if lost:
-        separate(policy, ledger, by, reason, lost=True)
+    told = None
+    if loss is not None:
+        _write_separate(policy, known, at, by, reason, loss)
+        with open_policy(policy, at) as context:
+            told = losses.report_loss(loss, losses.recover_withdrawals(context, people, by))
     with open_for_acts(at, known, COLLECTION) as (opened, _):
-        return BackupReport(str(file), found.entries, found.head, write_note(read_head(opened)))
+        return BackupReport(str(file), found.entries, found.head, write_note(read_head(opened)), told)
+
+
+def _compare_backup(
+    known: Policy, place: str, file: Path, answers: Path | None, statements: Sequence[Path]
+) -> tuple[Loss, list[tuple[str, str]]]:
+    """What is known beyond a backup, and who withdrew by an answer store that is left."""
+    from deniable.ledger.export import hold_rows, open_backup, read_backup
+
+    with closing(open_backup(file, known.dataset)) as copied, closing(hold_rows(read_backup(file)[1])) as store:
+        loss = losses.find_loss(known, place, copied, store, statements)
+        if answers is None:
+            return loss, []
+        survivor, people = losses.read_survivor(answers, store.key)
+        return loss.add(losses.subtract_kept(survivor, copied, store)), people
+
+
+def settle(
+    policy: Path,
+    ledger: str | None,
+    by: str,
+    reason: str,
+    *,
+    spent: tuple[Amount | None, Amount | None, Amount | None] | None,
+    entered: bool = False,
+) -> SettleReport:
+    """Charge what lost entries may have spent, and open the ledger again."""
+    with open_policy(policy, ledger) as context:
+        return losses.settle(context, by, reason, spent=spent, entered=entered)
 
 
 def _refuse_second(known: Policy, at: str, *, lost: bool) -> None:
