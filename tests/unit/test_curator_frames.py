@@ -212,3 +212,13 @@ def test_a_misspelled_keyword_is_told_with_the_right_one() -> None:
             with pytest.raises(ParameterError, match=f"Did you mean {told}"):
                 call()
         assert curator.remaining().epsilon == 2  # type: ignore[union-attr]
+
+
+def test_another_frame_is_not_given_the_answer_of_the_first(tmp_path: Path, silence: None) -> None:
+    people = pa.table({"pid": range(1_000), "sex": ["F", "M"] * 500})
+    counted = []
+    for rows in (people, people.slice(0, 200), people):
+        with Curator.from_frame(rows, unit="pid", budget=5, categories={"sex": ["F", "M"]}) as curator:
+            answer = curator.query(f"SELECT COUNT(*) AS n FROM {curator.policy.tables[0].name}", epsilon=1)
+            counted.append((answer.to_pylist()[0]["n"], answer.repeated))
+    assert counted == [(1_000, False), (200, False), (1_000, True)]

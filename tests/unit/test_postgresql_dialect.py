@@ -381,7 +381,8 @@ def test_a_sum_of_a_constant_for_each_person_counts_that_persons_rows(postgres_a
         for engine in open_both(postgres_address):
             engine.attach("visits", clinic.rows_of(rows), TABLE)
             (found,) = read_exactly(plan, engine)[0]
-            assert max(found.values()) * plan.nodes[0].steps[0].placed[0].measurement.step == expected, constant
+            placed = plan.nodes[0].steps[0].placed[0]
+            assert max(found.values()) * placed.measurement.step == expected * placed.sensitivity.parts, constant
 
 
 def test_changes_that_the_database_does_not_count_are_noticed(postgres_address: str) -> None:

@@ -75,6 +75,59 @@ def test_rows_in_all_bound_medians_and_distinct_values_too() -> None:
     assert row["m"] == 90
 
 
+OFTEN = [{"pid": pid, "city": "Ada", "age": age} for pid in range(2_000) for age in (1, 1, 1, 0)]
+ONE_EACH = {"max_groups": 1, "max_rows_per_group": 1}
+
+
+def test_a_sum_alone_loses_nothing_to_rounding_where_rows_are_cut() -> None:
+    """A person with ages 1, 1, 1, 0 counts for 0.75, and not for nothing."""
+    for text, expected in (("SUM(age)", 1_500), ("SUM(delta)", -1_500), ("SUM(age / 2)", 750)):
+        records = [{**each, "delta": -each["age"]} for each in OFTEN]
+        assert total(answered(f"SELECT {text} AS n FROM visits", records, **ONE_EACH)) == expected
+    rows = [{"pid": pid, "age": 1 if row else 0} for pid in range(2_000) for row in range(3)]
+    assert abs(total(answered("SELECT SUM(age) AS n FROM visits", rows, **ONE_EACH)) - 2_000 * 2 / 3) <= 1
+
+
+@pytest.mark.parametrize("unit", [ONE_EACH, in_all(1)], ids=["in each group", "in all"])
+@pytest.mark.parametrize(("text", "share"), [("AVG(age)", 0.75), ("SUM(age) / 2000.0", 0.75)])
+def test_each_row_of_a_person_is_as_likely_as_another(unit: dict[str, Any], text: str, share: float) -> None:
+    """A value that a person has three times is chosen three times as often; 0.05 are five deviations."""
+    (row,) = answered(f"SELECT {text} AS n FROM visits", OFTEN, **unit)
+    assert abs(row["n"] - share) < 0.05
+
+
+@pytest.mark.parametrize("form", ["groups", "rows in all"])
+def test_every_group_is_kept_by_as_many_people(form: str) -> None:
+    """Everybody is in eight groups and keeps two: each group keeps a quarter, 0.05 are five deviations, for any salt."""
+    records = [{"pid": pid, "age": age} for pid in range(2_000) for age in range(8)]
+    unit = {"max_groups": 2, "max_rows_per_group": 1} if form == "groups" else in_all(2)
+    sql = "SELECT age % 8 AS k, COUNT(*) AS n FROM visits GROUP BY age % 8"
+    for _ in range(3):
+        rows = answered(sql, records, ZCDP(Fraction(100), Fraction(1, 10**6)), **unit)
+        shares = [row["n"] / 2_000 for row in rows if row["k"] in range(8)]
+        assert len(shares) == 8
+        assert all(abs(share - 0.25) < 0.05 for share in shares)
+
+
+def test_people_choose_their_rows_for_themselves() -> None:
+    """With everybody's same ten ages, a median of one row each lies in the middle, whatever the salt."""
+    records = [{"pid": pid, "city": "Ada", "age": 10 * age} for pid in range(500) for age in range(10)]
+    for unit in (ONE_EACH, in_all(1)):
+        (row,) = answered("SELECT MEDIAN(age) AS m FROM visits", records, **unit)
+        assert 30 <= row["m"] <= 60
+        (row,) = answered("SELECT COUNT(DISTINCT age) AS d FROM visits", records, **unit)
+        assert row["d"] == 10
+
+
+def test_values_are_bounded_in_each_of_the_groups_that_a_person_keeps() -> None:
+    """Ages 0 of one person with a thousand rows in each city, and 90 of three with one: two rows of the first count."""
+    many = [{"pid": 1, "city": city, "age": 0} for city in CITIES for _ in range(1_000)]
+    records = many + [{"pid": pid, "city": city, "age": 90} for pid in (2, 3, 4) for city in CITIES]
+    sql = "SELECT city, MEDIAN(age) AS m, COUNT(DISTINCT age) AS d FROM visits GROUP BY city"
+    for row in answered(sql, records, max_groups=3, max_rows_per_group=2):
+        assert (row["m"], row["d"]) == (90, 2)
+
+
 def test_every_choice_of_rows_is_fresh() -> None:
     records = [{"pid": 1, "city": city, "age": 50} for city in CITIES]
     wanted, kept = {(1, 0, 0), (0, 1, 0), (0, 0, 1)}, set[tuple[int, ...]]()

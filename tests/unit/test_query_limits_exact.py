@@ -170,15 +170,23 @@ MEASURED: list[tuple[Measurement, int, bool]] = [
 ]  # fmt: skip
 
 
+SUMS = [each for each, _, _ in MEASURED if isinstance(each, Total) and each.per_group is None]
+
+
 @pytest.mark.parametrize(("measurement", "reach", "signed"), MEASURED)
 def test_what_one_unit_moves(measurement: Measurement, reach: int, signed: bool) -> None:
     assert reach_of(measurement, Limits(None, 3)) == reach
     assert is_signed(measurement) is signed
     told = sensitivity_of(measurement, Limits(2, 3), 2, replace=True)
-    assert told == Sensitivity(reach, 2, 2, signed, 1)
-    assert (told.l1, told.l2_squared) == (4 * reach, (8 if signed else 4) * reach**2)
+    # Sums are scaled down to so many rows, in parts of a step; the others are counts, choices, or clamped.
+    parts = parts_for(reach) if isinstance(measurement, Total) and measurement.per_group is None else 1
+    assert (parts > 1) is (measurement in SUMS)
+    assert told == Sensitivity(moved := reach * parts, 2, 2, signed, parts)
+    assert (told.l1, told.l2_squared) == (4 * moved, (8 if signed else 4) * moved**2)
     alone = sensitivity_of(measurement, Limits(2, 3), 2, replace=False)
-    assert (alone.l1, alone.l2_squared) == (2 * reach, 2 * reach**2)
+    assert (alone.l1, alone.l2_squared) == (2 * moved, 2 * moved**2)
+    for limits in (Limits(None, 1, by_row=True), Limits(None, 3, in_all=True)):
+        assert sensitivity_of(measurement, limits, 2, replace=True).parts == 1
 
 
 def test_rows_in_all_are_moved_at_once_and_scaled_ones_in_parts() -> None:
@@ -186,10 +194,11 @@ def test_rows_in_all_are_moved_at_once_and_scaled_ones_in_parts() -> None:
     assert sensitivity_of(Rows(None, None), in_all, 5, replace=False).groups == 1
     assert sensitivity_of(Units(), in_all, 5, replace=False).groups == 5
     assert sensitivity_of(replace(TOTAL, per_group=(0, 2)), in_all, 5, replace=False).groups == 5
-    assert sensitivity_of(Rows(None, None), scaled, 2, replace=False) == Sensitivity(3 * 2048, 2, 1, False, 2048)
+    assert sensitivity_of(Rows(None, None), scaled, 2, replace=False) == Sensitivity(3 << 19, 2, 1, False, 1 << 19)
     assert sensitivity_of(Rows(None, None), scaled, 2, replace=False, whole=True).parts == 1
     assert sensitivity_of(Distinct(AGE, None), scaled, 2, replace=False).parts == 1
-    assert [parts_for(reach) for reach in (1, 2, 3, 4095, 4096, 5000)] == [4096, 2048, 2048, 2, 1, 1]
+    assert [parts_for(reach) for reach in (1, 2, 3)] == [1 << 20, 1 << 19, 1 << 19]
+    assert [parts_for(reach) for reach in ((1 << 20) - 1, 1 << 20, 2_000_000)] == [2, 1, 1]
     assert Sensitivity(10, 2, parts=4).l1 == 20
 
 

@@ -18,7 +18,7 @@ KEYS = ("a", "b", "it's")
 ROWS = [(1, "a", 3), (1, "x", 9), (1, None, 9), (2, "b", 5), (2, "b", 6), (2, "y", 1), (3, "it's", 2), (None, "a", 4)]
 
 
-def _statement(sql: str, unit: PrivacyUnit) -> tuple[TableSchema, str, bool]:
+def _statement(sql: str, unit: PrivacyUnit) -> tuple[TableSchema, str, list[int], bool]:
     columns = (
         Column("id", ColumnType.INTEGER),
         Column("k", categories=KEYS),
@@ -30,15 +30,18 @@ def _statement(sql: str, unit: PrivacyUnit) -> tuple[TableSchema, str, bool]:
     step = node.steps[0]
     wanted = private_sql.select_additive(step.placed, False)
     text = private_sql.render_totals(node.node, step.places, wanted, step.limits, step.keys, 7)
-    return table, text, bool(private_sql.find_codable(node.node, step.places, step.keys))
+    parts = [placed.sensitivity.parts for placed in step.placed]
+    return table, text, parts, bool(private_sql.find_codable(node.node, step.places, step.keys))
 
 
 def _run(engine: Engine, sql: str, unit: PrivacyUnit) -> dict[str, tuple[int, int]]:
-    table, text, coded = _statement(sql, unit)
+    table, text, parts, coded = _statement(sql, unit)
     assert coded
     ids, keys, values = zip(*ROWS, strict=True)
     engine.attach("t", pa.table({"id": ids, "k": keys, "v": values}), table)
-    return {row["k0"]: (row["m0"], row["m1"]) for row in engine.run(text).to_pylist()}
+    rows = engine.run(text).to_pylist()
+    assert all(row["m1"] % parts[1] == 0 for row in rows if unit.max_rows_per_group != 1)
+    return {row["k0"]: (row["m0"], row["m1"] // parts[1]) for row in rows}
 
 
 @pytest.mark.parametrize("unit", [PrivacyUnit(), PrivacyUnit("id", 3, 5)], ids=["row", "id"])
@@ -66,4 +69,4 @@ def test_where_sees_the_same_rows_with_codes(engine: Engine) -> None:
 
 @pytest.mark.parametrize("sql", ["SELECT k = 'a', COUNT(*) FROM t GROUP BY 1", "SELECT v, COUNT(*) FROM t GROUP BY v"])
 def test_computed_and_numeric_keys_are_not_coded(sql: str) -> None:
-    assert not _statement(sql, PrivacyUnit("id", 1, 1))[2]
+    assert not _statement(sql, PrivacyUnit("id", 1, 1))[-1]

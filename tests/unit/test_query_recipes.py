@@ -89,7 +89,9 @@ def test_what_one_person_moves_of_each_measurement(monkeypatch: pytest.MonkeyPat
     step = compile_query(EVERY, clinic.TABLES, PureDP(1)).nodes[0].steps[0]
     assert step.limits == Limits(None, 3)
     moved = [3, 3, 300, 150, 750, 3, 7500, 3, 3, 1, 3, 60]
-    assert [placed.sensitivity.per_group for placed in step.placed] == moved
+    changes = [placed.sensitivity for placed in step.placed]
+    assert [each.per_group // each.parts for each in changes] == moved
+    assert [i for i, each in enumerate(changes) if each.parts > 1] == [2, 3, 4, 6, 11]  # the sums
     assert {placed.sensitivity.groups for placed in step.placed} == {1}
     # Three ranks of one column are chosen on two levels, so they have two shares.
     shares = [placed.share for placed in step.placed]
@@ -102,12 +104,12 @@ def test_groups_of_a_person_are_bounded_in_every_form() -> None:
         return step.limits, step.placed[0].sensitivity
 
     text = "SELECT sex, insured, SUM(age) FROM visits GROUP BY sex, insured"
-    assert moved(text) == (Limits(2, 3), Sensitivity(300, 2, 1, False))
+    assert moved(text) == (Limits(2, 3), Sensitivity(300 << 12, 2, 1, False, 1 << 12))
     rows = {"bounding": Bounding.ROWS, "max_rows": 5, "max_groups": None, "max_rows_per_group": None}
     assert moved(text, **rows) == (Limits(None, 5, in_all=True), Sensitivity(500, 1, 1, False))
     limits, sensitivity = moved(text, bounding=Bounding.SCALE)
-    assert (limits.norm, limits.rows, sensitivity.parts) == (1, 3, 16)
-    assert sensitivity.per_group == 300 * 16
+    assert (limits.norm, limits.rows, sensitivity.parts) == (1, 3, 1 << 12)
+    assert sensitivity.per_group == 300 << 12
     signed = "SELECT sex, SUM(delta) FROM visits GROUP BY sex"
     assert moved(signed)[1].signed
     assert not moved(text)[1].signed
@@ -196,17 +198,17 @@ def test_sizes_are_squared_in_units_that_fit(reach: int, unit: int) -> None:
 
 
 SHRUNK = [
-    (COUNTED, Limits(2, 3, norm=1), "(m * w_m) // 32"),
-    (SUMMED, Limits(2, 3, norm=1), "(m * w_m) // 4096"),
-    (total(100, -100), Limits(2, 3, norm=1), "sign(m * w_m) * (abs(m * w_m) // 4096)"),
-    (total(2**46 - 1), Limits(2, 1, norm=1), "(m * w_m) // 65536"),
-    (total(2**46), Limits(2, 1, norm=1), "(CAST(m AS HUGEINT) * w_m) // 65536"),
-    (PEOPLE, Limits(2, 3, norm=1), "(least(m, 1) * w_m) // 16"),
+    (COUNTED, Limits(2, 3, norm=1), "(m * w_m) // 512"),
+    (SUMMED, Limits(2, 3, norm=1), "(m * w_m) // 65536"),
+    (total(100, -100), Limits(2, 3, norm=1), "sign(m * w_m) * (abs(m * w_m) // 65536)"),
+    (total(2**34 - 1), Limits(2, 1, norm=1), "(m * w_m) // 268435456"),
+    (total(2**34), Limits(2, 1, norm=1), "(CAST(m AS HUGEINT) * w_m) // 268435456"),
+    (PEOPLE, Limits(2, 3, norm=1), "(least(m, 1) * w_m) // 256"),
     (EACH, Limits(2, 3, norm=1),
      "sign((CASE WHEN n_m = 0 THEN 0 ELSE greatest(-5, least(9, m)) END) * w_m) * "
-     "(abs((CASE WHEN n_m = 0 THEN 0 ELSE greatest(-5, least(9, m)) END) * w_m) // 128)"),
+     "(abs((CASE WHEN n_m = 0 THEN 0 ELSE greatest(-5, least(9, m)) END) * w_m) // 2048)"),
     (SUMMED, Limits(2, 3, norm=2),
-     "(greatest(-1125899906842624, least(1125899906842624, m)) * w_m) // 4096"),
+     "(greatest(-1125899906842624, least(1125899906842624, m)) * w_m) // 65536"),
 ]  # fmt: skip
 
 
@@ -218,18 +220,19 @@ def test_an_entry_is_shrunk_in_parts_of_a_step(measurement: Any, limits: Limits,
 def test_a_threshold_looks_at_whole_units() -> None:
     assert (
         private_sql._render_shrunk_entry("units", PEOPLE, Limits(2, 3, norm=1))
-        == "(least(units, 1) * w_units) // 65536"
+        == "(least(units, 1) * w_units) // 268435456"
     )
 
 
 WEIGHTS = [
     (COUNTED, Limits(2, 3, norm=1), True,
-     "CASE WHEN count(m) <= 6 THEN 65536 ELSE CAST(393216 // count(m) AS BIGINT) END"),
+     f"CASE WHEN count(m) <= 6 THEN {1 << 28} ELSE CAST({6 << 28} // count(m) AS BIGINT) END"),
     (SUMMED, Limits(2, 3, norm=1), True,
-     "CASE WHEN COALESCE(sum(abs(m)), 0) <= 600 THEN 65536 ELSE "
-     "CAST(39321600 // COALESCE(sum(abs(m)), 0) AS BIGINT) END"),
+     f"CASE WHEN COALESCE(sum(abs(m)), 0) <= 600 THEN {1 << 28} ELSE "
+     f"CAST({600 << 28} // COALESCE(sum(abs(m)), 0) AS BIGINT) END"),
     (COUNTED, Limits(2, 3, norm=1), False,
-     "CASE WHEN COALESCE(sum(abs(m)), 0) <= 6 THEN 65536 ELSE CAST(393216 // COALESCE(sum(abs(m)), 0) AS BIGINT) END"),
+     f"CASE WHEN COALESCE(sum(abs(m)), 0) <= 6 THEN {1 << 28} ELSE "
+     f"CAST({6 << 28} // COALESCE(sum(abs(m)), 0) AS BIGINT) END"),
 ]  # fmt: skip
 
 
@@ -244,9 +247,9 @@ def test_the_squared_norm_is_compared_in_whole_numbers() -> None:
     entry = "greatest(-2251799813685248, least(2251799813685248, m))"
     size = f"CAST((abs({entry}) + 1) // 2 AS HUGEINT)"
     squares, bound = f"COALESCE(sum({size} * {size}), 0)", 3 * (2**33 // 2) ** 2
-    factor = f"least(1.0, {bound**0.5!r} / (sqrt(CAST({squares} AS DOUBLE)) * 1.000000001)) * 65536"
+    factor = f"least(1.0, {bound**0.5!r} / (sqrt(CAST({squares} AS DOUBLE)) * 1.000000001)) * {1 << 28}"
     assert private_sql._render_weight("m", total(2**33), Limits(3, 1, norm=2), False) == (
-        f"CASE WHEN {squares} <= {bound} THEN 65536 ELSE CAST(floor({factor}) AS BIGINT) END"
+        f"CASE WHEN {squares} <= {bound} THEN {1 << 28} ELSE CAST(floor({factor}) AS BIGINT) END"
     )
 
 
@@ -259,7 +262,7 @@ def test_what_units_add_to_a_group_is_bounded_and_fits_64_bits() -> None:
     assert private_sql._render_over_units("m", COUNTED, limits) == clamp("sum(least(m, 3))")
     assert private_sql._render_over_units("m", PEOPLE, limits) == clamp("sum(least(m, 1))")
     assert private_sql._render_over_units("m", SUMMED, limits) == clamp(
-        "sum(CASE WHEN n_m > 3 THEN (m * 3) // n_m ELSE m END)"
+        "sum(CASE WHEN n_m > 3 THEN sign(m) * ((abs(m) * 24576 + n_m) // (2 * n_m)) ELSE m * 4096 END)"
     )
     assert private_sql._render_over_units("m", EACH, limits) == clamp(
         "sum((CASE WHEN n_m = 0 THEN 0 ELSE greatest(-5, least(9, m)) END))"

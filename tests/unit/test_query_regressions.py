@@ -169,7 +169,7 @@ def test_bounds_do_not_survive_the_redefinition_of_a_column() -> None:
         plan_of("SELECT SUM(age) FROM (SELECT pid, score AS age FROM visits) t")
     plan = plan_of("SELECT SUM(age) FROM (SELECT pid, age * 2 AS age FROM visits) t")
     placed = plan.nodes[0].steps[0].placed[0]
-    assert placed.sensitivity.per_group * placed.measurement.step == 3 * 200
+    assert placed.sensitivity.per_group * placed.measurement.step == 3 * 200 * placed.sensitivity.parts
     assert asked("SELECT SUM(age) AS s FROM (SELECT pid, CLAMP(score, 0, 7) AS age FROM visits) t", visits=rows) == [
         {"s": 21}
     ]

@@ -338,6 +338,32 @@ def test_thousands_of_questions_keep_their_sensitivity(
     remove_each_unit(question, clinic.with_unit(bounding=bounding, **limits), visits, stays, budget)
 
 
+HOSTILE = [
+    {"pid": 0, "sex": sex, "city": city, "age": age, "delta": 10 if age else -20, "charge": 250.0, "insured": age > 33,
+     "day": date(2020, 1 + age // 20, 1), "seen": datetime(2020, 1 + age // 20, 1), "score": 10**6, "ratio": 7.5}
+    for sex in ("F", "M") for city in ("Ada", "Brin", "Cole") for age in (0, 100, 100, 100, 100, 60, 60, 33)
+]  # fmt: skip
+OTHERS = [{**each, "pid": 1 + i} for i, each in enumerate(HOSTILE[::5])]
+FORMS: dict[str, dict[str, Any]] = {
+    "sampled": {"max_groups": 2, "max_rows_per_group": 3},
+    "in all": {"bounding": Bounding.ROWS, "max_groups": None, "max_rows_per_group": None, "max_rows": 3},
+    "scaled": {"bounding": Bounding.SCALE, "max_groups": 2, "max_rows_per_group": 2},
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_one_person_with_many_rows_in_every_group_moves_no_more_than_is_priced(form: str) -> None:
+    """Every aggregate alone, over few public and over private groups, with far more rows than are allowed."""
+    tables, checked = clinic.with_unit(**FORMS[form]), 0
+    for aggregate in AGGREGATES:
+        for key in ("", "sex", "city"):
+            plan = compiled(f"SELECT {aggregate} FROM visits{f' GROUP BY {key}' if key else ''}", tables)
+            if plan is not None:
+                check(plan, {"visits": HOSTILE + OTHERS}, {"visits": OTHERS})
+                checked += 1
+    assert checked > (2 if form == "scaled" else 2.5) * len(AGGREGATES)
+
+
 def test_most_of_the_generated_questions_are_answered() -> None:
     """The check above would be empty if questions were refused."""
     asked = [
@@ -355,7 +381,7 @@ def test_the_check_catches_a_bound_that_is_not_enforced() -> None:
     """The broken twin: a plan that promises one row a group and keeps three."""
     from dataclasses import replace
 
-    plan = compile_query("SELECT SUM(age) FROM visits", clinic.with_unit(max_rows_per_group=1), BUDGET)
+    plan = compile_query("SELECT COUNT(*) FROM visits", clinic.with_unit(max_rows_per_group=1), BUDGET)
     step = plan.nodes[0].steps[0]
     loose = replace(step, limits=replace(step.limits, rows=3))
     broken = replace(plan, nodes=(replace(plan.nodes[0], steps=(loose,)),))
@@ -411,9 +437,13 @@ def test_double_entry_refuses_limits_that_the_noise_was_not_made_for() -> None:
 
     in_all = clinic.with_unit(bounding=Bounding.ROWS, max_groups=None, max_rows_per_group=None, max_rows=2)
     scaled = clinic.with_unit(bounding=Bounding.SCALE)
-    question = "SELECT sex, SUM(age) FROM visits GROUP BY sex"
-    for tables, changes in ((in_all, {"in_all": False}), (scaled, {"norm": 2}), (scaled, {"norm": None})):
-        plan = compile_query(question, tables, PureDP(Fraction(1)))
+    question = "SELECT sex, {} FROM visits GROUP BY sex"
+    for what, tables, changes in (
+        ("SUM(age)", in_all, {"in_all": False}),
+        ("SUM(age)", scaled, {"norm": 2}),
+        ("COUNT(*)", scaled, {"norm": None}),
+    ):
+        plan = compile_query(question.format(what), tables, PureDP(Fraction(1)))
         double_entry(plan)
         with pytest.raises(InternalError):
             double_entry(_with_limits(plan, **changes))

@@ -603,7 +603,8 @@ def test_rows_are_bounded_by_a_rank_under_a_secret() -> None:
     assert len(made) == 3
     pattern = re.escape(
         'SELECT "id", "a""b", "c" FROM (SELECT *, row_number() OVER (PARTITION BY "id" ORDER BY '
-        'hash(CAST(SECRET AS UBIGINT), "id", "a""b", "c")) AS _rank FROM "t" WHERE "id" IS NOT NULL) AS t '
+        'hash(hash(CAST(SECRET AS UBIGINT), "id", "a""b", "c", _copy))) AS _rank FROM (SELECT *, row_number() OVER '
+        '(PARTITION BY "id", "a""b", "c" ORDER BY "id") AS _copy FROM "t" WHERE "id" IS NOT NULL) AS n) AS t '
         "WHERE _rank <= 3"
     ).replace("SECRET", r"(\d+)")
     for text in made:

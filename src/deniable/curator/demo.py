@@ -237,15 +237,13 @@ def show_answer(stage: Stage) -> Chapter:
         {"sex": row["sex"], "visits": row["visits"], "at least": row["visits_low"], "at most": row["visits_high"]}
         for row in answered.to_pylist()
     )
-    left = answered.release.details["remaining"]
-    assert isinstance(left, dict)
-    told = ", ".join(f"{k} {v}" for k, v in left.items())
+    left = answered.release.details["left"]
     more = stage.curator.explain(QUESTION, epsilon="0.5")["more_like_this"]
     return Chapter(
         "The answer",
         (
             "Every number says between what the truth lies, in 95 of 100 answers.",
-            f"And it says what is left of the budget: {told}, enough for about {more} more like it.",
+            f"And it says what is left of the budget: {left}, enough for about {more} more like it.",
         ),
         rows,
         bars=("sex", "visits", "at least", "at most"),

@@ -24,7 +24,7 @@ from deniable.policy.budget import ZCDP, ApproxDP, Budget, PureDP
 from deniable.policy.schema import Neighboring
 from deniable.query.algebra.expression import Call, Literal
 from deniable.query.keys import PrivateKeys
-from deniable.query.measurements import Ordered
+from deniable.query.measurements import Distinct, Ordered, Total
 from deniable.query.plan import (
     Joint,
     NodePlan,
@@ -153,7 +153,7 @@ def _is_enough(placed: Placed, step: Step, groups: int, factor: int) -> bool:
     at_once = limits.in_all and not is_bounded_in_each_group(placed.measurement)
     if sensitivity.groups < (1 if at_once else groups) or sensitivity.factor < factor or sensitivity.per_group < reach:
         return False
-    if sensitivity.parts != 1 and (not limits.scaled or sensitivity.parts != parts_for(reach // sensitivity.parts)):
+    if sensitivity.parts != _count_rendered_parts(placed, step):
         return False
     match placed.mechanism:
         case LaplaceMechanism() as noise:
@@ -164,6 +164,18 @@ def _is_enough(placed: Placed, step: Step, groups: int, factor: int) -> bool:
             if limits.scaled or (choice.exchanged and step.places):
                 return False
             return choice.rows_per_unit >= sensitivity.per_group and _is_same_choice(choice, placed)
+
+
+def _count_rendered_parts(placed: Placed, step: Step) -> int:
+    """Into how many parts the rendered SQL cuts a step of a measurement."""
+    limits, measurement = step.limits, placed.measurement
+    if step.counted_by_threshold is not None and step.placed[step.counted_by_threshold] is placed:
+        return 1
+    if limits.scaled:
+        cut = not isinstance(measurement, Distinct | Ordered)
+    else:
+        cut = isinstance(measurement, Total) and measurement.per_group is None and not (limits.by_row or limits.in_all)
+    return parts_for(reach_of(measurement, limits)) if cut else 1
 
 
 def _is_same_choice(choice: QuantileMechanism, placed: Placed) -> bool:

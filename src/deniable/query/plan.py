@@ -179,8 +179,8 @@ class QueryPlan:
         return not any(step.placed or step.threshold for node in self.nodes for step in node.steps)
 
 
-FINE = 1 << 12
-"""Numbers scaled to a norm are measured so finely that the most one unit adds in a group has at least so many parts."""
+FINE = 1 << 20
+"""Numbers that are scaled down are so fine that the most one unit adds in a group has at least so many parts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,11 +205,11 @@ class Limits:
 def parts_for(reach: int) -> int:
     """Into how many parts a step is cut (a power of two) where one unit adds at most `reach` steps to a group.
 
-    A count scaled by 0.9 is no whole number; cut off to one it would be lost. In parts, less than reach / FINE is lost.
-    What no unit can move needs no parts.
+    A count scaled by 0.9 is no whole number; cut off to one it would be lost. In parts, less than reach / FINE is lost:
+    a million people together lose less than one of them adds. What no unit can move needs no parts.
 
-    >>> parts_for(1), parts_for(10_000), parts_for(0)
-    (4096, 1, 1)
+    >>> parts_for(1), parts_for(10_000_000), parts_for(0)
+    (1048576, 1, 1)
     """
     parts = 1
     while 0 < parts * reach < FINE:
@@ -274,13 +274,15 @@ def sensitivity_of(
 
 
 def parts_of(measurement: Measurement, limits: Limits) -> int:
-    """Into how many parts a step is cut where a unit's numbers may be shrunk: all to a norm, or those of cells.
+    """Into how many parts a step is cut where a unit's numbers may be shrunk: all to a norm, or sums to so many rows.
 
-    Distinct values are bounded by sampling in every form, and so are cells where rows are bounded over all groups.
+    Distinct values are bounded by sampling in every form, and all numbers where rows are bounded over all groups; a sum
+    with bounds of its own in each group is clamped.
     """
     shrunk = limits.scaled and not isinstance(measurement, Distinct)
-    cells = isinstance(measurement, Part) and not (limits.by_row or limits.in_all)
-    return parts_for(reach_of(measurement, limits)) if shrunk or cells else 1
+    summed = isinstance(measurement, Total | Part) and not is_bounded_in_each_group(measurement)
+    sampled = summed and not (limits.by_row or limits.in_all)
+    return parts_for(reach_of(measurement, limits)) if shrunk or sampled else 1
 
 
 def is_bounded_in_each_group(measurement: Measurement) -> bool:

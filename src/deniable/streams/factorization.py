@@ -11,7 +11,7 @@ the workload's Gram matrix. Any X has a lower triangular factor, so that measuri
             X of all (Denisov et al. 2022), and within 0.01% of the best for ranges, 0.2% for prefixes.
 *power*     the power series of (1 - z)^-a, a from 0 to 1/2: a Toeplitz matrix; a = 1/2 is the square root of the
             prefix sums (Fichtenberger, Henzinger and Upadhyay 2023), a = 0 measures each period by itself.
-*apart*     each period by itself, with the accuracy that the totals ask of it: best for people in all periods.
+*apart*     each period by itself, with the accuracy that the totals ask of it: for people who may be in all periods.
 *tree*      the binary tree (Dwork et al. 2010; Chan, Shi and Song 2011): row t is the sum of the last 2^k periods, with
             2^k the largest power of two that divides t.
 

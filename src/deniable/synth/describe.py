@@ -312,8 +312,11 @@ def render_bounded_select(table: TableSchema, unit: PrivacyUnit, most: int, colu
         return f"SELECT {shown} FROM {source}"  # noqa: S608  quoted names
     who, secret = quote(unit.column), int.from_bytes(salt(8), "little") >> 1
     every = ", ".join(quote(column.name) for column in table.columns)
-    rank = f"row_number() OVER (PARTITION BY {who} ORDER BY hash(CAST({secret} AS UBIGINT), {every}))"
-    ranked = f"SELECT *, {rank} AS _rank FROM {source} WHERE {who} IS NOT NULL"  # noqa: S608  quoted names
+    # Rows that are alike are numbered, so that each of them is as likely to be chosen as any other row.
+    copies = f"row_number() OVER (PARTITION BY {every} ORDER BY {who}) AS _copy"
+    numbered = f"SELECT *, {copies} FROM {source} WHERE {who} IS NOT NULL"  # noqa: S608  quoted names
+    rank = f"row_number() OVER (PARTITION BY {who} ORDER BY hash(hash(CAST({secret} AS UBIGINT), {every}, _copy)))"
+    ranked = f"SELECT *, {rank} AS _rank FROM ({numbered}) AS n"  # noqa: S608  our own words
     return f"SELECT {shown} FROM ({ranked}) AS t WHERE _rank <= {most}"  # noqa: S608  our own words
 
 

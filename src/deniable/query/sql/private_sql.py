@@ -182,10 +182,9 @@ def render_value_counts(
     )
     if not limits.by_row:
         among, held = ([UNIT], [*names, "v"]) if limits.in_all else ([UNIT, *names], ["v"])
-        order = ", ".join([f"hash(CAST({salt} AS UBIGINT), {', '.join(held)})", *held])
-        rank = f"row_number() OVER (PARTITION BY {', '.join(among)} ORDER BY {order}) AS n"
-        ranked = f"SELECT *, {rank} FROM ({chosen}) AS c WHERE v IS NOT NULL"
-        chosen = f"SELECT {', '.join([*names, 'v'])} FROM ({ranked}) AS d WHERE n <= {limits.rows}"
+        present = f"SELECT * FROM ({chosen}) AS a WHERE v IS NOT NULL"
+        kept = _render_few_rows(present, among, held, limits, salt, alike=not isinstance(measurement, Distinct))
+        chosen = f"SELECT {', '.join([*names, 'v'])} FROM ({kept}) AS d"
     every = ", ".join(str(i + 1) for i in range(len(names) + 1))
     if isinstance(measurement, Distinct):
         counted = f"SELECT {', '.join([*names, 'count(DISTINCT v) AS v'])} FROM ({chosen}) AS e{render_group_by(names)}"
@@ -224,7 +223,7 @@ def _render_chosen_rows(
     if limits.groups is None or not names or (limits.scaled and not distinct):
         return text
     # Ranks follow a salted hash; the keys themselves break ties, so that no two groups share a rank.
-    order = ", ".join([f"hash(CAST({salt} AS UBIGINT), {', '.join([*names, UNIT])})", *names])
+    order = ", ".join([render_chance(salt, [*names, UNIT]), *names])
     rank = f"dense_rank() OVER (PARTITION BY {UNIT} ORDER BY {order}) AS g"
     return f"SELECT * FROM (SELECT *, {rank} FROM ({text}) AS b) AS r WHERE g <= {limits.groups}"
 
@@ -307,8 +306,10 @@ def _render_each(values: tuple[Value, ...]) -> str:
 
 LARGEST = 2**62
 """Sums are clamped here, which moves no two of them further apart, so that they fit 64 bits."""
-WEIGHT = 1 << 16
+WEIGHT = 1 << 28
 """A unit's factor is a whole number of this part."""
+COPY = "nth"
+"""The column that numbers a unit's rows which hold the same."""
 THRESHOLD = "units"
 """The column of whole units that a threshold looks at."""
 
@@ -390,8 +391,10 @@ def _render_bounded_entry(name: str, measurement: Measurement, limits: Limits) -
             shrunk = f"({name} * {parts * (limits.rows or 1)}) // {every}"
             return f"CASE WHEN {every} > {limits.rows} THEN {shrunk} ELSE {name} * {parts} END"
         case _:
-            rows = limits.rows
-            return f"CASE WHEN n_{name} > {rows} THEN ({name} * {rows}) // n_{name} ELSE {name} END"
+            # Rounded to the nearest part: bounds are whole numbers of parts, so that none is passed.
+            rows, parts = limits.rows or 1, parts_of(measurement, limits)
+            shrunk = f"sign({name}) * ((abs({name}) * {2 * rows * parts} + n_{name}) // (2 * n_{name}))"
+            return f"CASE WHEN n_{name} > {rows} THEN {shrunk} ELSE {name} * {parts} END"
 
 
 def render_unit_entries(node: Measured, step: Step, salt: int) -> str:
@@ -414,15 +417,34 @@ def render_unit_entries(node: Measured, step: Step, salt: int) -> str:
 def _render_rows_in_all(
     chosen: str, names: list[str], wanted: Mapping[str, Measurement], limits: Limits, salt: int
 ) -> str:
-    """At most `rows` rows of a unit over all groups, the first ones by a salted hash of what they hold.
-
-    Rows of a unit that agree in all that is measured are interchangeable, so that ties between them decide nothing;
-    ties of the hash alone are broken by what it was made from.
-    """
+    """At most `rows` rows of a unit over all groups."""
     held = [*names, *(name for name, m in wanted.items() if m not in (Rows(None, None), Units(None)))]
-    order = ", ".join([f"hash(CAST({salt} AS UBIGINT), {', '.join([*held, UNIT])})", *held])
-    rank = f"row_number() OVER (PARTITION BY {UNIT} ORDER BY {order}) AS g"
-    return f"SELECT * FROM (SELECT *, {rank} FROM ({chosen}) AS b) AS r WHERE g <= {limits.rows}"
+    return _render_few_rows(chosen, [UNIT], held, limits, salt, alike=bool(held))
+
+
+def render_chance(salt: int, held: Iterable[str]) -> str:
+    """A number by which rows or groups are chosen: each order of them as likely as any other, for each unit by itself.
+
+    Engines put the hashes of several values together by shifts and exclusive or, which leaves the order of a unit's
+    rows to few bits that all units share. So the result is hashed once more.
+    """
+    return f"hash(hash(CAST({salt} AS UBIGINT), {', '.join(held)}))"
+
+
+def _render_few_rows(rows: str, among: list[str], held: list[str], limits: Limits, salt: int, alike: bool) -> str:
+    """At most so many rows of each unit (in each group, where `among` has its keys), the first ones by a salted hash.
+
+    The hash is of what a row holds and of its unit, so that a unit's choice depends on its own rows alone. With `alike`
+    there may be rows that hold the same. They are interchangeable, but each is a row: they are numbered, and chosen one
+    by one, or a value that a unit has often would be chosen as seldom as one that it has once. Ties of the hash are
+    broken by what it was made from.
+    """
+    if alike:
+        copies = f"row_number() OVER (PARTITION BY {', '.join([UNIT, *held])} ORDER BY {UNIT}) AS {COPY}"
+        rows, held = f"SELECT *, {copies} FROM ({rows}) AS b", [*held, COPY]
+    order = ", ".join([render_chance(salt, [*held, UNIT]), *held])
+    rank = f"row_number() OVER (PARTITION BY {', '.join(among)} ORDER BY {order}) AS n"
+    return f"SELECT * FROM (SELECT *, {rank} FROM ({rows}) AS c) AS r WHERE n <= {limits.rows}"
 
 
 def _render_sum_of_rows(name: str, measurement: Measurement) -> str:

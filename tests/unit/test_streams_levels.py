@@ -1,27 +1,13 @@
-"""Rows in memory have answers of their own; totals of a stream add up only where a person is in one group."""
+"""Totals of a stream add up only where a person is in one group."""
 
 from __future__ import annotations
 
-from pathlib import Path
-
-import pyarrow as pa
 import pytest
 
 import clinic
 from deniable.curator import Curator
 from deniable.errors import QueryRefused
 from deniable.policy.document import parse
-
-
-def test_another_frame_is_not_given_the_answer_of_the_first(tmp_path: Path, silence: None) -> None:
-    people = pa.table({"pid": range(1_000), "sex": ["F", "M"] * 500})
-    counted = []
-    for rows in (people, people.slice(0, 200), people):
-        with Curator.from_frame(rows, unit="pid", budget=5, categories={"sex": ["F", "M"]}) as curator:
-            answer = curator.query(f"SELECT COUNT(*) AS n FROM {curator.policy.tables[0].name}", epsilon=1)
-            counted.append((answer.to_pylist()[0]["n"], answer.repeated))
-    assert counted == [(1_000, False), (200, False), (1_000, True)]
-
 
 STREAM = """
 version: 1
