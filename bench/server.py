@@ -485,7 +485,7 @@ def main() -> int:
     )
     given = options.parse_args()
     minutes = given.soak
-    with tempfile.TemporaryDirectory() as name:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name:  # workers end a moment later
         folder = Path(name)
         rows = {"id": [f"p{i}" for i in range(1000)], "age": [i % 90 for i in range(1000)]}
         pq.write_table(pa.table(rows), folder / "people.parquet")
