@@ -263,6 +263,8 @@ VERBS: tuple[tuple[str, str, str, str], ...] = (
     ("show what a model measured", "Curator.inspect", "inspect", FILES),
     ("which findings hold on synthetic rows", "Curator.parity", "parity", STEWARD),
     ("learn a model that predicts", "Curator.train", "train", "none: models are made by the steward"),
+    ("plan a sum over tables of several owners", "Curator.plan_round", "federate plan", "none: a file for all clients"),
+    ("take part in such a sum", "Curator.join_round", "federate join", "a server of its own: `federate serve`"),
     ("predict with a model", "Curator.predict", "predict", FILES),
     ("randomize each record", "Curator.randomize", "randomize", "none: rows leave through requests"),
     ("recover counts from randomized records", "Curator.estimate", "estimate", FILES),

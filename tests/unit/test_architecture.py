@@ -161,7 +161,7 @@ def test_a_circle_would_be_found() -> None:
 
 def test_there_are_few_modules_and_few_small_ones() -> None:
     copied = SRC / "deniable" / "world" / "findings"  # files that a world is written with; nothing imports them
-    assert len([path for path in FILES if path.parent != copied]) <= 445
+    assert len([path for path in FILES if path.parent != copied]) <= 470
     lengths = {path: text.count("\n") for path, text in FILES.items() if path.name != "__init__.py"}
     assert len([path for path, lines in lengths.items() if lines < 60]) <= 40
     assert {path.name: lines for path, lines in lengths.items() if lines > 600} == {}
@@ -182,6 +182,9 @@ def test_functions_are_named_by_verbs_and_not_by_participles() -> None:
 
 DOCUMENTS = {
     "client/connection.py": "what a server sent, handed to its caller as it is",
+    "learn/federated.py": "the file of a round",
+    "server/federated.py": "the JSON of a round's messages",
+    "curator/federate.py": "the JSON of a round's messages",
     "server/http/bodies.py": "JSON Schema",
     "server/http/endpoints.py": "OpenAPI",
     "server/refusals.py": "the JSON of an error",

@@ -103,12 +103,14 @@ READING_NO_ROWS = {
     *(("reinstate",), ("terms",), ("token", "pause"), ("token", "resume")),
     *(("ledger", "show"), ("ledger", "verify"), ("ledger", "export"), ("ledger", "separate")),
     *(("ledger", "head"), ("ledger", "incidents"), ("ledger", "backup"), ("ledger", "restore")),
+    ("ledger", "settle"),
     *(("epoch", "new"), ("epoch", "show")),
     *(("token", "new"), ("token", "list"), ("token", "revoke"), ("key", "check"), ("key", "rotate")),
-    *(("survey", "results"), ("release", "verify"), ("vault", "reveal"), ("audit",)),
+    *(("federate", "plan"), ("survey", "results"), ("release", "verify"), ("vault", "reveal"), ("audit",)),
 }
-OTHERWISE = {("serve",), ("mcp",), ("subject",)}
-"""A server answers by the same curator, and tests of its own hold that; a person's report is about that person."""
+OTHERWISE = {("serve",), ("mcp",), ("subject",), ("federate", "join")}
+"""A server answers by the same curator, and tests of its own hold that; a person's report is about that person; a
+federated round needs a server and other clients (`test_federate_workflow.py`)."""
 
 
 def list_commands(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:

@@ -21,6 +21,7 @@ from deniable.cli import (
     anonymize,
     attack,
     demo,
+    federate,
     governance,
     hierarchy,
     inspect,
@@ -57,6 +58,7 @@ Workflows:
   deniable attack out.parquet --original patients.parquet -p policy.yaml --all
   deniable serve policy.yaml                         analysts ask over HTTP and with psql
   deniable mcp policy.yaml                           an AI assistant asks, within a token's budget
+  deniable federate join visits --server URL         sums over tables that stay with their owners
   deniable survey serve survey.yaml                  answers randomized in the browser
 
 \b
@@ -103,6 +105,7 @@ app.add_typer(key.vault_app, name="vault")
 app.add_typer(policy.app, name="policy")
 app.add_typer(release.app, name="release")
 app.add_typer(survey.app, name="survey")
+app.add_typer(federate.app, name="federate")
 app.add_typer(demo.world_app, name="world")
 
 

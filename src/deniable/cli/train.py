@@ -82,7 +82,13 @@ def train(
     from deniable.release.release import statement_path
 
     chosen = [name.strip() for name in features.split(",")] if features else None
-    settings = {"method": method, "positive": positive, "penalty": penalty, "turns": turns, "clip": clip}
+    settings: dict[str, Any] = {
+        "method": method,
+        "positive": positive,
+        "penalty": penalty,
+        "turns": turns,
+        "clip": clip,
+    }
     settings |= {"count": count, "choose": read_choices(choose or [])}
     budget = {"epsilon": epsilon, "delta": delta, "rho": rho}
     with open_curator(policy, ledger) as curator, show_progress("Learning") as tick:

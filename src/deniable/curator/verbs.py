@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from deniable.curator.anonymize.check import CheckReport
     from deniable.curator.attack import AttackReport
     from deniable.curator.context import Context
+    from deniable.curator.federate import Joined
     from deniable.curator.governance.reports import FileProof, Register
     from deniable.curator.policy.scan import ScanReport
     from deniable.curator.query.stream.plan import StreamPlanReport
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from deniable.curator.synthesize.parity import Compared
     from deniable.curator.train import Trained
     from deniable.governance.grants import Asker
+    from deniable.learn.federated import Round
     from deniable.policy.schema import Spec
     from deniable.release import Release
     from deniable.synth.linked import LinkedModel
@@ -295,6 +297,39 @@ class ReleaseVerbs:
             method=method, positive=positive, penalty=penalty, turns=turns, clip=clip, count=count,
             choose=choose, evaluate=evaluate, out=out, progress=progress,
         )  # fmt: skip
+
+    def plan_round(
+        self,
+        table: str,
+        method: str = "means",
+        *,
+        clients: int,
+        least: int | None = None,
+        features: Sequence[str] | None = None,
+        target: str | None = None,
+        epsilon: Amount | None = None,
+        delta: Amount | None = None,
+        rho: Amount | None = None,
+        colluding: int = 0,
+        count: int | None = None,
+        who: Asker | None = None,
+    ) -> Round:
+        """A federated round over tables declared as this one: means, histogram, linear, bayes or pca.
+
+        `least` is the fewest clients in a sum, for which the noise is; nothing is charged and no row is read.
+        """
+        from deniable.curator.federate import plan_round
+
+        return plan_round(
+            self._for(who), table, method, clients=clients, least=least, features=features, target=target,
+            epsilon=epsilon, delta=delta, rho=rho, colluding=colluding, count=count,
+        )  # fmt: skip
+
+    def join_round(self, table: str, server: str, *, patience: float = 120.0, who: Asker | None = None) -> Joined:
+        """Take part in the federated round of a server with one table: charged before its rows are read."""
+        from deniable.curator.federate import join_round
+
+        return join_round(self._for(who), table, server, patience=patience)
 
     @staticmethod
     def predict(model: str | Path, rows: Any, out: str | Path) -> int:

@@ -225,7 +225,7 @@ class LearnedModel:
         The center of a group is in the units of the columns (days since 1970 for dates, shares of the group for
         values); loadings of components are those of entries from -1 to 1.
         """
-        scales = _list_scales(self.design, self.method) * len(self.parts)
+        scales = list_scales(self.design, self.method) * len(self.parts)
         names = [f"{part}: {entry}" if part else entry for part in self.parts for entry in self.design.entries]
         errors = self.errors or (None,) * len(scales)
         listed = zip(names, self.coefficients, errors, scales, strict=True)
@@ -255,7 +255,7 @@ def convert_to_units(target: NumberTarget, steps: NDArray[np.int64]) -> Numbers:
     return np.asarray(float(target.column.middle) + steps * (float(target.column.half) / STEPS), np.float64)
 
 
-def _list_scales(design: Design, method: str) -> list[tuple[float, float]]:
+def list_scales(design: Design, method: str) -> list[tuple[float, float]]:
     """What each coefficient is multiplied by, and what is added, to be in the units of its column.
 
     A slope is for one unit of it, a center one of its values; a loading stays as it is.
@@ -299,8 +299,8 @@ def to_plain(model: LearnedModel) -> dict[str, Any]:
         "form": FORM,
         "method": model.method,
         "table": model.table,
-        "features": [_feature_to_plain(each) for each in model.design.features],
-        "target": _target_to_plain(model.target),
+        "features": [feature_to_plain(each) for each in model.design.features],
+        "target": target_to_plain(model.target),
         "entries": list(model.design.entries),
         "coefficients": list(model.coefficients),
         "errors": None if model.errors is None else list(model.errors),
@@ -311,21 +311,22 @@ def to_plain(model: LearnedModel) -> dict[str, Any]:
     }
 
 
-def _target_to_plain(target: Target) -> dict[str, Any]:
+def target_to_plain(target: Target) -> dict[str, Any]:
+    """A target as plain values."""
     if isinstance(target, Structure):
         return {"kind": target.name, "count": target.count}
     positive = {"positive": target.positive} if isinstance(target, ClassTarget) else {}
-    return _feature_to_plain(target.column) | positive
+    return feature_to_plain(target.column) | positive
 
 
 def from_plain(held: dict[str, Any]) -> LearnedModel:
     """The model that plain values stand for."""
     if held["form"] != FORM:
         raise ValueError
-    made = Design(tuple(_feature_from_plain(entry) for entry in held["features"]))
+    made = Design(tuple(feature_from_plain(entry) for entry in held["features"]))
     if list(made.entries) != held["entries"]:
         raise ValueError
-    target = _target_from_plain(held["target"])
+    target = target_from_plain(held["target"])
     if not isinstance(target, METHODS[held["method"]]):
         raise ValueError
     parts, shares = 1, None
@@ -351,12 +352,13 @@ def from_plain(held: dict[str, Any]) -> LearnedModel:
     )
 
 
-def _target_from_plain(held: dict[str, Any]) -> Target:
+def target_from_plain(held: dict[str, Any]) -> Target:
+    """The target that plain values stand for."""
     if held["kind"] in (GROUP, COMPONENT):
         if type(held["count"]) is not int or not 1 <= held["count"] <= MOST_PARTS:
             raise ValueError
         return Structure(held["kind"], held["count"])
-    column = _feature_from_plain(held)
+    column = feature_from_plain(held)
     if isinstance(column, Number):
         return NumberTarget(column)
     if not isinstance(column, Labels):
@@ -371,18 +373,20 @@ def _require_finite(values: list[Any], count: int) -> tuple[float, ...]:
     return tuple(float(value) for value in values)
 
 
-def _feature_to_plain(each: Feature) -> dict[str, Any]:
+def feature_to_plain(each: Feature) -> dict[str, Any]:
+    """A feature as plain values."""
     if isinstance(each, Bins):
-        return {**_feature_to_plain(each.number), "kind": "bins", "count": each.count, "width": str(each.width)}
+        return {**feature_to_plain(each.number), "kind": "bins", "count": each.count, "width": str(each.width)}
     if isinstance(each, Knots):
-        return {**_feature_to_plain(each.number), "kind": "knots", "count": each.count}
+        return {**feature_to_plain(each.number), "kind": "knots", "count": each.count}
     common = {"name": each.name, "type": each.type.value, "nullable": each.nullable}
     if isinstance(each, Labels):
         return {"kind": "labels", **common, "labels": list(each.labels)}
     return {"kind": "number", **common, "lower": str(each.lower), "upper": str(each.upper)}
 
 
-def _feature_from_plain(entry: dict[str, Any]) -> Feature:
+def feature_from_plain(entry: dict[str, Any]) -> Feature:
+    """The feature that plain values stand for."""
     name, kind, nullable = entry["name"], ColumnType(entry["type"]), bool(entry["nullable"])
     if not isinstance(name, str):
         raise ValueError

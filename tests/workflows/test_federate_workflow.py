@@ -1,0 +1,206 @@
+"""A federated round between processes, over HTTP: one drops out, the sum is there, every client is charged first."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from deniable import Curator
+from deniable.curator import federate
+from deniable.errors import AccessRefused, BudgetExceeded, DataError, PolicyError
+from deniable.learn.federated import Round
+from deniable.learn.secure_sum import SumClient
+from deniable.server.federated import FederatedServer, serve_round
+from learning import people
+from unit.test_curator_train import POLICY
+
+CLIENTS = 4
+
+
+def _clinic(folder: Path, seed: int, policy: str = POLICY) -> Path:
+    folder.mkdir()
+    pq.write_table(people(800, seed), folder / "visits.parquet")
+    (folder / "towns.csv").write_text("town\nAda\n")
+    (folder / "policy.yaml").write_text(policy)
+    return folder / "policy.yaml"
+
+
+@pytest.fixture
+def clinics(tmp_path: Path) -> list[Path]:
+    return [_clinic(tmp_path / f"clinic{seed}", seed) for seed in range(CLIENTS)]
+
+
+def _plan(policy: Path, method: str = "means", **rest: Any) -> Round:
+    with Curator.open(policy) as curator:
+        return federate.plan_round(
+            curator.context, "visits", method,
+            **{"clients": CLIENTS, "least": 3, "features": ["age", "town"], "epsilon": 1, **rest},
+        )  # fmt: skip
+
+
+class Served:
+    """A round that is served in a thread, while clients of this process or others take part."""
+
+    def __init__(self, what: Round, patience: float = 30.0) -> None:
+        self.address, self.state = "", FederatedServer(what)
+        ready = threading.Event()
+
+        def tell(address: str) -> None:
+            self.address = address
+            ready.set()
+
+        def serve() -> None:
+            self.state = serve_round(what, "127.0.0.1", 0, patience, tell)
+
+        self.thread = threading.Thread(target=serve)
+        self.thread.start()
+        assert ready.wait(30)
+
+    def finish(self) -> FederatedServer:
+        self.thread.join(60)
+        return self.state
+
+
+def _join(policy: Path, address: str, told: list[Any]) -> threading.Thread:
+    def run() -> None:
+        try:
+            with Curator.open(policy) as curator:
+                told.append(federate.join_round(curator.context, "visits", address, patience=40))
+        except Exception as failure:  # what a client saw is looked at by the test
+            told.append(failure)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    return thread
+
+
+def _entries(policy: Path) -> list[str]:
+    with Curator.open(policy) as curator:
+        return [str(each) for each in curator.ledger.entries() if "federated" in str(each)]
+
+
+def test_four_processes_sum_and_each_is_charged_in_its_own_ledger(clinics: list[Path], tmp_path: Path) -> None:
+    def start(*words: str) -> subprocess.Popen[str]:
+        command = [sys.executable, "-c", "from deniable.cli.main import main; main()", "federate", *words]
+        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path)
+
+    words = ("--method", "linear", "--target", "charge", "--features", "age,town", "--clients", "4", "--epsilon", "1")
+    planned = start("plan", "visits", "-p", str(clinics[0]), *words, "--least", "3", "-o", "round.json", "--json")
+    out, error = planned.communicate(timeout=120)
+    assert planned.returncode == 0, error
+    assert json.loads(out)["clients"] == 4
+    assert not _entries(clinics[0])
+    server = start("serve", "round.json", "--port", "0", "-o", "model.json", "--json")
+    assert server.stderr is not None
+    address = server.stderr.readline().split()[-1]
+    joined = [start("join", "visits", "--server", address, "-p", str(policy)) for policy in clinics]
+    for client in joined:
+        said, error = client.communicate(timeout=120)
+        assert client.returncode == 0, error
+        assert "the sum has 4 clients" in said
+    told = json.loads(server.communicate(timeout=120)[0])
+    assert told["clients"] == 4
+    found = {each["feature"]: each for each in told["coefficients"]}
+    assert abs(found["age"]["coefficient"] - 3) < 5 * found["age"]["error"]
+    assert [len(_entries(policy)) for policy in clinics] == [1] * 4
+    assert "linear" in (tmp_path / "model.json").read_text()
+
+
+def test_a_client_that_leaves_after_dealing_is_not_in_the_sum_which_is_exact(
+    clinics: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The vectors that were sent are remembered before they are masked: their sum is what the server finds."""
+    sent: list[np.ndarray] = []
+    honest = SumClient.mask
+
+    def spied(client: SumClient, vector: np.ndarray, *rest: Any) -> bytes:
+        if client.place == 2:
+            raise DataError("this client left")
+        sent.append(vector)
+        return honest(client, vector, *rest)
+
+    monkeypatch.setattr(SumClient, "mask", spied)
+    what = _plan(clinics[0])
+    served, told = Served(what, patience=3.0), []
+    for thread in [_join(policy, served.address, told) for policy in clinics]:
+        thread.join(60)
+    state = served.finish()
+    assert [str(each) for each in told if isinstance(each, Exception)] == [
+        "this client left. The charge stands: the data had been touched."
+    ]
+    assert state.result is not None
+    assert state.result.clients == 3
+    assert (state.sums.total() == np.sum(sent, axis=0)).all()
+    assert abs(state.result.rows - 2400) < 200
+
+
+def test_a_client_without_budget_sends_nothing_and_the_round_fails_for_want_of_clients(
+    clinics: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    poor = [_clinic(tmp_path / f"poor{seed}", seed, POLICY.replace("epsilon: 3,", "epsilon: 0.1,").replace(
+        "research: {epsilon: 2}", "research: {epsilon: 0.1}").replace("epsilon: 1, columns", "epsilon: 0.1, columns"))
+        for seed in range(2)]  # fmt: skip
+    served, told = Served(_plan(clinics[0]), patience=3.0), []
+    for thread in [_join(policy, served.address, told) for policy in (*poor, *clinics[:2])]:
+        thread.join(60)
+    state = served.finish()
+    assert state.result is None
+    assert "2 clients were left in the step 'vectors', and 3 are needed" in state.failure
+    assert sorted(type(each).__name__ for each in told) == [
+        "BudgetExceeded",
+        "BudgetExceeded",
+        "DataError",
+        "DataError",
+    ]
+    assert [len(_entries(policy)) for policy in poor] == [0, 0]
+    assert isinstance(next(each for each in told if isinstance(each, BudgetExceeded)), BudgetExceeded)
+
+
+def test_a_policy_that_declares_otherwise_or_has_expired_takes_no_part(clinics: list[Path], tmp_path: Path) -> None:
+    what = _plan(clinics[0])
+    served = Served(what, patience=1.0)
+    other = _clinic(tmp_path / "other", 9, POLICY.replace("between: [0, 100]", "between: [0, 120]"))
+    late = _clinic(tmp_path / "late", 9, POLICY + "expires: 2020-01-01\n")
+    for policy, kind in ((other, PolicyError), (late, AccessRefused)):
+        told: list[Any] = []
+        _join(policy, served.address, told).join(60)
+        assert isinstance(told[0], kind)
+        assert not _entries(policy)
+    assert served.finish().result is None
+
+
+def test_the_charge_is_written_before_rows_are_read_and_stands(
+    clinics: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("deniable.learn.federated.add_share", lambda *_: 1 / 0)
+    served, told = Served(_plan(clinics[0]), patience=2.0), []
+    for thread in [_join(policy, served.address, told) for policy in clinics]:
+        thread.join(60)
+    served.finish()
+    assert {type(each).__name__ for each in told} == {"ExecutionFailed"}
+    assert [len(_entries(policy)) for policy in clinics] == [1] * CLIENTS
+
+
+def test_who_has_no_ticket_or_sends_nonsense_is_refused(clinics: list[Path]) -> None:
+    state = FederatedServer(_plan(clinics[0]))
+    with pytest.raises(DataError, match="ticket"):
+        state.tell("none")
+    given = state.join(SumClient(state.sums.terms, 1).key)
+    with pytest.raises(DataError, match="the step 'keys'"):
+        state.take(given["ticket"], "vectors", b"")
+    for _ in range(CLIENTS - 1):
+        state.join(SumClient(state.sums.terms, 1).key)
+    assert state.step == "shares"
+    with pytest.raises(DataError, match="the step 'shares'"):
+        state.join(SumClient(state.sums.terms, 1).key)
+    for nonsense in (b"", b"[]", b"{}", b'{"boxes": 1}', b"\xff"):
+        with pytest.raises(DataError, match="not one of this step"):
+            state.take(given["ticket"], "shares", nonsense)
