@@ -193,7 +193,7 @@ def test_a_question_that_runs_is_cancelled_and_the_page_says_what_was_charged(vi
 
 def test_psql_is_shown_with_the_port_of_this_server(visit, up):
     page = visit("ana")
-    write(page, "SELECT COUNT(*) AS n FROM people", "0.1")
+    write(page, "SELECT COUNT(*) AS n FROM people", "0.11")
     ask(page)
     page.get_by_text("Ask the same in Python, psql, R, curl").click()
     assert f"-p {up.postgres} " in page.inner_text("pre[aria-label=psql]")

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 MOST_RUNS = 30
 RUN_SECONDS = 4 * 3600.0
 Form = Mapping[str, str]
+Values = Mapping[str, Any]
+"""What a template shows."""
 
 
 @dataclass
@@ -76,8 +78,7 @@ class Lab:
         """The tables that can be looked at here."""
         return [table.name for table in self.context.policy.private]
 
-    # a dictionary: values of a template
-    def describe_form(self, table: str, given: Form) -> dict[str, Any]:
+    def describe_form(self, table: str, given: Form) -> Values:
         """What the form shows."""
         raise NotImplementedError
 
@@ -89,7 +90,7 @@ class Lab:
         """The work that a form asks for; refuses what cannot be before it is begun."""
         raise NotImplementedError
 
-    def show(self, run: Run, request: Request) -> tuple[str, dict[str, Any]]:
+    def show(self, run: Run, request: Request) -> tuple[str, Values]:
         """The template of what was found, and its values; it is called off the event loop."""
         raise NotImplementedError
 
@@ -163,7 +164,7 @@ class Laboratories:
             return await self._render_form(grant, run.lab, run.given, job.refusal or "It ended without a result.")
         beside: dict[str, Any] = {"command": "", "kept": ""}
         template, values = await self._service.run_for(grant, lambda: run.lab.show(run, request))
-        return self._render(grant, template, lab=run.lab, run=run, identity=identity, **beside | values)
+        return self._render(grant, template, lab=run.lab, run=run, identity=identity, **{**beside, **values})
 
     async def _tell_progress(self, request: Request, grant: Grant) -> Response:
         job = self._find_run(request, grant)[0].job

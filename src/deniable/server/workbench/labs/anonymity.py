@@ -15,7 +15,7 @@ from deniable.errors import ParameterError
 from deniable.reports import tradeoffs
 from deniable.reports.blocks import Page, Section
 from deniable.server.workbench.jobs import Job
-from deniable.server.workbench.labs import Form, Lab, Run, read_number, render_report
+from deniable.server.workbench.labs import Form, Lab, Run, Values, read_number, render_report
 
 
 class LatticeLab(Lab):
@@ -29,7 +29,7 @@ class LatticeLab(Lab):
     )
     template = "lab_lattice_form.html"
 
-    def describe_form(self, table: str, given: Form) -> dict[str, Any]:
+    def describe_form(self, table: str, given: Form) -> Values:
         """What is asked, first as the policy asks it."""
         asked = explore.state_demands(self.context)
         sensitive = explore.list_sensitive(self.context, table)
@@ -43,7 +43,7 @@ class LatticeLab(Lab):
         asked = self._read(table, given)
         return lambda job: (asked, explore.explore_lattice(self.context, table, asked, job.tell))
 
-    def show(self, run: Run, request: Request) -> tuple[str, dict[str, Any]]:
+    def show(self, run: Run, request: Request) -> tuple[str, Values]:
         """The lattice, and the node that was clicked: first the one that a release would take."""
         asked, view = run.found
         first = view.chosen or view.nodes[-1]
@@ -100,9 +100,9 @@ class TradeoffLab(LatticeLab):
     title = "Risk against utility"
     about = "What each k, l and t costs this table, and how it fares as it is, k-anonymous, and synthetic."
 
-    def describe_form(self, table: str, given: Form) -> dict[str, Any]:
+    def describe_form(self, table: str, given: Form) -> Values:
         """The same form, with another button."""
-        return LatticeLab.describe_form(self, table, given) | {"button": "Try them all"}
+        return {**LatticeLab.describe_form(self, table, given), "button": "Try them all"}
 
     def plan(self, table: str, given: Form) -> Callable[[Job], Any]:
         """Find the optimum for each k, l and t; then make the table in several ways."""
@@ -117,7 +117,7 @@ class TradeoffLab(LatticeLab):
 
         return work
 
-    def show(self, run: Run, request: Request) -> tuple[str, dict[str, Any]]:  # noqa: ARG002  each lab is asked alike
+    def show(self, run: Run, request: Request) -> tuple[str, Values]:  # noqa: ARG002  each lab is asked alike
         """One page of both."""
         points, found = run.found
         page = tradeoffs.build_tradeoff_page([each.to_dict() for each in points], found)

@@ -17,7 +17,7 @@ from deniable.policy.schema import Role
 from deniable.reports.attacks import build_exposure_page
 from deniable.server.workbench.guided_start import list_files
 from deniable.server.workbench.jobs import Job
-from deniable.server.workbench.labs import Form, Lab, Run, read_number, render_report
+from deniable.server.workbench.labs import Form, Lab, Run, Values, read_number, render_report
 
 MOST_TARGETS = 5000
 WHOLE = "the table as it stands"
@@ -34,7 +34,7 @@ class AttackLab(Lab):
     )
     template = "lab_attack_form.html"
 
-    def describe_form(self, table: str, given: Form) -> dict[str, Any]:
+    def describe_form(self, table: str, given: Form) -> Values:
         """What is attacked, and what the intruder knows: first what the policy says others may know."""
         schema = self.context.policy.table(table)
         known = {column.name for column in schema.with_role(Role.QUASI_IDENTIFIER)}
@@ -81,7 +81,7 @@ class AttackLab(Lab):
 
             return order, attack(replace(order, state=state), tell, self.context)
 
-    def show(self, run: Run, request: Request) -> tuple[str, dict[str, Any]]:  # noqa: ARG002  each lab is asked alike
+    def show(self, run: Run, request: Request) -> tuple[str, Values]:  # noqa: ARG002  each lab is asked alike
         """The page of `deniable attack`."""
         order, found = run.found
         page = build_exposure_page(found.to_dict())

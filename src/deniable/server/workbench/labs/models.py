@@ -23,7 +23,7 @@ from deniable.policy.schema import Role
 from deniable.reports.synthesis import build_model_page
 from deniable.reports.tradeoffs import build_training_page
 from deniable.server.workbench.jobs import Job
-from deniable.server.workbench.labs import Form, Lab, Run, render_report
+from deniable.server.workbench.labs import Form, Lab, Run, Values, render_report
 
 ENDING = ".model.json"
 MOST_MODELS = 100
@@ -50,7 +50,7 @@ class SyntheticLab(ModelMaker):
     price = "Looking at a model is free. Making one is charged to the budget of the dataset."
     template = "lab_synthetic_form.html"
 
-    def describe_form(self, table: str, given: Form) -> dict[str, Any]:  # noqa: ARG002  each lab is asked alike
+    def describe_form(self, table: str, given: Form) -> Values:  # noqa: ARG002  each lab is asked alike
         """The models that are there, and what is left to make another."""
         balance = state_plainly(self.context.ledger.balance())
         return {"files": self._list_models(), "balance": balance, "epsilon": given.get("epsilon", "1"),
@@ -86,7 +86,7 @@ class SyntheticLab(ModelMaker):
         job.done = max(job.done, 0.5)
         return path, inspect.steward(self.context, path, table)
 
-    def show(self, run: Run, request: Request) -> tuple[str, dict[str, Any]]:  # noqa: ARG002  each lab is asked alike
+    def show(self, run: Run, request: Request) -> tuple[str, Values]:  # noqa: ARG002  each lab is asked alike
         """The page of `deniable inspect`."""
         path, view = run.found
         page = build_model_page(view.to_dict())
@@ -111,7 +111,7 @@ class ModelLab(ModelMaker):
     price = "Training is charged to the budget of the dataset. One person in five is held out to test on."
     template = "lab_model_form.html"
 
-    def describe_form(self, table: str, given: Form) -> dict[str, Any]:
+    def describe_form(self, table: str, given: Form) -> Values:
         """The columns to predict, and what is left."""
         schema, balance = self.context.policy.table(table), state_plainly(self.context.ledger.balance())
         columns = [column.name for column in schema.columns if column.role is not Role.IDENTIFIER]
@@ -136,7 +136,7 @@ class ModelLab(ModelMaker):
 
         return work
 
-    def show(self, run: Run, request: Request) -> tuple[str, dict[str, Any]]:  # noqa: ARG002  each lab is asked alike
+    def show(self, run: Run, request: Request) -> tuple[str, Values]:  # noqa: ARG002  each lab is asked alike
         """The page of `deniable train --report`."""
         path, view = run.found
         page = build_training_page(view.to_dict())
