@@ -7,7 +7,9 @@ import pytest
 import clinic
 from deniable.curator import Curator
 from deniable.errors import QueryRefused
+from deniable.policy.budget import PureDP
 from deniable.policy.document import parse
+from deniable.query.compile import compile_query
 
 POLICY = parse(
     "version: 1\ndataset: c\ntables:\n  visits:\n    source: visits.parquet\n"
@@ -68,3 +70,15 @@ def test_what_is_right_is_answered() -> None:
     with Curator(POLICY, sources={"visits": clinic.people(60).select(["pid", "sex", "age", "city"])}) as curator:
         for asked in RIGHT:
             assert curator.query(asked, epsilon=1, delta="1e-7").rows.num_columns
+
+
+NUMBERS = ("age", "charge", "insured", "NULL + 30")
+CASTS = [f"CAST({text} AS {kind})" for text in NUMBERS for kind in ("DATE", "TIMESTAMP")]
+CASTS += [f"CAST({text} AS {kind})" for text in ("day", "seen") for kind in ("INTEGER", "DOUBLE", "BOOLEAN")]
+
+
+@pytest.mark.parametrize("text", CASTS)
+def test_a_cast_that_no_value_survives_is_refused_before_a_charge(text: str) -> None:
+    """Dates and numbers cannot be read as each other: the answer would be about nothing."""
+    with pytest.raises(QueryRefused, match=r"takes .*text, not"):
+        compile_query(f"SELECT COUNT(DISTINCT {text}) FROM visits", clinic.TABLES, PureDP(1))

@@ -506,11 +506,18 @@ def truncation(unit: str) -> Rule:
     return rule
 
 
+TIMES = (Kind.DATE, Kind.DATETIME)
+TRUTHS = (Kind.INTEGER, Kind.DECIMAL, Kind.BOOLEAN)
+
+
 def cast(kind: Kind) -> Rule:
     """A value read as another kind; what cannot be read so is null."""
 
     def rule(facts: tuple[Facts, ...]) -> Facts:
         (a,) = facts
+        for these, others in ((TIMES, TRUTHS), (TRUTHS, TIMES)):
+            if kind in these and a.kind in others:
+                require_kinds((*these, Kind.TEXT), a)  # no value of the one can be read as the other
         keeps = a.kind in NUMERIC and kind in NUMERIC
         low, high = (a.lower, a.upper) if keeps and a.bounded else (None, None)
         step = Fraction(1) if kind is Kind.INTEGER else (a.step if keeps else None)
