@@ -145,6 +145,34 @@ def test_a_function_of_a_world_is_audited_and_its_worst_neighbors_are_found(func
     assert "30" not in found["neighbors"]
 
 
+def test_neighbors_of_one_world_leave_out_each_of_its_rows(functions, tmp_path):
+    """A sum whose noise is for values up to 10: the row of 30 is found, and its value is not shown."""
+    words = ("audited:noisy_sum", "--world", "[1, 2, 30, 4]", "--runs", 1000)
+    code, found = audit(*words)
+    assert code == 2
+    assert "the worst of 4 pairs: that without row 3" in found["neighbors"]
+    assert "30" not in found["neighbors"]
+    assert len(audit(*words, "--tries", 2)[1]["neighbors"].split("of 2 pairs")) == 2
+    program, world = tmp_path / "sum.py", tmp_path / "rows.csv"
+    program.write_text(SUMS)
+    world.write_text("pay\n1\n30\n2\n")
+    words = (f"{sys.executable} {program} {{world}} {{runs}}", "--world", world, "--runs", 1000)
+    code, found = audit(*words)
+    assert code == 2
+    assert "the worst of 3 pairs: that without row 2" in found["neighbors"]
+    with pytest.raises(ParameterError, match="each line is a row"):
+        audit(words[0], "--world", tmp_path / "rows.parquet")
+    with pytest.raises(ParameterError, match="no neighbors that could be made"):
+        audit("audited:noisy_length", "--world", "7")
+
+
+SUMS = """import random, sys
+total = sum(map(float, open(sys.argv[1]).read().split()[1:]))
+for _ in range(int(sys.argv[2])):
+    print(total + random.expovariate(1) - random.expovariate(1))
+"""
+
+
 def test_time_is_an_output_where_it_is_asked_for(functions):
     words = ("audited:slow_length", "--world", "[]", "--world", "[1,1,1]", "--runs", 400)
     assert audit(*words)[0] == 0

@@ -132,7 +132,7 @@ def _reduce_block(block: Numbers) -> tuple[Numbers, list[int]]:
     return block[: len(pivots)], pivots
 
 
-def solve_least_squares(rows: NDArray[np.bool_] | Matrix, answers: Numbers) -> Numbers:
+def solve_least_squares(rows: NDArray[np.bool_] | Matrix | Numbers, answers: Numbers) -> Numbers:
     """The least-squares solution of least norm: exact where a person is determined, the group's mean where not."""
     matrix = np.asarray(rows, np.float64)
     if min(matrix.shape) <= LARGE:

@@ -187,6 +187,7 @@ Examples:
   deniable audit synthesis:mst --epsilon 1 --delta 1e-5
   deniable audit "SELECT sex, COUNT(*) FROM visits GROUP BY sex" --policy policy.yaml --epsilon 1 --runs 1000
   deniable audit mine:noisy_mean --world "[1,2,3]" --world "[1,2]" --epsilon 1     (a function of a world)
+  deniable audit mine:noisy_mean --world "[1,2,3,90]"                              (one world: each row left out)
   deniable audit mine:noisy_mean --neighbors mine:random_pair --tries 50           (the worst pair is found)
   deniable audit mine:train_and_score --canaries 1000 --epsilon 2 --delta 1e-5     (one run, many canaries)
   deniable audit "./other-product --data {world}" --world with.csv --world without.csv --runs 500
@@ -208,10 +209,11 @@ def audit(
     mu: Annotated[str | None, typer.Option(help="The mu that is claimed instead (Gaussian privacy).")] = None,
     spends: Annotated[str | None, typer.Option(help="Epsilon really spent: tests that a false claim is found.")] = None,
     world: Annotated[
-        list[str] | None, typer.Option(help="An input to tell apart: a value or a file. Repeat it.")
+        list[str] | None,
+        typer.Option(help="An input to tell apart: a value or a file. Repeat it, or give one list of rows."),
     ] = None,
     neighbors: Annotated[str | None, typer.Option(help="module:function that gives a pair for a number.")] = None,
-    tries: Annotated[int, typer.Option(help="How many pairs to ask of --neighbors.", min=1)] = 20,
+    tries: Annotated[int, typer.Option(help="How many pairs to try, of --neighbors or of one world.", min=1)] = 20,
     policy: Annotated[Path | None, typer.Option("--policy", "-p", help="The policy of a question.")] = None,
     canaries: Annotated[int | None, typer.Option(help="One run: the function scores so many added records.")] = None,
     timed: Annotated[bool, typer.Option("--timed", help="The time of each run is an output too.")] = False,

@@ -14,6 +14,7 @@ import random
 import re
 import shlex
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -39,8 +40,9 @@ OUTPUTS = "outputs"
 class AuditOrder:
     """What was asked: the subject, what is claimed of it, its worlds, and how hard to try.
 
-    The first world is compared with each of the others. `neighbors` names a function that gives a pair of worlds for
-    each number from 0 to `tries` - 1.
+    The first world is compared with each of the others; one world alone with itself without each of its rows, or
+    without `tries` of them by chance. `neighbors` names a function that gives a pair of worlds for each number from 0
+    to `tries` - 1.
     """
 
     subject: str
@@ -69,8 +71,9 @@ def audit(order: AuditOrder, progress: Progress | None = None) -> AuditReport:
     if order.canaries is not None:
         words = f"which of {order.canaries} canaries were in, by one run"
         return audit_canaries(order.function or find_function(order.subject), order.canaries, claim, words)
-    subject = _find_subject(order)
-    return audit_claim(claim, progress) if subject is None else audit_subject(subject, claim, progress)
+    with tempfile.TemporaryDirectory() as folder:  # for neighbors that are made of one file
+        subject = _find_subject(order, Path(folder))
+        return audit_claim(claim, progress) if subject is None else audit_subject(subject, claim, progress)
 
 
 USED: dict[str, tuple[str, ...]] = {
@@ -126,10 +129,14 @@ def _read_claim(order: AuditOrder) -> Claim:
     return Claim(order.subject, epsilon, delta, spent, order.runs, order.confidence, mu)
 
 
-def _find_subject(order: AuditOrder) -> Subject | None:
+def _find_subject(order: AuditOrder, folder: Path) -> Subject | None:
     """What the words name; None where they name a mechanism of ours."""
-    makers = {"a function": _make_function, "a question": _make_question, "outputs at hand": _make_outputs,
-              "a program": _make_program}  # fmt: skip
+    makers: dict[str, Callable[[AuditOrder], Subject]] = {
+        "a function": _make_function,
+        "a question": _make_question,
+        "outputs at hand": _make_outputs,
+        "a program": partial(_make_program, folder=folder),
+    }
     make = makers.get(_tell_kind(order))
     return None if make is None else make(order)
 
@@ -156,17 +163,35 @@ def _make_question(order: AuditOrder) -> Subject:
 
 
 def _list_pairs(order: AuditOrder, worlds: Sequence[Any]) -> tuple[tuple[Any, Any], ...]:
-    """Pairs that a function proposes, or the first world with each of the others."""
+    """Pairs that a function proposes; or the first world with each of the others, or one without each of its rows."""
     if order.neighbors is not None:
         propose = find_function(order.neighbors)
         return tuple(tuple(propose(number)) for number in range(order.tries))
+    if len(worlds) == 1:
+        return tuple((worlds[0], _leave_out(worlds[0], place)) for place in _choose_places(order, worlds[0]))
     return tuple((worlds[0], other) for other in worlds[1:])
 
 
-def _label_pairs(order: AuditOrder, pairs: Sequence[tuple[Any, Any]]) -> tuple[str, ...]:
+def _leave_out(rows: Sequence[Any], place: int) -> list[Any]:
+    return [*rows[:place], *rows[place + 1 :]]
+
+
+def _choose_places(order: AuditOrder, rows: Any) -> list[int]:
+    """Which rows of one world are left out in turn: all, or so many by chance, the same each time."""
+    if not isinstance(rows, list) or not rows:
+        raise ParameterError(
+            "One world has no neighbors that could be made of it", expected="A list of rows, or two worlds",
+            remedy="Say --world A --world B",
+        )  # fmt: skip
+    return sorted(random.Random(len(rows)).sample(range(len(rows)), min(order.tries, len(rows))))  # noqa: S311
+
+
+def _label_pairs(order: AuditOrder, pairs: Sequence[tuple[Any, Any]], places: Sequence[int] = ()) -> tuple[str, ...]:
     """A pair by its place: worlds may hold rows, which no report shows."""
     if order.neighbors is not None:
         return tuple(f"that of number {number}" for number in range(len(pairs)))
+    if len(order.worlds) == 1:
+        return tuple(f"that without row {place + 1}" for place in places)
     return tuple(f"the first world and the {number}." for number in range(2, len(pairs) + 2))
 
 
@@ -184,7 +209,9 @@ def _make_function(order: AuditOrder) -> Subject:
 
     function = order.function or find_function(order.subject)
     several = len(_list_places(function)) > 1
-    pairs = _list_pairs(order, [_parse_world(text) for text in order.worlds] or [0, 1])
+    worlds = [_parse_world(text) for text in order.worlds] or [0, 1]
+    pairs = _list_pairs(order, worlds)
+    places = _choose_places(order, worlds[0]) if len(worlds) == 1 else ()
 
     def run(world: Any, runs: int) -> Any:
         if several and not order.timed:
@@ -195,7 +222,7 @@ def _make_function(order: AuditOrder) -> Subject:
             raise ParameterError(f"The function {found[0]} in every run", expected="A function of a world")
         return found
 
-    return Subject("worlds of a function", run, pairs, _label_pairs(order, pairs))
+    return Subject("worlds of a function", run, pairs, _label_pairs(order, pairs, places))
 
 
 RAISED = "raised "
@@ -255,20 +282,47 @@ def find_function(name: str) -> Callable[..., Any]:
     return found  # type: ignore[no-any-return]
 
 
-def _make_program(order: AuditOrder) -> Subject:
+def _make_program(order: AuditOrder, folder: Path) -> Subject:
     """Another program: run once for each output, or once for all of them where its words have {runs}."""
     from deniable.assess.mechanism_audit import Subject
 
-    _require_worlds(order)
-    words = shlex.split(order.subject)
-    pairs = _list_pairs(order, order.worlds)
+    words, places = shlex.split(order.subject), list[int]()
+    if len(order.worlds) == 1 and order.neighbors is None:
+        pairs, places = _write_neighbors(order, Path(order.worlds[0]), folder)
+    else:
+        _require_worlds(order)
+        pairs = _list_pairs(order, order.worlds)
 
     def run(world: str, runs: int) -> list[Any]:
         if any(RUNS in word for word in words):
             return _read_lines(run_program(words, world, runs), runs)
         return [_read_output(run_program(words, world, runs)) for _ in range(runs)]
 
-    return Subject("files given to a program", run, pairs, _label_pairs(order, pairs))
+    return Subject("files given to a program", run, pairs, _label_pairs(order, pairs, places))
+
+
+def _write_neighbors(order: AuditOrder, file: Path, folder: Path) -> tuple[tuple[tuple[str, str], ...], list[int]]:
+    """A file of lines without one of them, for each line or for some; the header of a CSV file stays."""
+    if file.suffix not in LINES:
+        raise ParameterError(
+            "There are no two worlds to tell apart, and neighbors are made of one file only where each line is a row",
+            expected=f"Two files, or one that ends in {', '.join(LINES)}",
+            remedy="Say --world A --world B",
+        )  # fmt: skip
+    try:
+        lines = file.read_text(encoding="utf-8").splitlines(keepends=True)
+    except (OSError, UnicodeDecodeError):
+        raise DataError(f"The world {file.name} cannot be read", charge="") from None
+    head = 1 if file.suffix in (".csv", ".tsv") else 0
+    places = _choose_places(order, lines[head:])
+    for place in places:
+        (folder / f"{place}{file.suffix}").write_text(
+            "".join([*lines[:head], *_leave_out(lines[head:], place)]), encoding="utf-8"
+        )
+    return tuple((str(file), str(folder / f"{place}{file.suffix}")) for place in places), places
+
+
+LINES = (".csv", ".tsv", ".txt", ".jsonl", ".ndjson")
 
 
 def _read_lines(text: str, runs: int) -> list[Any]:
