@@ -35,6 +35,12 @@ class Clock:
         return found
 
 
+def mask_vector(client: SumClient, vector: np.ndarray, boxes: Any) -> bytes:
+    """Open the boxes and mask."""
+    client.receive(*boxes)
+    return client.mask(vector)
+
+
 def run_round(terms: Terms, seed: int) -> tuple[bool, Clock, int]:
     """Whether the sum is exact, CPU seconds, and the bytes that one client sends."""
     clock, server, draw = Clock(), SumServer(terms), np.random.default_rng(seed)
@@ -52,7 +58,9 @@ def run_round(terms: Terms, seed: int) -> tuple[bool, Clock, int]:
     gone = set(draw.choice(terms.clients, GONE, replace=False) + 1)
     for place in set(places) - gone:
         boxes = server.list_boxes(place)
-        masked = clock.time("masks", lambda place=place, boxes=boxes: clients[place].mask(vectors[place], *boxes))
+        masked = clock.time(
+            "masks", lambda place=place, boxes=boxes: mask_vector(clients[place], vectors[place], boxes)
+        )
         server.take_vector(place, masked)
     answered = list(server.vectors)
     for place in answered:

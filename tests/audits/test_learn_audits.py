@@ -252,3 +252,21 @@ def test_members_of_an_overfitted_twin_are_found_and_those_of_the_private_model_
     high = upper_bound(kept.control.successes, kept.control.trials, CONFIDENCE)
     assert low <= np.e * high + 1e-6
     assert kept.attack.share < 0.25
+
+
+def test_members_of_groups_without_noise_are_found_and_those_of_private_groups_are_not() -> None:
+    """As many groups as a few rows: without noise each center is a row."""
+    columns = tuple(
+        Column(name, ColumnType.DECIMAL, bounds=Bounds(Fraction(0), Fraction(1)), nullable=False) for name in "abcd"
+    )
+    declared, draw = TableSchema("points", "points.csv", columns, ROW), np.random.default_rng(3)
+    members, others = (pa.table(dict(zip("abcd", draw.random((4, count)), strict=True))) for count in (40, 2000))
+    what = plan_training(declared, ROW, Task(method="kmeans", count=40, turns=10), ApproxDP(1, "1e-6"))
+    with witnessed(what, variance=Fraction(1, 1000)) as (exact, _):
+        leaky = train_model(exact, members)
+    found = claim_membership(-leaky.losses(members), -leaky.losses(others))
+    assert found.figures["area"] > 0.9
+    private = train_model(what, members)
+    kept = claim_membership(-private.losses(members), -private.losses(others))
+    # The area of 40 members errs by about 0.05; epsilon 1 allows at most e / (1 + e) = 0.73.
+    assert kept.figures["area"] < 0.73

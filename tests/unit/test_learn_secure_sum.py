@@ -41,8 +41,8 @@ class Run:
 
     def send(self, without: Iterable[int] = ()) -> None:
         for place in set(self.server.dealt) - set(without):
-            masked = self.clients[place].mask(self.vectors[place], *self.server.list_boxes(place))
-            self.server.take_vector(place, masked)
+            self.clients[place].receive(*self.server.list_boxes(place))
+            self.server.take_vector(place, self.clients[place].mask(self.vectors[place]))
 
     def open(self, without: Iterable[int] = ()) -> None:
         for place in set(self.server.vectors) - set(without):
@@ -137,9 +137,13 @@ def test_a_box_that_was_changed_on_its_way_ends_the_round_for_that_client_before
     for change in (boxes[2][:-1] + bytes([boxes[2][-1] ^ 1]), boxes[3], b""):
         client = run.clients[1]
         with pytest.raises(DataError, match="shares of client 2 were changed"):
-            client.mask(run.vectors[1], {**boxes, 2: change}, hashes)
+            client.receive({**boxes, 2: change}, hashes)
     with pytest.raises(DataError, match="shares of client 2 were changed"):
-        run.clients[1].mask(run.vectors[1], boxes, {**hashes, 2: hashes[3]})
+        run.clients[1].receive(boxes, {**hashes, 2: hashes[3]})
+    with pytest.raises(DataError, match="list of clients"):
+        run.clients[1].receive({2: boxes[2]}, hashes)
+    with pytest.raises(DataError, match="not one of the round"):
+        run.clients[1].mask(run.vectors[1])
 
 
 def _lie_about_seeds(dealt: Dealt) -> Dealt:
@@ -210,6 +214,10 @@ def test_a_server_that_lies_to_a_client_gets_nothing() -> None:
         lone.deal({**keys, 2: keys[3]})
     run.send()
     client = run.clients[2]
+    with pytest.raises(DataError, match="not one of the round"):
+        client.mask(run.vectors[2])  # twice under one mask: the difference would be plain
+    with pytest.raises(DataError, match="list of clients"):
+        client.receive(*run.server.list_boxes(2))
     with pytest.raises(DataError, match="agreed"):
         client.open([1, 2, 3, 4])  # fewer than the least number: their sum would be of too few
     client.open([1, 2, 3, 4, 5])

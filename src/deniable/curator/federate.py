@@ -153,9 +153,10 @@ def join_round(context: Context, table: str, server: str, *, patience: float = 1
     told = line.wait("vectors")
     boxes = {int(place): b64decode(box) for place, box in told.get("boxes", {}).items()}
     hashes = {int(place): (b64decode(a), b64decode(b)) for place, (a, b) in told.get("hashes", {}).items()}
+    probe.receive(boxes, hashes)
     vector = _measure_vector(context, what, declared)
     with still_charged():
-        line.ask("POST", "/vectors", probe.mask(vector, boxes, hashes))
+        line.ask("POST", "/vectors", probe.mask(vector))
         told = line.wait("opening")
         shares = {str(place): _pack(share) for place, share in probe.open(told["answered"]).items()}
         line.ask("POST", "/opening", json.dumps(shares).encode())

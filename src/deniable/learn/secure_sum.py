@@ -187,7 +187,7 @@ class SumClient:
         self._pairs: dict[int, bytes] = {}
         self._channels: dict[int, bytes] = {}
         self._held: dict[int, tuple[bytes, bytes]] = {}
-        self._opened = False
+        self._sent = self._opened = False
 
     @property
     def key(self) -> bytes:
@@ -225,21 +225,24 @@ class SumClient:
         cipher = self._aead.ChaCha20Poly1305(self._channels[place])
         return bytes(cipher.encrypt(self.place.to_bytes(12, "big"), text, self.terms.name.encode()))
 
-    def mask(
-        self, vector: NDArray[np.int64], boxes: Mapping[int, bytes], hashes: Mapping[int, tuple[bytes, bytes]]
-    ) -> bytes:
-        """The masked vector: the message of the third step. `boxes` are those that were dealt to this client.
+    def receive(self, boxes: Mapping[int, bytes], hashes: Mapping[int, tuple[bytes, bytes]]) -> None:
+        """Take the boxes that were dealt to this client, once, before its vector is known.
 
         A box that does not open, or whose shares do not fit their hashes, ends the round for this client: nothing has
         been sent that tells of its vector.
         """
+        if len(boxes) + 1 < self.terms.least or not set(boxes) <= set(self._channels) or len(self._held) > 1:
+            raise DataError("the list of clients is not that of this round", remedy="Leave the round")
+        self._held |= {place: self._open_box(place, box, hashes[place]) for place, box in boxes.items()}
+
+    def mask(self, vector: NDArray[np.int64]) -> bytes:
+        """The masked vector: the message of the third step. Once: two vectors under one mask would tell apart."""
         terms = self.terms
-        if len(vector) != terms.length or len(boxes) + 1 < terms.least or not set(boxes) <= set(self._channels):
-            raise DataError("the list of clients or the vector is not that of this round", remedy="Leave the round")
-        for place, box in boxes.items():
-            self._held[place] = self._open_box(place, box, hashes[place])
+        if len(vector) != terms.length or len(self._held) < terms.least or self._sent:
+            raise DataError("this vector is not one of the round", remedy="Leave the round")
+        self._sent = True
         total = np.asarray(vector, np.int64).astype(terms.kind) + expand_mask(self._own, terms)
-        for place in boxes:
+        for place in set(self._held) - {self.place}:
             (np.add if self.place < place else np.subtract)(total, expand_mask(self._pairs[place], terms), out=total)
         return bytes(total.tobytes())
 
