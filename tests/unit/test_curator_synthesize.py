@@ -101,3 +101,52 @@ def test_what_could_never_be_kept_is_refused_before_the_charge() -> None:
         with pytest.raises(ParameterError, match="'who' is made anew for every row"):
             curator.describe("visits", epsilon=1, delta=1e-5)
         assert not [entry for entry in curator.ledger.entries() if entry.technique]
+
+
+LINKED = """
+version: 1
+dataset: clinic
+tables:
+  patients:
+    source: patients.csv
+    unit: {column: id, max_rows_per_group: 1}
+    columns:
+      id:  {role: identifier}
+      sex: {categories: [F, M]}
+      zip: {categories: [a, b]}
+  stays:
+    source: stays.csv
+    unit: {column: id, max_rows_per_group: 3}
+    parent: patients
+    columns:
+      id:    {role: identifier}
+      payer: {categories: [p, q]}
+      ward:  {categories: [x, y]}
+  beds: {source: beds.csv, unit: row, columns: {bed: {categories: [u, v]}}}
+budgets:
+  dataset: {epsilon: 3, delta: 1e-5, accounting: zcdp}
+  purposes:
+    study: {epsilon: 3, delta: 1e-5}
+  analysts:
+    ana: {purposes: [study], columns: [payer, sex]}
+    ben: {purposes: [study], columns: [patients.sex]}
+    cem: {purposes: [study], columns: [beds.bed]}
+"""
+
+
+def test_a_linked_model_speaks_of_the_askers_columns_alone() -> None:
+    from deniable.curator.context import open_context
+    from deniable.curator.synthesize.run import place_order, plan_linked
+
+    context, order = open_context(parse(LINKED)), place_order("stays", "1", "1e-6", linked=True)
+    ana, *others = (context.speak_for(Asker(name, "study", Role.ANALYST)) for name in ("ana", "ben", "cem"))
+    whole, own = plan_linked(context, order)[0].link, plan_linked(ana, order)[0].link
+    assert [[each.name for each in part] for part in (whole.people, whole.rows)] == [
+        ["id", "sex", "zip"], ["payer", "ward"],
+    ]  # fmt: skip
+    assert [[each.name for each in part] for part in (own.people, own.rows)] == [["id", "sex"], ["payer"]]
+    for other in others:
+        with pytest.raises(ParameterError, match="no column of the rows of 'stays' is described"):
+            plan_linked(other, order)
+    with pytest.raises(AccessRefused, match="column 'ward' of 'stays' is not among those of this analyst"):
+        plan_linked(ana, place_order("stays", "1", "1e-6", linked=True, columns=("payer", "ward")))

@@ -430,8 +430,8 @@ def _check_link(context: Context, order: Order) -> Link:
         raise ParameterError("people with their rows are measured", expected="A method that measures, such as auto")
     parent = context.scope.private_table(child.parent) if child.parent else None
     tables = [child] if parent is None else [child, parent]
-    named = [names for each in tables if (names := context.scope.columns_to_describe(each.name, order.columns))]
-    only = None if order.columns is None and not named else {name for names in named for name in names}
+    named = [context.scope.columns_to_describe(each.name, order.columns) for each in tables]
+    only = None if None in named else {name for names in named for name in names or ()}
     for name in sorted(only or ()):
         _refuse_unlinked(name, [column for each in tables for column in each.names], "its people and rows have")
     link = link_of(child, parent, context.policy.release.truths, only)
