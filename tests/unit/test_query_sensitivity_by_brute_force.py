@@ -351,17 +351,30 @@ FORMS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_one_person_with_many_rows_in_every_group_moves_no_more_than_is_priced(form: str) -> None:
-    """Every aggregate alone, over few public and over private groups, with far more rows than are allowed."""
+FEW = [each for place, each in enumerate(AGGREGATES) if place % 4 == 0 or each.startswith(("MEDIAN", "COUNT(DISTINCT"))]
+
+
+def remove_hostile(form: str, aggregates: list[str], *keys: str) -> None:
+    """Each aggregate alone, with and without one person who has far more rows than are allowed, in every group."""
     tables, checked = clinic.with_unit(**FORMS[form]), 0
-    for aggregate in AGGREGATES:
-        for key in ("", "sex", "city"):
+    for aggregate in aggregates:
+        for key in keys:
             plan = compiled(f"SELECT {aggregate} FROM visits{f' GROUP BY {key}' if key else ''}", tables)
             if plan is not None:
                 check(plan, {"visits": HOSTILE + OTHERS}, {"visits": OTHERS})
                 checked += 1
-    assert checked > (2 if form == "scaled" else 2.5) * len(AGGREGATES)
+    assert checked > (0.6 if form == "scaled" else 0.8) * len(keys) * len(aggregates)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_one_person_with_many_rows_in_every_group_moves_no_more_than_is_priced(form: str) -> None:
+    remove_hostile(form, FEW, "sex")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("form", FORMS)
+def test_one_person_with_many_rows_moves_no_aggregate_further_than_is_priced(form: str) -> None:
+    remove_hostile(form, AGGREGATES, "", "sex", "city")
 
 
 def test_most_of_the_generated_questions_are_answered() -> None:
