@@ -227,10 +227,7 @@ class Context:
     def admit(self) -> None:
         """The checks that every workflow passes: the policy's term, the asker's grant, and how much of it failed."""
         self.refuse_expired()
-        if lost := self.ledger.find_lost():
-            from deniable.ledger.entry import refuse_unsettled
-
-            refuse_unsettled(lost)
+        self.ledger.refuse_lost()
         if self.asker is None:
             return
         self.ledger.admit(*self.path)
@@ -551,10 +548,7 @@ def make_sender(policy: Policy, find_key: Callable[[], bytes | None] = lambda: N
 
 
 def find_signing_key(store: AnswerStore) -> bytes | None:
-    """The curator's private key, drawn once and kept beside the ledger; None where nothing would keep it.
-
-    A signature under a key that is gone with the process proves nothing to anybody.
-    """
+    """The curator's private key, drawn once and kept beside the ledger; None where it would go with the process."""
     return store.keep(SAMPLE_KEYS, "signing", "signing", secrets.token_bytes(32)) if store.is_lasting else None
 
 

@@ -289,6 +289,10 @@ class Ledger:
         """The number of the entry of a loss that is not settled; 0 where there is none."""
         return self._read_standing().lost if self._standing.lost else 0
 
+    def refuse_lost(self) -> None:
+        """Refuse to serve while a loss is not settled."""
+        refuse_unsettled(self.find_lost())
+
     def recount(self, store: AnswerStore) -> None:
         """Refuse an answer store that has fewer values than the ledger says that it had."""
         standing = self._read_standing()
