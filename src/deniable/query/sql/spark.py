@@ -365,7 +365,8 @@ class DeniableSparkGenerator(SparkGenerator):  # type: ignore[misc]  # the parse
         """Functions that the parser has no word for."""
         name = str(node.this).lower()
         if name == "hash" and isinstance(node.expressions[0], exp.Anonymous) and len(node.expressions) == 1:
-            return self.sql(node.expressions[0])  # xxhash64 passes each hash on as the seed of the next: it is mixed
+            # xxhash64 takes each hash as the seed of the next, so that it needs no second round.
+            return str(self.sql(node.expressions[0]))
         if name == "hash":
             return f"xxhash64({', '.join(map(self._hashed, node.expressions))})"
         arguments = [self.sql(each) for each in node.expressions]
