@@ -27,6 +27,8 @@ from deniable.server.workbench.labs import Form, Lab, Run, Values, render_report
 
 ENDING = ".model.json"
 MOST_MODELS = 100
+METHODS = {"auto": "a number, or one of two values", "multinomial": "one of several values",
+           "bayes": "one of several values, from counts", "boosted": "shapes of each column"}  # fmt: skip
 
 
 class ModelMaker(Lab):
@@ -115,7 +117,8 @@ class ModelLab(ModelMaker):
         """The columns to predict, and what is left."""
         schema, balance = self.context.policy.table(table), state_plainly(self.context.ledger.balance())
         columns = [column.name for column in schema.columns if column.role is not Role.IDENTIFIER]
-        return {"columns": columns, "target": given.get("target", ""), "balance": balance,
+        return {"columns": columns, "methods": METHODS, "method": given.get("method", "auto"), "balance": balance,
+                "target": given.get("target", ""),
                 "epsilon": given.get("epsilon", "1"), "delta": given.get("delta", "1e-6")}  # fmt: skip
 
     def plan(self, table: str, given: Form) -> Callable[[Job], Any]:
@@ -124,13 +127,18 @@ class ModelLab(ModelMaker):
         if target not in self.context.policy.table(table).names:
             raise ParameterError("there is no such column", remedy="Choose the column to predict")
 
+        method = given.get("method", "auto")
+        if method not in METHODS:
+            raise ParameterError("there is no such method here", remedy="Choose one of the list")
+
         def work(job: Job) -> Any:
             job.tell(0.05)
             job.said.append("The budget is charged, then the model is learned")
             path = self.folder / f"{_write_name(table)}-{_write_name(target)}-{secrets.token_hex(3)}.learned.json"
             trained = train_model(
                 self.context, table, target, epsilon=epsilon, delta=given.get("delta", "").strip() or None,
-                evaluate=True, out=path, progress=lambda share: setattr(job, "done", max(job.done, share)),
+                method=method, evaluate=True, out=path,
+                progress=lambda share: setattr(job, "done", max(job.done, share)),
             )  # fmt: skip
             return path, describe_model(trained)
 
