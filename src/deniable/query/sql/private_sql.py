@@ -423,10 +423,10 @@ def _render_rows_in_all(
 
 
 def render_chance(salt: int, held: Iterable[str]) -> str:
-    """A number by which rows or groups are chosen: each order of them as likely as any other, for each unit by itself.
+    """A number by which rows or groups are chosen, each as likely as any other, by each unit for itself.
 
-    Engines put the hashes of several values together by shifts and exclusive or, which leaves the order of a unit's
-    rows to few bits that all units share. So the result is hashed once more.
+    Engines join the hashes of several values by shifts and exclusive or: the order of a unit's rows would follow from
+    few bits that all units share. So the result is hashed once more.
     """
     return f"hash(hash(CAST({salt} AS UBIGINT), {', '.join(held)}))"
 
@@ -434,10 +434,8 @@ def render_chance(salt: int, held: Iterable[str]) -> str:
 def _render_few_rows(rows: str, among: list[str], held: list[str], limits: Limits, salt: int, alike: bool) -> str:
     """At most so many rows of each unit (in each group, where `among` has its keys), the first ones by a salted hash.
 
-    The hash is of what a row holds and of its unit, so that a unit's choice depends on its own rows alone. With `alike`
-    there may be rows that hold the same. They are interchangeable, but each is a row: they are numbered, and chosen one
-    by one, or a value that a unit has often would be chosen as seldom as one that it has once. Ties of the hash are
-    broken by what it was made from.
+    A unit's choice depends on its own rows alone. With `alike` there may be rows that hold the same: they are numbered
+    and chosen one by one, or a value that a unit has often would be chosen as seldom as one that it has once.
     """
     if alike:
         copies = f"row_number() OVER (PARTITION BY {', '.join([UNIT, *held])} ORDER BY {UNIT}) AS {COPY}"
@@ -546,9 +544,11 @@ def find_codable(node: Measured, places: tuple[int, ...], keys: Keys) -> dict[in
 
 def _is_as_declared(key: Expression, source: Relation, values: tuple[object, ...]) -> bool:
     field = _find_read_field(key, source)
+    while isinstance(source, Transform):
+        source = source.input
     return field is not None and len(set(values)) == len(values) and all(isinstance(v, str) for v in values) and (
         any(f.name == field and f.facts.kind is Kind.TEXT and f.facts.domain == values
-            for f in _find_scan(source).fields)
+            for f in source.fields)
     )  # fmt: skip
 
 
@@ -559,13 +559,6 @@ def _find_read_field(key: Expression, source: Relation) -> str | None:
             return None
         key, source = dict(source.projections)[key.name], source.input
     return key.name if isinstance(key, ColumnRef) and isinstance(source, Scan) else None
-
-
-def _find_scan(source: Relation) -> Scan:
-    while isinstance(source, Transform):
-        source = source.input
-    assert isinstance(source, Scan)
-    return source
 
 
 def drop_key_checks(node: Measured, places: tuple[int, ...], keys: Keys) -> Relation:
