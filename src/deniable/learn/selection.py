@@ -86,7 +86,7 @@ def plan_selection(
     table: TableSchema, unit: PrivacyUnit, task: Task, budget: Budget, choose: Mapping[str, Sequence[Any]]
 ) -> Selection:
     """The candidates are all combinations of the listed values; every refusal is made here."""
-    listed = list_settings(choose)
+    listed = _list_combinations(choose)
     if unit.neighboring is Neighboring.REPLACE:
         raise ParameterError(
             "settings are chosen on disjoint parts, and a replaced unit may be in two of them",
@@ -125,10 +125,10 @@ def _verify_price(found: Selection, budget: Budget) -> None:
         raise InternalError("a choice among settings costs more than its budget", remedy="Nothing was run")
 
 
-def list_settings(choose: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
+def _list_combinations(choose: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
     """All combinations of the listed values.
 
-    >>> list_settings({"turns": [5, 20], "method": ["logistic"]})
+    >>> _list_combinations({"turns": [5, 20], "method": ["logistic"]})
     [{'turns': 5, 'method': 'logistic'}, {'turns': 20, 'method': 'logistic'}]
     """
     unknown = [name for name in choose if name not in CHOOSABLE]
