@@ -225,7 +225,7 @@ def test_few_dictionaries_without_types_cross_a_package() -> None:
     }
     crossing = {(path, name) for path, name in found if path not in DOCUMENTS}
     assert crossing == set(CROSSING)
-    assert len(crossing) < 10
+    assert len(crossing) <= 10
 
 
 ENTERED = """
