@@ -72,10 +72,12 @@ def test_remainders_lie_within_the_divisor_and_have_the_sign_of_the_dividend() -
         assert told.upper is not None
         found = [_remainder(x, y) for x in range(a, b + 1) for y in range(c, d + 1) if y]
         assert all(told.lower <= each <= told.upper for each in found if each is not None)
-        reach = max(abs(c), abs(d))
-        assert (told.lower, told.upper) == (-reach if a < 0 else 0, reach if b > 0 else 0)
+        reach = max(abs(c), abs(d), 1) - 1
+        assert (told.lower, told.upper) == (-min(reach, max(-a, 0)), min(reach, max(b, 0)))
     open_end = intervals.modulo((Facts(Kind.INTEGER), _whole(1, 7)))
-    assert (open_end.lower, open_end.upper) == (-7, 7)
+    assert (open_end.lower, open_end.upper) == (-6, 6)
+    decimals = intervals.modulo((Facts(Kind.DECIMAL), _whole(1, 7)))
+    assert (decimals.lower, decimals.upper) == (-7, 7)
 
 
 @pytest.mark.parametrize(("low", "high"), RANGES)

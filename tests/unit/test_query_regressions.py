@@ -492,3 +492,14 @@ def test_every_text_that_is_there_begins_with_nothing() -> None:
     for word in ("STARTS_WITH", "ENDS_WITH"):
         found = asked(f"SELECT COUNT(*) AS n FROM visits WHERE {word}(CASE WHEN insured THEN 'u' END, '')", visits=rows)
         assert found == [{"n": 10}]
+
+
+@pytest.mark.parametrize(
+    ("key", "keys"),
+    [("age % 3", [0, 1, 2]), ("MOD(age, 3)", [0, 1, 2]), ("delta % 3", [-2, -1, 0, 1, 2]), ("age % 1", [0])],
+)
+def test_groups_of_remainders_are_those_that_can_be(key: str, keys: list[int]) -> None:
+    rows = [{"pid": i, "age": i, "delta": i % 30 - 20} for i in range(60)]
+    found = asked(f"SELECT {key} AS k, COUNT(*) AS n FROM visits GROUP BY 1", visits=rows)
+    assert [row["k"] for row in found] == keys
+    assert sum(row["n"] for row in found) == 60

@@ -169,11 +169,14 @@ def modulo(facts: tuple[Facts, ...]) -> Facts:
     require_kinds(NUMERIC, a, b)
     low: Fraction | None = None
     high: Fraction | None = None
+    kind = _whole_kind(a, b)
     if b.bounded and b.lower is not None and b.upper is not None:
         reach = max(abs(b.lower), abs(b.upper))
-        low = -reach if a.lower is None or a.lower < 0 else Fraction(0)
-        high = reach if a.upper is None or a.upper > 0 else Fraction(0)
-    return number(_whole_kind(a, b), low, high, common_step(a.step, b.step), a, b)
+        if kind is Kind.INTEGER:
+            reach = max(reach - 1, Fraction(0))  # smaller than the divisor; decimals may be rounded up to it
+        low = -reach if a.lower is None else -min(reach, max(-a.lower, Fraction(0)))
+        high = reach if a.upper is None else min(reach, max(a.upper, Fraction(0)))
+    return number(kind, low, high, common_step(a.step, b.step), a, b)
 
 
 def monotone(op: Callable[[Fraction], Fraction], kind: Kind | None, step: Fraction | None) -> Rule:
