@@ -222,3 +222,21 @@ def test_missing_and_old_java_are_named(tmp_path: Path, monkeypatch: pytest.Monk
     assert find_java_version() == 8
     with pytest.raises(DataError, match="needs Java 17 or newer, and Java 8 was found"):
         require_java()
+
+
+def test_the_bound_of_a_column_is_that_of_the_nearest_source_of_its_name() -> None:
+    """A union in between has columns of its own, though a sub-query further out has the same name."""
+    import sqlglot
+    from sqlglot import exp
+
+    from deniable.query.sql.spark import find_bound
+
+    inner = "SELECT c.x * 2 AS y FROM ({}) AS c"
+    for source, bound in (
+        ("SELECT CAST(7 AS BIGINT) AS x", 14),
+        ("SELECT x FROM a UNION ALL SELECT x FROM b", None),
+        ("SELECT x FROM a", None),
+    ):
+        text = f"SELECT c.x FROM (SELECT 3 AS x FROM ({inner.format(source)}) AS d) AS c"
+        tree = sqlglot.parse_one(text, read="duckdb")
+        assert find_bound(tree.find(exp.Mul)) == bound

@@ -129,3 +129,12 @@ def test_a_policy_does_not_mix_databases_and_spark() -> None:
     other = text.replace("regions.csv", "postgresql://ana@db/clinic#regions")
     with pytest.raises(PolicyError, match="tables in PostgreSQL and tables in Spark"), Curator(parse(other)) as curator:
         curator.query("SELECT COUNT(*) AS n FROM visits", epsilon=1)
+
+
+def test_fractions_where_whole_numbers_were_declared_are_refused(visits: pa.Table, tmp_path: Path) -> None:
+    """Never rounded without a word, as in the other engines; the message shows none of them."""
+    ages = pa.array([each + 0.5 for each in range(len(visits))], pa.float64())
+    odd = visits.set_column(visits.column_names.index("age"), "age", ages)
+    path = write_policy(tmp_path, write_parquet(odd, tmp_path))
+    with Curator.open(path) as there, pytest.raises(DataError, match="are not of the declared type 'integer'"):
+        there.query("SELECT COUNT(*) AS n FROM visits", epsilon=1)
