@@ -222,3 +222,20 @@ def test_another_frame_is_not_given_the_answer_of_the_first(tmp_path: Path, sile
             answer = curator.query(f"SELECT COUNT(*) AS n FROM {curator.policy.tables[0].name}", epsilon=1)
             counted.append((answer.to_pylist()[0]["n"], answer.repeated))
     assert counted == [(1_000, False), (200, False), (1_000, True)]
+
+
+def test_a_budget_is_not_raised_by_asking_again() -> None:
+    """Until the first charge anything may be stated; afterwards what was stated then, or less."""
+    people = pa.table({"pid": range(50), "sex": ["F", "M"] * 25})
+    count = "SELECT COUNT(*) AS n FROM data"
+    for stated in (1, 5):
+        Curator.from_frame(people, unit="pid", budget=stated).close()
+    with Curator.from_frame(people, unit="pid", budget=2) as curator:
+        curator.query(count, epsilon=1)
+    for more in (10, {"epsilon": 2, "delta": 1e-6}, {"rho": "0.01"}):
+        with pytest.raises(AccessRefused, match=r"have a budget already: epsilon 2\b.*save_policy"):
+            Curator.from_frame(people, unit="pid", budget=more)
+    with Curator.from_frame(people, unit="pid", budget=1) as curator, pytest.raises(BudgetExceeded):
+        curator.query(f"{count} WHERE sex = 'F'", epsilon=1)
+    with Curator.from_frame(people, unit="pid", budget=2) as curator:
+        curator.query(f"{count} WHERE sex = 'F'", epsilon=1)

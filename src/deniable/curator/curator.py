@@ -126,7 +126,8 @@ class Curator(ReleaseVerbs):
         `max_rows` rows of one person count (one, if nothing is said). The table is called `name` in questions: "data",
         or as its file is.
 
-        The budget is kept in a ledger that is found again by the rows: the same rows have one budget.
+        The budget is kept in a ledger that is found again by the rows: the same rows have one budget, and a higher one
+        than at their first charge is refused.
 
         >>> import pyarrow as pa
         >>> people = pa.table({"id": [1, 2, 3], "age": [30, 40, 50]})

@@ -8,6 +8,7 @@ rows themselves: the same people have one budget, whichever library holds their 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
@@ -16,8 +17,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from deniable.errors import AccessRefused, ParameterError, nearest
-from deniable.policy.budget import ZCDP, Amount, ApproxDP, Budget, PureDP, exact, format_number
+from deniable.policy.budget import (
+    ZCDP,
+    Amount,
+    ApproxDP,
+    Budget,
+    PureDP,
+    budget,
+    covers,
+    exact,
+    format_number,
+    say_budget,
+)
 from deniable.policy.schema import ColumnType, Role, make_dialect
+from deniable.storage import write_whole
 
 if TYPE_CHECKING:
     from deniable.curator.policy.draft import Drafted
@@ -69,7 +82,10 @@ def describe_frame(frame: Any, wanted: Wanted, ledger: str | Path | None = None)
     policy = parse(text, source="the policy made from the arguments", folder=Path.cwd())
     sources = {name: source} if at_hand else {}
     _refuse_accepted(source)
-    return FramePolicy(text, policy, sources, ledger or _find_ledger(policy, sources))
+    if ledger is None:
+        ledger = _find_ledger(policy, sources)
+        _refuse_more(ledger, policy)
+    return FramePolicy(text, policy, sources, ledger)
 
 
 def _hold_rows(frame: Any) -> tuple[Any, bool]:
@@ -264,6 +280,24 @@ def _find_ledger(policy: Policy, sources: Mapping[str, Any]) -> Path:
         )
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     return Path(held) if held else folder / f"{witness.name_frame(named).removeprefix('frame ')}.ledger.sqlite"
+
+
+def _refuse_more(ledger: Path, policy: Policy) -> None:
+    """Keep the budget that rows were first charged under: who asks for more later has no more by asking."""
+    assert policy.budgets is not None
+    stated, kept = policy.budgets.dataset, ledger.with_name(f"{ledger.name}.budget")
+    if not ledger.exists() or not kept.exists():
+        name, amount = ("rho", stated.rho) if isinstance(stated, ZCDP) else ("epsilon", stated.epsilon)
+        write_whole(kept, json.dumps({name: str(amount), "delta": str(stated.delta)}).encode())
+        return
+    first = budget(**json.loads(kept.read_text("utf-8")))
+    if isinstance(first, ZCDP) != isinstance(stated, ZCDP) or not covers(first, stated):
+        raise AccessRefused(
+            f"these rows have a budget already: {say_budget(first)}",
+            expected="The budget that was stated when their first answer was charged, or less",
+            remedy="State that budget. To allow more, write a policy with save_policy, raise the budget there, and "
+            "open it with Curator.open(policy, ledger=...)",
+        )
 
 
 def write_policy(text: str, ledger: str, path: Path) -> Path:
