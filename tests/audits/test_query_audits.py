@@ -157,7 +157,7 @@ FEW_GROUPS = clinic.with_unit(max_groups=1)
 TWINS = {
     "a quarter of the noise": (half_noise, *QUESTIONS["count"]),
     "each of several quantiles has more than the whole budget": (sharp_choices, *QUESTIONS["quartiles"]),
-    "rows are not bounded": (unbounded_rows, *QUESTIONS["sum"]),
+    "rows are not bounded": (unbounded_rows, *QUESTIONS["count"]),
     "groups are not bounded": (unbounded_groups, FOUR_GROUPS, ONE, FEW_GROUPS),
     "keys have no threshold": (no_threshold, *QUESTIONS["private keys"]),
     "rows are bounded in each group and not in all": (in_each_group, *QUESTIONS["rows in all"]),

@@ -60,8 +60,9 @@ def fits(found: NDArray[np.float64], placed: Placed, factor: float) -> bool:
         variance, kurtosis = 2 * float(placed.mechanism.scale) ** 2 * factor**2, 6.0
     else:
         variance, kurtosis = float(placed.mechanism.variance) * factor**2, 3.0
-    if placed.mixed is not None:  # computed from several noisy numbers, and rounded
-        variance = variance * placed.mixed.squares / placed.sensitivity.parts**2 + 1 / 12
+    if placed.mixed is not None or placed.sensitivity.parts > 1:  # computed from noisy parts of steps, and rounded
+        squares = 1.0 if placed.mixed is None else placed.mixed.squares
+        variance = variance * squares / placed.sensitivity.parts**2 + 1 / 12
     deviation = variance * math.sqrt((kurtosis - 1) / len(found))
     return abs(float(np.mean(found**2)) - variance) < 6 * deviation
 

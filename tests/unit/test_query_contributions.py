@@ -98,7 +98,7 @@ def test_each_row_of_a_person_is_as_likely_as_another(unit: dict[str, Any], text
 
 @pytest.mark.parametrize("form", ["groups", "rows in all"])
 def test_every_group_is_kept_by_as_many_people(form: str) -> None:
-    """Everybody is in eight groups and keeps two: each group keeps a quarter, 0.05 are five deviations, for any salt."""
+    """Everybody is in eight groups and keeps two: each group keeps a quarter; 0.05 are five deviations."""
     records = [{"pid": pid, "age": age} for pid in range(2_000) for age in range(8)]
     unit = {"max_groups": 2, "max_rows_per_group": 1} if form == "groups" else in_all(2)
     sql = "SELECT age % 8 AS k, COUNT(*) AS n FROM visits GROUP BY age % 8"

@@ -268,8 +268,9 @@ def test_a_disk_that_fails_after_the_charge_says_that_the_charge_stands(clinic, 
 def test_estimating_what_was_never_randomized_is_refused(folder):
     with pytest.raises(IntegrityError, match="no statement"):
         estimate_released(folder / "salaries.parquet")
+    randomize(str(folder / "salaries.parquet"), folder / "policy.yaml", folder / "two.parquet", 2, columns=["job"])
     with pytest.raises(ParameterError, match="two columns"):
-        estimate_released(folder / "told.parquet", number="salary")
+        estimate_released(folder / "two.parquet", number="salary")
     with pytest.raises(ParameterError):
         sweep_epsilon(None, folder / "policy.yaml", "salary", ["job"], [1], 0.5)
 

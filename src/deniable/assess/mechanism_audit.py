@@ -263,7 +263,9 @@ def audit_canaries(run: Run, canaries: int, claim: Claim, words: str, guesses: i
     """The audit in one run; a game is one call about one canary."""
     if claim.mu is not None:
         raise ParameterError(
-            "One run bounds an epsilon, and not a mu", expected="A claim of epsilon, with delta where there is one"
+            "One run bounds an epsilon, and not a mu",
+            expected="A claim of epsilon, with delta where there is one",
+            remedy="State --epsilon and --delta instead of --mu",
         )
     epsilon, delta = float(claim.epsilon), float(claim.delta)
     called = guesses or _choose_guesses(canaries, epsilon, delta, claim.confidence)

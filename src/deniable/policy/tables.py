@@ -79,7 +79,7 @@ def _check_public_sources(tables: tuple[TableSchema, ...], entries: Section, fol
     private = {_locate(table.source, folder): table.name for table in tables if not table.public}
     for table in tables:
         protected = private.get(_locate(table.source, folder)) if table.public else None
-        if protected is not None:
+        if protected is not None and table.source:
             happened = f"table '{table.name}' is public, and its source is that of the private table '{protected}'"
             expected, place = "A source is private or public", entries.section(table.name).place_of("source")
             mistakes.add(place, happened, expected, f"Drop '{table.name}', or give it another source")

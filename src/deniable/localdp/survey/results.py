@@ -137,7 +137,7 @@ def _describe_shares(
 
 def _count_hostile(needed: float, responses: int) -> int | None:
     """The fewest hostile respondents that can do it; None where it is not known."""
-    return None if math.isnan(needed) else min(math.floor(needed) + 1, responses)
+    return min(math.floor(needed) + 1, responses) if math.isfinite(needed) else None
 
 
 def _parse_columns(question: Question, told: list[list[Any]], part: int) -> Responses:
