@@ -6,9 +6,13 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from typer.testing import CliRunner
 
 import deniable
+from deniable.cli.main import app
 
 SOURCES = Path(deniable.__file__).parent
 PACKAGES = ("kanonymity", "masking", "assess")
@@ -45,3 +49,23 @@ def test_no_refusal_quotes_a_value_of_the_data(package: str) -> None:
     for place, call in list_refusals(package):
         shown = [ast.unparse(part.value) for part in ast.walk(call) if isinstance(part, ast.FormattedValue)]
         assert place.split(":")[0] in allowed or not VALUES & set(shown), place
+
+
+def test_a_person_column_that_is_not_there_does_not_open_a_gate(tmp_path: Path) -> None:
+    """With a misspelled --unit everybody would count as hidden, and a limit as met."""
+    rows = tmp_path / "v.csv"
+    rows.write_text("pid,zip,age\n" + "".join(f"{i // 2},{i % 7},{i % 50}\n" for i in range(100)))
+    options = ["attack", str(rows), "--knows", "zip,age", "--fail-above", "0.05", "--unit"]
+    done = CliRunner().invoke(app, [*options, "nope"])
+    assert done.exit_code != 0
+    assert "have no column 'nope'" in done.output + str(done.exception)
+    assert "FAILED" in CliRunner().invoke(app, [*options, "pid"]).output
+
+
+@pytest.mark.parametrize("method", ["optimal", "mondrian", "cells"])
+def test_infinite_numbers_are_generalized_like_others(method: str, tmp_path: Path) -> None:
+    numbers = [float("inf") if i % 37 == 0 else float("-inf") if i % 41 == 0 else i * 0.7 for i in range(200)]
+    pq.write_table(pa.table({"f": numbers, "dx": list("abcd") * 50}), tmp_path / "t.parquet")
+    options = ["--qi", "f", "--sensitive", "dx", "--k", "2", "--method", method, "-o", str(tmp_path / "o.csv")]
+    done = CliRunner().invoke(app, ["anonymize", str(tmp_path / "t.parquet"), *options])
+    assert done.exit_code == 0, done.output + str(done.exception)

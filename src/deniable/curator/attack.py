@@ -244,6 +244,10 @@ def _evidence(order: Order, context: Context | None) -> Evidence:
     sensitive = order.sensitive or columns_with_role(schema, release, "sensitive")
     register = table_at(order.register, order.encoding) if order.register else None
     unit = order.unit or (schema.unit.column if schema and schema.unit else None)
+    if order.unit is not None and order.unit not in release.column_names:
+        raise ParameterError(f"The rows have no column '{order.unit}' that could tell people apart",
+                             expected="--unit names a column of the rows that are attacked",
+                             remedy=nearest(order.unit, release.column_names))  # fmt: skip
     ratings = order.ratings or None
     if ratings is not None and len(ratings) != 4:
         raise ParameterError("--ratings names other than four columns", expected="person,item,rating,day")

@@ -203,8 +203,10 @@ def _are_codes(values: pa.Array) -> bool:
 
 
 def _draft_numbers(values: pa.Array) -> Spec:
-    span = pc.min_max(pc.cast(values, pa.float64(), safe=False))
-    width = (span["max"].as_py() - span["min"].as_py()) or 1.0
+    numbers = pc.cast(values, pa.float64(), safe=False)
+    span = pc.min_max(numbers.filter(pc.is_finite(numbers)))
+    width = (span["max"].as_py() - span["min"].as_py() if span["max"].is_valid else 0.0) or 1.0
+    width = width if math.isfinite(width) else 1e308
     finest = _round_width(width / 20)
     if pa.types.is_integer(values.type):
         finest = max(finest, 1.0)  # nothing lies between two whole numbers

@@ -77,7 +77,7 @@ def read_commands(name: str) -> str:
 
 def _build_page(name: str, below: str, fetches: str = "") -> str:
     script = _join_scripts(name)
-    style = read_static("page.css") + _read("static/lessons.css")
+    style = read_static("page.css") + read_static("blocks.css") + _read("static/lessons.css")
     allowed = f"'sha256-{hash_script(script)}'" if script else "'none'"
     policy = f"{NOTHING_ELSE}; style-src 'sha256-{hash_script(style)}'; script-src {allowed}{fetches}"
     silent = "<noscript><p>The toy of this page needs JavaScript; the texts do not.</p></noscript>" if script else ""
