@@ -69,3 +69,14 @@ def test_infinite_numbers_are_generalized_like_others(method: str, tmp_path: Pat
     options = ["--qi", "f", "--sensitive", "dx", "--k", "2", "--method", method, "-o", str(tmp_path / "o.csv")]
     done = CliRunner().invoke(app, ["anonymize", str(tmp_path / "t.parquet"), *options])
     assert done.exit_code == 0, done.output + str(done.exception)
+
+
+@pytest.mark.parametrize("start", ["=", "@", "+", "-", "\t"])
+def test_people_are_counted_where_texts_would_run_in_a_spreadsheet(start: str, tmp_path: Path) -> None:
+    """Such a text stands in a CSV file with a quote before it, and its people are counted all the same."""
+    places = [f"{start}north" if i % 2 else "south" for i in range(40)]
+    rows = pa.table({"per": [i // 4 for i in range(40)], "place": places, "dx": list("abcd") * 10})
+    pq.write_table(rows, tmp_path / "t.parquet")
+    options = ["--qi", "place", "--sensitive", "dx", "--k", "2", "--person", "per", "-o", str(tmp_path / "o.csv")]
+    done = CliRunner().invoke(app, ["anonymize", str(tmp_path / "t.parquet"), *options])
+    assert done.exit_code == 0, done.output + str(done.exception)

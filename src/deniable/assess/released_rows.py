@@ -225,6 +225,15 @@ def index_of(column: pa.ChunkedArray, texts: pa.Array) -> Counts:
     return np.asarray(pc.fill_null(found, -1).to_numpy(), np.int64)
 
 
+def index_as_written(column: pa.ChunkedArray, texts: pa.Array) -> Counts:
+    """The place of every text among those of a file, where it may stand as a spreadsheet does not run it."""
+    found = index_of(column, texts)
+    if (found >= 0).all():
+        return found
+    safe = pa.array([None if text is None else escape_formula(text) for text in column.to_pylist()], pa.string())
+    return np.where(found >= 0, found, index_of(safe, texts))
+
+
 def count_values(column: pa.ChunkedArray, everyone: pa.ChunkedArray | None = None) -> pa.Table:
     """The values of a whole column in their order, how often each occurs, and with people in rows of how many."""
     if everyone is None:
