@@ -18,6 +18,7 @@ import pyarrow as pa
 from deniable.engines import base, sources
 from deniable.engines.base import BATCH_ROWS, Field, Parameters, Restriction, Source, normalize_names, quote
 from deniable.engines.duckdb.engine import DuckDBEngine
+from deniable.engines.duckdb.scan import NATIVE
 from deniable.errors import DataError, InternalError, ParameterError, nearest
 from deniable.policy.schema import ColumnType, CsvDialect, TableSchema
 
@@ -347,17 +348,6 @@ def show_declared(
         fields.append(Field(name, wanted, native))
         expressions.append(read)
     return Shown(tuple(fields), tuple(expressions), doubtful)
-
-
-NATIVE = {
-    ColumnType.INTEGER: "BIGINT",
-    ColumnType.DECIMAL: "DOUBLE",
-    ColumnType.TEXT: "VARCHAR",
-    ColumnType.BOOLEAN: "BOOLEAN",
-    ColumnType.DATE: "DATE",
-    ColumnType.DATETIME: "TIMESTAMP",
-}
-"""DuckDB's word for each type of a policy."""
 
 
 def count_misfits(doubtful: Mapping[str, str], relation: str) -> str:
