@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from deniable.policy.budget import PureDP
 from deniable.policy.schema import Bounds, Column, ColumnType, PrivacyUnit, TableSchema
+from deniable.query.batch import Question, plan_batch
 from deniable.query.compile import compile_query
 from deniable.query.joint import apply_strategy, reconstruct, solve_block
 from deniable.query.plan import Joint
@@ -122,6 +123,27 @@ def compare_counts(name: str, items: list[str]) -> None:
     bar(f"{name}, times the best published error", ours / best, 1.2)
 
 
+def compare_batch() -> None:
+    """The same 40 tiles as 40 questions handed in together, beside the one question that has them as columns."""
+    texts = [f"SELECT COUNT(*) FROM visits WHERE {tile[len('COUNT(*) FILTER (WHERE ') : -1]}" for tile in TILES]
+    share = PureDP(Fraction(1, len(texts)))
+    alone = [compile_query(text, (TABLE,), share) for text in texts]
+    parts = plan_batch([Question(plan) for plan in alone], ONE)
+    errors = {}
+    for part in parts:
+        (step,) = part.plan.nodes[0].steps
+        (joint,) = step.joints
+        measured = dict(zip(joint.block.places, measure_errors(joint), strict=True))
+        for place, steps in part.questions.items():
+            assert steps is not None
+            errors[place] = measured[steps[0][()][0]]
+    ours = root_mean_square(list(errors.values()))
+    single = root_mean_square(measure_errors(plan_joint(TILES)[0]))
+    apart = root_mean_square([plan.nodes[0].steps[0].placed[0].deviation for plan in alone])
+    print(f"40 questions handed in together: RMSE {ours:.2f}, as one question {single:.2f}, one by one {apart:.1f}")
+    bar("a batch of 40 questions, times the error of one question with 40 columns", ours / single, 1.05)
+
+
 def compare_average() -> None:
     """The sum and the count that an average is made of, each beside the K-norm mechanism."""
     joint, _ = plan_joint(["AVG(age)"])
@@ -139,10 +161,46 @@ def count_wordings() -> None:
     bar("answers and charges of one question in 30 wordings", len(keys), 1)
 
 
+def compare_prices() -> None:
+    """Equal parts of one question at epsilon 1 and delta 1e-6: would privacy loss distributions allow less noise?
+
+    Laplace noise whose epsilons are added up and Gaussian noise by the analytic curve, which is exact for several parts
+    as for one, beside Laplace noise that is composed by privacy loss distributions (Google's library).
+    """
+    try:
+        from dp_accounting.pld import privacy_loss_distribution as losses
+    except ImportError:
+        print("prices of several parts: needs pip install 'deniable[pld]'")
+        return
+    from deniable.dp.accounting import calibrate_gaussian, rho_within
+    from deniable.policy.budget import ApproxDP
+
+    worst, delta = 1.0, 1e-6
+    for parts in (2, 3, 5, 10, 20):
+        low, high = 1 / parts, 1.0
+        for _ in range(16):
+            middle = (low + high) / 2
+            each = losses.from_laplace_mechanism(1 / middle, value_discretization_interval=1e-4)
+            fits = each.self_compose(parts).get_epsilon_for_delta(delta) <= 1
+            low, high = (middle, high) if fits else (low, middle)
+        # In steps of a thousandth, so that what discrete noise costs beside the continuous one is not seen.
+        gaussian = math.sqrt(calibrate_gaussian(ApproxDP(1, "1e-6"), sensitivity=1000) * parts) / 1000
+        added, composed = math.sqrt(2) * parts, math.sqrt(2) / low
+        worst = max(worst, min(added, gaussian) / composed)
+        print(f"{parts} parts at epsilon 1, delta 1e-6: deviation {added:.2f} with Laplace noise, {gaussian:.2f} with "
+              f"Gaussian noise, {composed:.2f} with Laplace noise by privacy loss distributions")  # fmt: skip
+    exactly = math.sqrt(calibrate_gaussian(ApproxDP(1, "1e-6"), sensitivity=1000)) / 1000
+    by_rho = math.sqrt(1 / (2 * rho_within(Fraction(1), Fraction(1, 10**6))))
+    print(f"Gaussian noise by rho, times that by the exact curve: {by_rho / exactly:.3f}")
+    bar("our noise, times that by privacy loss distributions", worst, 1.01)
+
+
 def workloads() -> None:
     """All of it."""
     compare_counts("64 prefixes", PREFIXES)
     compare_counts("3-way pivot", PIVOTS)
     compare_counts("dashboard of 40 tiles", TILES)
+    compare_batch()
     compare_average()
     count_wordings()
+    compare_prices()

@@ -8,7 +8,14 @@ With `--analysts N`, instead: a budget tree of so many analysts, each granted tw
 at random. The CPU time of a charge is told as a multiple of that of one bare transaction, early and late in the run, so
 that growth shows; so is the time in which another process opens the ledger and adds it up.
 
-    python bench/ledger.py [--charges N] [--analysts N]
+With `--faults N`, instead: questions, withdrawals and releases of rows with a fault at one write of ledger, answer
+store or file, before it, after it or in the middle of it, so often. It prints what the refusals told of a charge, and
+fails if one was false, if a chain does not verify, or if an answer left uncharged. With `--edits N`: so many random
+edits of ledger and answer store in SQLite files, of rows and of bytes, and as many in PostgreSQL by a superuser's SQL.
+Each must be found when they are opened. Bytes that hold nothing (between the cells of a page, or in a free page) are
+told apart by reading every table and index again, by other code. Both use the checks of the tests.
+
+    python bench/ledger.py [--charges N] [--analysts N] [--faults 500] [--edits 200]
 """
 
 from __future__ import annotations
@@ -16,18 +23,21 @@ from __future__ import annotations
 import argparse
 import os
 import random
+import shutil
 import sqlite3
 import subprocess
 import sys
 import tempfile
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
 from pathlib import Path
 
 from deniable.dp.accounting import LaplaceEvent
+from deniable.errors import DeniableError
 from deniable.ledger import Act, Ledger, Posting
 from deniable.ledger.entry import encode_entry
 from deniable.ledger.ledger import verify
@@ -168,12 +178,126 @@ class Simulation:
         return len(encode_entry(last)) if last is not None else 0
 
 
+def inject_faults(runs: int) -> int:
+    """Let one write fail in each run; what is told falsely, lost or uncharged ends this with an error."""
+    sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests" / "workflows")]
+    import pytest
+    import test_write_faults as trials
+
+    told: Counter[str] = Counter()
+    check = trials.check_told
+
+    def count(refusal: DeniableError, before: dict[str, int], after: dict[str, int]) -> None:
+        check(refusal, before, after)
+        told[refusal.charged or "nothing of a charge"] += 1
+
+    with tempfile.TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(trials, "check_told", count)
+        files = trials.write_files(Path(name) / "files")
+        writes = {
+            steps: trials.run_under_fault(
+                trials.start(files, Path(name) / steps[1], patch), trials.Faults(10**9, "before"), steps
+            )
+            for steps in (trials.QUESTIONS, trials.ROWS)
+        }
+        for number in range(runs):
+            steps = trials.ROWS if number % 5 == 0 else trials.QUESTIONS
+            at, way = random.Random(number).randrange(writes[steps]), trials.WAYS[number % 3]
+            trials.run_under_fault(trials.start(files, Path(name) / str(number), patch), trials.Faults(at, way), steps)
+            shutil.rmtree(Path(name) / str(number))
+    print(f"{runs} runs, each with a fault at one of {sorted(writes.values())} writes: every chain verifies")
+    for words, many in told.most_common():
+        print(f"{many:6,} refusals said: {words}   none was false")
+    return 0
+
+
+def edit_files(edits: int) -> int:
+    """Edit ledger and answer store at random, by the tests' kinds of edits in turn; each must be found.
+
+    The exception is an edit of bytes that hold nothing: then every row, index and table must be as it was.
+    """
+    sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests" / "unit")]
+    import test_ledger_defense as trials
+
+    found: Counter[str] = Counter()
+    with tempfile.TemporaryDirectory() as name:
+        os.environ["DENIABLE_STATE"] = f"{name}/state"
+        whole = trials.make_files(Path(name) / "whole")
+        untouched = trials.read_all(whole)
+        for number in range(edits):
+            kind = list(trials.KINDS)[number % len(trials.KINDS)]
+            files = trials.Files(Path(name) / str(number))
+            shutil.copytree(whole.folder, files.folder)
+            os.environ["DENIABLE_STATE"] = f"{name}/state {number}"  # what finds it is not that this is a copy
+            if number == 0:
+                with files.open():  # untouched, it is served
+                    pass
+            trials.KINDS[kind](files, random.Random(f"{kind} {number}"))
+            held = trials.read_all(files) if kind in trials.UNREAD else None
+            found[_tell_edit(files.open, f"{kind}, number {number}", held is not None and held == untouched)] += 1
+            shutil.rmtree(files.folder)
+    _print_edits("SQLite", found)
+    return 0
+
+
+def edit_tables(edits: int) -> int:
+    """Edit the tables of a PostgreSQL ledger at random, as a superuser; each edit must be found."""
+    sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests" / "unit")]
+    import test_ledger_defense_postgres as trials
+
+    from postgres_cluster import cluster
+
+    found: Counter[str] = Counter()
+    with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
+        try:
+            address = stack.enter_context(cluster())
+        except (RuntimeError, ImportError) as reason:
+            print(f"PostgreSQL: skipped: {reason}")
+            return 0
+        os.environ["DENIABLE_STATE"] = f"{name}/state"
+        whole = trials.make_tables(Path(name) / "whole", address)
+        os.environ["DENIABLE_STATE"] = f"{name}/state of a copy"
+        with whole.copy("untouched").open():  # untouched, it is served
+            pass
+        for number in range(edits):
+            kind = list(trials.KINDS)[number % len(trials.KINDS)]
+            os.environ["DENIABLE_STATE"] = f"{name}/state {number}"
+            edited = whole.copy("copied")
+            trials.KINDS[kind](edited, random.Random(f"{kind} {number}"))
+            found[_tell_edit(edited.open, f"{kind}, number {number}", False)] += 1
+    _print_edits("PostgreSQL", found)
+    return 0
+
+
+def _tell_edit(open_again: Callable[[], AbstractContextManager[object]], edit: str, held_nothing: bool) -> str:
+    """Whether an edit was found; one that changed something and was not ends this with an error."""
+    try:
+        with open_again():
+            if not held_nothing:
+                raise SystemExit(f"NOT FOUND: {edit}")
+    except DeniableError:
+        return "found when it was opened, and nothing served"
+    return "fell into bytes that hold nothing: every row, index and table is as it was, and was served so"
+
+
+def _print_edits(where: str, found: Counter[str]) -> None:
+    print(f"{where}: {found.total():,} random edits, none of which changed something and was served")
+    for words, many in found.most_common():
+        print(f"{many:6,} edits {words}")
+
+
 def main() -> int:
     """Measure, print ratios, and say whether the bar is met."""
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--charges", type=int)
     options.add_argument("--analysts", type=int, default=0)
+    options.add_argument("--faults", type=int, default=0, metavar="RUNS")
+    options.add_argument("--edits", type=int, default=0)
     chosen = options.parse_args()
+    if chosen.faults or chosen.edits:
+        return (inject_faults(chosen.faults) if chosen.faults else 0) or (
+            edit_files(chosen.edits) or edit_tables(chosen.edits) if chosen.edits else 0
+        )
     if chosen.analysts:
         return simulate(chosen.analysts, chosen.charges or 4 * chosen.analysts)
     times = chosen.charges or 400

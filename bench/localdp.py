@@ -1,7 +1,7 @@
 """Local randomizers beside pure-LDP and multi-freq-ldpy; a count mean sketch over a million strings; the survey server;
 and the bars of trust: forged messages, hostile responses, the files of a killed server, the best protocol, coverage.
 
-    python bench/localdp.py [--quick]
+    python bench/localdp.py [--quick] [--only PART ...]
 
 The peers are installed into `.venvs/localdp` on the first run. They loop over respondents, so they are run on fewer and
 scaled up in proportion (their cost is linear; the number is printed). All times are CPU seconds unless wall is said.
@@ -140,9 +140,8 @@ def peer_python() -> Path | None:
     return python if done.returncode == 0 else None
 
 
-def peers(people: int, ours: dict[str, float]) -> None:
+def peers(people: int, ours: dict[str, float], python: Path | None) -> None:
     """The peers on fewer respondents, scaled up."""
-    python = peer_python()
     if python is None:
         print("  peers skipped: pure-ldp and multi-freq-ldpy cannot be installed here")
         return
@@ -296,6 +295,8 @@ def coverage(runs: int) -> None:
             hit = float(np.mean([low <= 80 * share <= high for low, high in ends]))
             worst = min(worst, (hit, f"{name}, epsilon {epsilon}, n = {n}, {share:.0%} at the upper end"))
     tell_coverage("means", worst, runs)
+    tell_coverage("means of groups", cover_groups(max(20, runs // 4)), max(20, runs // 4))
+    tell_coverage("coefficients of a regression", cover_coefficients(max(20, runs // 10)), max(20, runs // 10))
     tell_coverage("bins of a distribution", cover_bins(max(20, runs // 40)), max(20, runs // 40))
     run_tests("coverage of intervals of shares, by enumeration from n = 20", "tests/unit/test_localdp_intervals.py")
 
@@ -305,6 +306,70 @@ def tell_coverage(what: str, worst: tuple[float, str], runs: int) -> None:
     error = (0.95 * 0.05 / runs) ** 0.5
     met = "met" if worst[0] >= 0.94 - 2 * error else "MISSED"
     print(f"coverage of 95% intervals of {what}: least {worst[0]:.3f} ({worst[1]}), error {error:.3f}  bar 0.94: {met}")
+
+
+def cover_groups(runs: int) -> tuple[float, str]:
+    """The least coverage of the mean of one group of a randomized table, over sizes, epsilons and rare large values."""
+    from fractions import Fraction
+
+    import pyarrow as pa
+
+    from deniable.localdp.records import estimate_means_by, plan_records, randomize
+    from deniable.policy.schema import Bounds, Column, ColumnType, TableSchema
+
+    rng, worst = np.random.default_rng(5), (1.0, "")
+    columns = (Column("job", categories=("a", "b"), nullable=False),
+               Column("pay", ColumnType.INTEGER, bounds=Bounds(0, 100), nullable=False))  # fmt: skip
+    for epsilon, n, share in ((e, n, s) for e in (2, 8, 16, 32) for n in (20, 60) for s in (0.25, 0.7)):
+        made = plan_records(TableSchema("t", "t.parquet", columns), Fraction(epsilon))
+        for rare in (0.0, 0.005, 0.04, 0.2, 0.5):
+            job, chance = np.where(rng.random(runs * n) < share, "a", "b"), rng.random(runs * n)
+            pay = np.where(job == "a", 100 * (chance < rare), 100 * (chance < 0.5))
+            told = randomize(made, pa.table({"job": job, "pay": pay}))
+            groups = [estimate_means_by(made, told.slice(run * n, n), "pay", "job")[0][1] for run in range(runs)]
+            hit = float(np.mean([low <= 100 * rare <= high for low, high in (mean.interval() for mean in groups)]))
+            where = f"epsilon {epsilon}, {n} records, group of {share:.0%}, {rare:.1%} at the upper end"
+            worst = min(worst, (hit, where))
+    return worst
+
+
+def cover_coefficients(runs: int) -> tuple[float, str]:
+    """The least coverage of a coefficient, of those tables that give an interval, over sizes, epsilons and shapes.
+
+    Where fewer than half of the tables give one, tables without one count as covered: any value is allowed there.
+    """
+    from fractions import Fraction
+
+    import pyarrow as pa
+
+    from deniable.localdp.postprocessing import regress
+    from deniable.localdp.records import plan_records, randomize
+    from deniable.policy.schema import Bounds, Column, ColumnType, TableSchema
+
+    rng, worst = np.random.default_rng(7), (1.0, "")
+    columns = (Column("age", ColumnType.INTEGER, bounds=Bounds(0, 100), nullable=False),
+               Column("job", categories=("a", "b"), nullable=False),
+               Column("pay", ColumnType.INTEGER, bounds=Bounds(0, 200), nullable=False))  # fmt: skip
+    shapes = ("even", "rare large ages", "rare large pay")
+    for each, n, shape in ((e, n, s) for e in (1, 4, 8, 16) for n in (20, 60, 400) for s in shapes):
+        own = {"age": Fraction(each), "job": Fraction(16), "pay": Fraction(16)}
+        made = plan_records(TableSchema("t", "t.parquet", columns), sum(own.values(), Fraction(0)), own=own)
+        count, truth = runs * n, {"intercept": 70.0, "age": 1.0, "job = b": 30.0}
+        age = 100 * (rng.random(count) < 0.1) if shape == "rare large ages" else rng.integers(0, 101, count)
+        spread = rng.integers(-20, 21, count)
+        if shape == "rare large pay":
+            spread = np.where(rng.random(count) < 0.1, 45, -5)
+        job = rng.random(count) < 0.4
+        rows = pa.table({"age": age, "job": np.where(job, "b", "a"), "pay": 20 + age + 30 * job + spread})
+        told = randomize(made, rows)
+        found = [regress(made, told.slice(run * n, n), "pay", ["age", "job"]) for run in range(runs)]
+        for place, (term, value) in enumerate(truth.items()):
+            ends = [each[place].interval for each in found if each[place].interval is not None]
+            missed = sum(not low <= value <= high for low, high in ends)
+            hit = 1 - missed / (len(ends) if 2 * len(ends) >= runs else runs)
+            where = f"{term}, age at epsilon {each}, {n} records, {shape}; {len(ends)} of {runs} tables give one"
+            worst = min(worst, (hit, where))
+    return worst
 
 
 def cover_bins(runs: int) -> tuple[float, str]:
@@ -362,27 +427,33 @@ def cpu_of(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
+PARTS = ("protocols", "sketches", "server", "choices", "coverage", "trust")
+
+
 def main() -> None:
-    """Everything, or a tenth of it."""
+    """Everything, a tenth of it, or the parts that are named."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a tenth of everything")
-    parser.add_argument("--coverage", action="store_true", help="only the coverage of intervals")
+    parser.add_argument("--only", nargs="+", choices=PARTS, metavar="PART", help=f"some of {', '.join(PARTS)}")
+    parser.add_argument("--peers", type=Path, metavar="PYTHON", help="a Python that has pure-ldp and multi-freq-ldpy")
     parser.add_argument("--sketch", nargs=3, metavar=("KIND", "RESPONSES", "STRINGS"), help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if asked.sketch:
         sketch(asked.sketch[0], int(asked.sketch[1]), int(asked.sketch[2]))
         return
     tenth = 10 if asked.quick else 1
-    if asked.coverage:
+    parts = asked.only or (PARTS[:-1] if asked.quick else PARTS)
+    if "protocols" in parts:
+        peers(1_000_000 // tenth, protocols(1_000_000 // tenth), asked.peers or peer_python())
+    if "sketches" in parts:
+        sketches(10_000_000 // tenth, 1_000_000 // tenth)
+    if "server" in parts:
+        server(10_000 // tenth)
+    if "choices" in parts:
+        choices()
+    if "coverage" in parts:
         coverage(4000 // tenth)
-        return
-    ours = protocols(1_000_000 // tenth)
-    peers(1_000_000 // tenth, ours)
-    sketches(10_000_000 // tenth, 1_000_000 // tenth)
-    server(10_000 // tenth)
-    choices()
-    coverage(4000 // tenth)
-    if not asked.quick:
+    if "trust" in parts:
         trust()
 
 

@@ -7,7 +7,8 @@ rate that was measured among other people's work can be judged.
 
     python bench/server.py                  all bars, in about two minutes
     python bench/server.py --soak 60        memory of the server every half minute, for an hour, under the full mix,
-                                            and at the end the ledger, verified; --rest 15 idles so long in between
+                                            and at the end the ledger, verified; --rest 15 idles so long in between,
+                                            --step 4 loads the server for so many seconds in each round
     python bench/server.py --hostile        a polite analyst alone and beside hostile clients; --hostile guess: one kind
     BENCH_SECONDS=5 BENCH_PROCESSES=2       how long each part runs, and how many processes work questions out
 """
@@ -330,12 +331,14 @@ def verify_ledger(folder: Path) -> bool:
     return True
 
 
-def soak(process: int, http: int, postgres: int, token: str, minutes: float, rest: float = 0.0) -> bool:
+def soak(
+    process: int, http: int, postgres: int, token: str, minutes: float, rest: float = 0.0, most: float = 30.0
+) -> bool:
     """Everything that a server is asked, for so long, and its memory meanwhile."""
     began, levels, charged = time.perf_counter(), [], 0
     print(f"soak at start {memory(process):7.0f} MB", flush=True)
     while (passed := (time.perf_counter() - began) / 60) < minutes:
-        step = min(30.0, max(1.0, minutes * 60 / 20))
+        step = min(most, max(1.0, minutes * 60 / 20))
         loads = [http_load(http, "/v1/query", token, body, step / 3) for body in (fresh, REPEATED)]
         others, wired = ask_others(http, token, step / 6), ask_over_postgres(postgres, token, step / 6)
         levels.append(memory(process))
@@ -476,6 +479,7 @@ def main() -> int:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--soak", type=float, metavar="MINUTES", help="only watch the memory, for so long")
     options.add_argument("--rest", type=float, default=0, metavar="SECONDS", help="idle so long between two rounds")
+    options.add_argument("--step", type=float, default=30, metavar="SECONDS", help="load of each round of a soak")
     options.add_argument(
         "--hostile",
         nargs="*",
@@ -499,7 +503,7 @@ def main() -> int:
                 attacks = given.hostile or list(ATTACKS)
                 return 0 if measure_hostile(int(http), token, hostile, folder, attacks) else 1
             if minutes is not None:
-                flat = soak(server.pid, int(http), int(postgres), token, minutes, given.rest)
+                flat = soak(server.pid, int(http), int(postgres), token, minutes, given.rest, given.step)
                 return 0 if verify_ledger(folder) and flat else 1
             met = measure(server.pid, int(http), int(echo), token, folder)
             return 0 if soak(server.pid, int(http), int(postgres), token, 1) and met else 1

@@ -12,9 +12,16 @@ same exact noise and the same price; only what is measured differs:
     least         no factorization has less: the dual bound of the iteration of Denisov et al. 2022
                   (12 rounds up to 1,000 periods, 1 above)
 
+The last tables are of epsilon 1 without a delta, with Laplace noise. There all nodes of a tree with two levels are
+fitted as well, once the horizon is over, for the best number of branches (Hay et al. 2010; Qardaji, Yang and Li 2013).
+
 The figures are exact (root mean square over all totals, in people); at 30 periods they are checked by simulation.
 
-    python bench/streams.py [--periods 30 365 3650]
+With `--peers`, two libraries stand beside ours for up to 1,000 periods, each installed into `.venvs/streams`:
+jax-privacy's optimized matrix with the same Gaussian noise, and the tree of OpenDP with Laplace noise, fitted once the
+horizon is over (400 simulated runs).
+
+    python bench/streams.py [--periods 30 365 3650] [--peers]
 """
 
 from __future__ import annotations
@@ -25,6 +32,7 @@ from collections.abc import Callable
 from fractions import Fraction
 
 import numpy as np
+from _query_accuracy import environment, peer
 from numpy.typing import NDArray
 
 from deniable.dp.accounting.analytic_gaussian import ratio_within
@@ -33,6 +41,8 @@ from deniable.streams.factorization import (
     PARTS,
     Factorization,
     choose_factorization,
+    choose_tree,
+    find_absolute_error,
     find_mean_square,
     make_power,
     make_tree,
@@ -122,17 +132,113 @@ def print_table(totals: Totals, sizes: list[int], often: Callable[[int], int]) -
     )
 
 
+def fit_branches(workload: Workload) -> float:
+    """The root mean square error for epsilon 1 of all nodes of the best tree with two levels, by least squares."""
+    gram, n, found = workload.build_gram(), workload.periods, []
+    for branches in range(2, min(n, 40) + 1, 1 if n < 100 else 3):
+        block = np.arange(n) // branches
+        same = (block[:, None] == block[None, :]).astype(np.float64)
+        for weight in (0.6, 0.8, 1.0, 1.25):
+            spread = np.trace(np.linalg.solve(np.eye(n) + weight**2 * same, gram)) / workload.count
+            found.append(2 * (1 + weight) ** 2 * spread)
+    return float(min(found)) ** 0.5
+
+
+PURE_WAYS: dict[str, Callable[[Workload], float]] = {
+    "by itself": lambda w: (2 * find_absolute_error(make_power(w.periods, Fraction(0)), w)) ** 0.5,
+    "tree": lambda w: (2 * find_absolute_error(make_tree(w.periods), w)) ** 0.5,
+    "square root": lambda w: (2 * find_absolute_error(make_power(w.periods, Fraction(1, 2)), w)) ** 0.5,
+    "ours": lambda w: (2 * find_absolute_error(choose_tree(w, 1), w)) ** 0.5,
+    "hindsight": lambda w: fit_branches(w) if w.periods <= LARGE else np.nan,
+}
+
+
+def print_pure(totals: Totals, sizes: list[int]) -> None:
+    """The errors of every way with Laplace noise of epsilon 1, for a person in one period."""
+    print(f"\n{totals}, pure epsilon, a person in one period")
+    print("".join([f"{'':14}", *(f"{n:>12,}" for n in sizes)]))
+    for name, find in PURE_WAYS.items():
+        found = [find(Workload(totals, n)) for n in sizes]
+        print("".join([f"{name:14}", *("           -" if np.isnan(each) else f"{each:12,.2f}" for each in found)]))
+    print("".join([f"{'':14}", *(f"{choose_tree(Workload(totals, n), 1).name:>12}" for n in sizes)]))
+
+
+MATRIX = """
+import json, sys, time
+import jax, numpy as np
+from jax_privacy.matrix_factorization import dense
+jax.config.update("jax_enable_x64", True)
+n, totals = int(sys.argv[1]), sys.argv[2]
+t = np.arange(1, n + 1)
+gram = np.minimum.outer(t, t) * (n + 1 - np.maximum.outer(t, t))  # how many ranges hold both periods
+asked = np.linalg.cholesky(gram.astype(float)).T if totals == "ranges" else np.tril(np.ones((n, n)))
+count = n * (n + 1) // 2 if totals == "ranges" else n
+begun = time.process_time()
+measured = np.array(dense.optimize(n, A=jax.numpy.asarray(asked)))
+spent = time.process_time() - begun
+square = np.linalg.norm(np.linalg.solve(measured.T, asked.T)) ** 2 * np.square(measured).sum(axis=0).max() / count
+print(json.dumps([{"square": float(square), "cpu": spent}]))
+"""
+
+TREE = """
+import json, sys
+import numpy as np, opendp.prelude as dp
+dp.enable_features("contrib")
+n, runs, squares = int(sys.argv[1]), 400, np.zeros(2)
+branches = dp.t.choose_branching_factor(size_guess=n)
+counts = dp.vector_domain(dp.atom_domain(T=int), n), dp.l1_distance(T=int)
+tree = counts >> dp.t.then_b_ary_tree(leaf_count=n, branching_factor=branches)
+measure = dp.binary_search_chain(lambda scale: tree >> dp.m.then_laplace(scale), d_in=1, d_out=1.0)
+fit = dp.t.make_consistent_b_ary_tree(branches, TIA=int, TOA=float)
+for _ in range(runs):
+    until = np.concatenate([[0], np.cumsum(np.array(fit(measure([0] * n)))[:n])])
+    ranges = np.triu(until[None, :] - until[:, None], 1)
+    squares += np.square(ranges).sum() * 2 / n / (n + 1), np.square(until[1:]).mean()
+print(json.dumps([{"ranges": (squares[0] / runs) ** 0.5, "prefixes": (squares[1] / runs) ** 0.5}]))
+"""
+
+
+def print_peers(sizes: list[int]) -> None:
+    """Our errors beside those of two libraries."""
+    python = environment("streams", ["jax-privacy", "opendp", "numpy"], "jax_privacy, opendp")
+    ratio = ratio_within(EPSILON, DELTA)
+    if python is None or ratio is None:
+        return
+    for n in sizes:
+        trees = peer(python, TREE, str(n))[0]
+        for totals in (Totals.RANGES, Totals.PREFIXES):
+            begun, workload = time.process_time(), Workload(totals, n)
+            ours = (float(ratio) * find_mean_square(choose_factorization(workload, 1), workload, 1)) ** 0.5
+            spent = time.process_time() - begun
+            found = peer(python, MATRIX, str(n), str(totals))[0]
+            theirs = (float(ratio) * float(str(found["square"]))) ** 0.5
+            print(f"\n{totals} of {n} periods")
+            print(
+                f"  jax-privacy    ours {ours:8.2f}  theirs {theirs:8.2f}  ratio {ours / theirs:.4f}"
+                f"  CPU seconds {spent:.2f} and {float(str(found['cpu'])):.2f}"
+            )
+            pure, tree = PURE_WAYS["ours"](workload), float(str(trees[str(totals)]))
+            print(f"  OpenDP, at the end  ours {pure:8.2f}  theirs {tree:8.2f}  ratio {pure / tree:.4f}")
+
+
 def main() -> None:
     """Print all tables."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--periods", type=int, nargs="+", default=[30, 365, 3650])
-    sizes = parser.parse_args().periods
+    parser.add_argument("--peers", action="store_true")
+    given = parser.parse_args()
+    sizes = given.periods
+    if given.peers:
+        print_peers([n for n in sizes if n <= LARGE])
+        return
     begun = time.process_time()
     for totals in (Totals.RANGES, Totals.PREFIXES):
         print_table(totals, sizes, lambda _: 1)
     print_table(Totals.WINDOWS, [n for n in sizes if n <= LARGE], lambda _: 1)
     print_table(Totals.RANGES, [n for n in sizes if n <= LARGE], lambda n: max(2, n // 10))
     print_table(Totals.RANGES, [n for n in sizes if n <= LARGE], lambda n: n)
+    for totals in (Totals.RANGES, Totals.PREFIXES):
+        print_pure(totals, sizes)
     print(f"\nranges of 30 periods, simulated: {simulate(Workload(Totals.RANGES, 30)):.2f}")
     print(f"{time.process_time() - begun:.0f} CPU seconds")
 

@@ -205,7 +205,8 @@ def sql_page() -> str:
         "After `SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS (name = value, ...)`: "
         + ", ".join(f"`{name}`" for name in OPTIONS)
         + ". Inside an aggregate: `contribution_bounds_per_group => (low, high)`. At the end: `WITHIN 100`,",
-        "`WITHIN 5% OF 20000`, each with `CONFIDENCE 0.95` if wanted.\n",
+        "`WITHIN 5% OF 20000`, each with `CONFIDENCE 0.95` if wanted; `CONTRIBUTION AUTO`, with `SHARE 0.2` if wanted,",
+        "or `CONTRIBUTION (max_groups_contributed = 3, max_rows_per_group = 2)`.\n",
     ]
     return "\n".join(lines).rstrip() + "\n"
 
@@ -233,6 +234,7 @@ FILES = "none: it works on files that are where the caller is"
 ONE_PLACE = "none: it decides where the others run"
 VERBS: tuple[tuple[str, str, str, str], ...] = (
     ("ask a question in SQL", "Curator.query", "query", "POST /v1/query"),
+    ("ask several questions with one budget", "Curator.query_batch", "query --together", "POST /v1/batch"),
     ("say what a question measures and costs", "Curator.explain", "query --explain", "POST /v1/explain"),
     ("say what a question takes of the asker's budget", "Curator.preview", "query --explain", "POST /v1/cost"),
     (
@@ -246,6 +248,7 @@ VERBS: tuple[tuple[str, str, str, str], ...] = (
     ("the largest groups", "Curator.top", "top", "`ORDER BY ... LIMIT` in `POST /v1/query`"),
     ("a tree of counts that add up", "Curator.hierarchy", "hierarchy", "`ROLLUP` in `POST /v1/query`"),
     ("tables of counts that agree", "Curator.margins", "margins", "`GROUPING SETS` in `POST /v1/query`"),
+    ("weighted estimates of a survey", "Curator.weighted", "weighted", "`SUM(weight * column)` in `POST /v1/query`"),
     ("tell when a count passes a threshold", "Curator.watch", "watch", "none: a watch lives as long as its process"),
     (
         "any function, on blocks of people",
@@ -253,7 +256,11 @@ VERBS: tuple[tuple[str, str, str, str], ...] = (
         "sample-and-aggregate",
         "none: the function sees rows",
     ),
-    ("publish a series of counts as time goes on", "Curator.publish", "publish", STEWARD),
+    ("publish a series of counts as time goes on", "Curator.publish", "publish", "POST /v1/streams/{stream}"),
+    ("counts by area and cell that add up", "Curator.tabulate", "tabulate", "POST /v1/tabulations/{tabulation}"),
+    ("a statistic of a network, or a made network", "Curator.network", "network", "POST /v1/network"),
+    ("a map of places, or flows between regions", "Curator.places", "places", "POST /v1/places"),
+    ("new traces of people", "Curator.traces", "places --traces", "none: the steward draws them"),
     ("mask identifiers", "Curator.mask", "mask", ON_REQUEST),
     ("make rows k-anonymous", "Curator.anonymize", "anonymize", ON_REQUEST),
     ("measure k, l, t and risks of a table", "Curator.check", "check", STEWARD),
@@ -329,7 +336,9 @@ def _code(written: str, given: str = "") -> str:
 def python_page() -> str:
     """Every public name of the package with its signature and help."""
     import deniable
+    from deniable import client
     from deniable.client import Answer, AsyncConnection, Connection
+    from deniable.curator.query.batch import BatchAnswer
     from deniable.curator.query.sql import Plotted, QueryAnswer
     from deniable.query.builder import Aggregate, Expression, Question
 
@@ -342,20 +351,21 @@ def python_page() -> str:
     named = [(name, getattr(deniable, name)) for name in deniable.__all__ if name not in ("__version__", "errors")]
     for name, value in (each for each in named if not inspect.isclass(each[1])):
         lines += _describe_callable(f"deniable.{name}", value, "##")
-    results = (QueryAnswer, Plotted, Question, Expression, Aggregate, Connection, AsyncConnection, Answer)
+    results = (QueryAnswer, BatchAnswer, Plotted, Question, Expression, Aggregate, Connection, AsyncConnection, Answer)
     for kind in (*(value for _, value in named if inspect.isclass(value)), *results):
-        lines += _describe_class(kind)
+        lines += _describe_class(kind, kind.__name__)
+    lines += _describe_class(client.BatchAnswer, "client.BatchAnswer")
     return "\n".join(lines).rstrip() + "\n"
 
 
-def _describe_class(kind: type) -> list[str]:
-    lines = [f"## {kind.__name__}\n", *_write_help(kind)]
+def _describe_class(kind: type, called: str) -> list[str]:
+    lines = [f"## {called}\n", *_write_help(kind)]
     for name in (name for name in dir(kind) if not name.startswith("_")):
         member = inspect.getattr_static(kind, name)
         if isinstance(member, property):
-            lines += [f"### {kind.__name__}.{name}\n", *_write_help(member)]
+            lines += [f"### {called}.{name}\n", *_write_help(member)]
         elif isinstance(member, staticmethod | classmethod) or inspect.isfunction(member):
-            lines += _describe_callable(f"{kind.__name__}.{name}", getattr(kind, name), "###")
+            lines += _describe_callable(f"{called}.{name}", getattr(kind, name), "###")
     return lines
 
 

@@ -1,9 +1,9 @@
 """Broken mechanisms, each with its sound twin: what an auditor must catch, and what it must not accuse.
 
 A mechanism is a function of a world (0 without one person, 1 with them), a number of runs, a generator, and whether it
-is broken; it gives one row of numbers for each run. Unless said otherwise it claims epsilon 1 and counts people, whose
-values lie between 0 and 10. Noise is discrete, on a grid of a twentieth of a person, so that a sound twin is sound to
-the last digit.
+is broken; it gives one row of numbers for each run, or a list of any outputs. Unless said otherwise it claims epsilon 1
+and counts people, whose values lie between 0 and 10. Noise is discrete, on a grid of a twentieth of a person, so that a
+sound twin is sound to the last digit.
 """
 
 from __future__ import annotations
@@ -648,3 +648,70 @@ def _(world, n, rng, broken):
     keep = (0.9 if world else 0.1) if broken else (TRUTH if world else 1 - TRUTH)
     other = np.where(rng.random(n) < keep, one, 1 - one)
     return np.column_stack([8 * one, rng.integers(0, 9, n), 8 * other]) + rng.integers(-3, 4, (n, 3))
+
+
+# -- inside texts and lists --------------------------------------------------------------------------------------------
+
+WORDS = ("pain", "cough", "fever", "none", "rest", "diet", "sleep", "walk")
+
+
+def tell(world, n, rng, broken):
+    """For each run the world; in the sound twin a lie as often as epsilon 1 asks."""
+    lies = np.zeros(n, bool) if broken else rng.random(n) > TRUTH
+    return np.where(lies, 1 - world, world)
+
+
+def put(words, places, given):
+    """Rows of words in which one word of each was replaced."""
+    rows = np.array(words, object)
+    rows[np.arange(len(rows)), places] = given
+    return rows
+
+
+@kind("a name somewhere in a note", runs=1_000)
+def _(world, n, rng, broken):
+    names = np.array(["Brian", "Alice"], object)[tell(world, n, rng, broken)]
+    return [" ".join(row) for row in put(rng.choice(WORDS, (n, 25)), rng.integers(1, 24, n), names)]
+
+
+@kind("a diagnosis in a letter whose numbers never repeat", runs=1_000)
+def _(world, n, rng, broken):
+    found = np.array(["flu.", "HIV+"], object)[tell(world, n, rng, broken)]
+    rows = put(rng.choice(WORDS, (n, 11)), 5, found)
+    numbers = rng.integers(0, 10**6, (n, 2)).tolist()
+    return [f"Note {one}: {' '.join(row)}. Ref {other} end" for row, (one, other) in zip(rows, numbers, strict=True)]
+
+
+@kind("three letters that are always there, among others like them", runs=2_000)
+def _(world, n, rng, broken):
+    texts = ["".join(row) for row in rng.choice(["a", "b"], (n, 12))]
+    held = np.array(["bab", "aba"])[tell(world, n, rng, broken)]
+    places = rng.integers(0, 10, n).tolist()
+    return [text[:i] + each + text[i + 3 :] for text, each, i in zip(texts, held, places, strict=True)]
+
+
+@kind("a word that only some texts have", runs=1_000)
+def _(world, n, rng, broken):
+    share = 0.3 if world else (0 if broken else 0.3 / math.e)
+    rows = rng.choice(["red", "blue", "green", "grey"], (n, 40)).astype(object)
+    hit = rng.random(n) < share
+    return [" ".join(row) for row in np.where(hit[:, None], put(rows, rng.integers(0, 40, n), "violet"), rows)]
+
+
+@kind("two words whose order tells", runs=1_000)
+def _(world, n, rng, broken):
+    pair = np.array(["pain rest", "rest pain"], object)[tell(world, n, rng, broken)]
+    rows = put(rng.choice(WORDS[:5], (n, 12)), rng.integers(1, 11, n), pair)
+    return [{"seen": " ".join(row), "by": int(row[0] == "pain")} for row in np.where(rows == "rest", "diet", rows)]
+
+
+@kind("a letter at one place of a code", runs=1_000)
+def _(world, n, rng, broken):
+    rows = put(rng.choice(["a", "b"], (n, 20)), 11, np.array(["a", "b"], object)[tell(world, n, rng, broken)])
+    return [("".join(row), 0) for row in rows]
+
+
+@kind("a number somewhere in a list", runs=1_000)
+def _(world, n, rng, broken):
+    others = [number for number in range(76) if number not in (37, 38)]
+    return put(rng.choice(others, (n, 20)), rng.integers(0, 20, n), 37 + tell(world, n, rng, broken)).tolist()

@@ -25,7 +25,8 @@ from deniable.errors import DeniableError
 sys.path.append(str(Path(__file__).parent))
 """Modules that tests share stand beside this one, such as clinic.py."""
 
-import reruns  # noqa: E402  beside this module
+import repeatable_noise  # noqa: E402  beside this module
+import reruns  # noqa: E402
 
 STATES = pytest.StashKey[str]()
 NUMBERS = itertools.count()
@@ -49,12 +50,30 @@ def make_folder(factory: pytest.TempPathFactory, config: pytest.Config, name: st
 def pytest_configure(config: pytest.Config) -> None:
     """Only tests that state their false-alarm rate are ever run again."""
     config.pluginmanager.register(reruns, "reruns")
+    config.pluginmanager.register(repeatable_noise, "repeatable_noise")
+    repeatable_noise.start(config)
     config.stash[STATES] = tempfile.mkdtemp(prefix="deniable-states-")
     os.environ["DENIABLE_STATE"] = f"{config.stash[STATES]}/shared"
     # Tests write the same small tables again and again; those about the same rows in two files use `marked_rows`.
     Scope.sketch_rows = lambda *_: None  # type: ignore[method-assign]
     pytest.TempPathFactory.mktemp = functools.partialmethod(make_folder, config)  # type: ignore[method-assign,assignment]
     settings.load_profile("searching" if config.option.markexpr == "slow" else "repeatable")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Of a test with the mark `quick_cases(n)`, n cases spread over all are quick; the others are slow."""
+    cases: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        if item.get_closest_marker("quick_cases") and not item.get_closest_marker("slow") and "[" in item.name:
+            cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    for of_one in cases.values():
+        marker = of_one[0].get_closest_marker("quick_cases")
+        assert marker is not None
+        quick = {number * len(of_one) // marker.args[0] for number in range(marker.args[0])}
+        for number, item in enumerate(of_one):
+            if number not in quick:
+                item.add_marker(pytest.mark.slow)
 
 
 settings.register_profile("repeatable", derandomize=True)
@@ -66,6 +85,12 @@ ENGINES: dict[str, Callable[[Path], Engine]] = {
     "duckdb": lambda root: DuckDBEngine(root=root, threads=2, memory="512MB"),
 }
 """How each engine is opened for tests; later engines add a line here, and must pass the contract suite."""
+
+
+@pytest.fixture(scope="session")
+def sketch_rows() -> Callable[..., Any]:
+    """How rows are marked outside of tests, for fixtures that outlive a test."""
+    return SKETCH_ROWS
 
 
 @pytest.fixture

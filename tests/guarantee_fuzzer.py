@@ -11,6 +11,7 @@ A question is measured only on neighbors that differ in a table which it names: 
     python tests/guarantee_fuzzer.py --questions 10000 --seed 1 --state fuzz.json
 
 A question is drawn from the seed and its number alone. With a state file a run that was stopped goes on where it was.
+What it had found is looked for again first: what today's code no longer does is dropped, and said.
 With `--quick` the engine plans a statement once for all tables: twice as many questions in the same time, but without
 the engine's optimizer, whose plans are made for the rows of one table.
 """
@@ -330,7 +331,7 @@ class Worlds:
         self.connection = duckdb.connect(config={"threads": 1})
         self.connection.register("regions", clinic.REGION_ROWS)
         self.connection.execute(f"SET enable_optimizer = {not quick}")
-        self.quick, self.planned = quick, dict[str, str]()
+        self.quick, self.planned, self.parsed = quick, dict[str, str](), dict[str, duckdb.Statement]()
         for name in PRIVATE:
             self._fill(f"CREATE TABLE {name} AS SELECT * FROM rows_of_world", [])
 
@@ -349,7 +350,7 @@ class Worlds:
         """The questions of another policy have other statements."""
         for name in self.planned.values():
             self.connection.execute(f"DEALLOCATE {name}")
-        self.planned = {}
+        self.planned, self.parsed = {}, {}
 
     def run(self, sql: str, frames: Mapping[str, pa.Table]) -> pa.Table:
         """What a statement gives in this world; frames are read once, so nothing is planned ahead for them."""
@@ -357,10 +358,16 @@ class Worlds:
             return self.connection.execute(f"EXECUTE {self._plan(sql)}").to_arrow_table()
         for name, frame in frames.items():
             self.connection.register(name, frame)
-        found = self.connection.execute(sql).to_arrow_table()
+        found = self.connection.execute(self._parse(sql)).to_arrow_table()
         for name in frames:
             self.connection.unregister(name)
         return found
+
+    def _parse(self, sql: str) -> duckdb.Statement:
+        """The statement, parsed once for all worlds: what is read of it takes as long as planning and running it."""
+        if sql not in self.parsed:
+            (self.parsed[sql],) = self.connection.extract_statements(sql)
+        return self.parsed[sql]
 
     def _plan(self, sql: str) -> str:
         if sql not in self.planned:
@@ -614,8 +621,13 @@ class Found:
     what: list[str]
 
     def tell(self) -> str:
-        """The case in words; `ask_some` draws its tables again from the seed and the number."""
-        return f"question {self.number}: {self.question!r} with {self.budget}, {self.neighbor}: {'; '.join(self.what)}"
+        """The case in words; `draw_block` draws its tables again from the seed and the number."""
+        return f"{name_question(self.number, self.question, self.budget)}, {self.neighbor}: {'; '.join(self.what)}"
+
+
+def name_question(number: int, text: str, budget: object) -> str:
+    """How a recorded case begins."""
+    return f"question {number}: {text!r} with {budget}"
 
 
 @dataclass(slots=True)
@@ -656,6 +668,9 @@ def fuzz(
     """Ask until so many questions were measured on a table and its neighbors; refused ones do not count."""
     tally, worlds = Tally.load(seed, state), Worlds(quick)
     with hand_over():
+        if tally.found:
+            tally.found = find_again(tally, neighbors)
+            tally.save(state)
         while tally.asked < questions and not (until_found and tally.found):
             for found in ask_some(worlds, seed, tally, neighbors):
                 tally.found.append(found.tell())
@@ -663,31 +678,70 @@ def fuzz(
     return tally
 
 
-def ask_some(worlds: Worlds, seed: int, tally: Tally, neighbors: int) -> list[Found]:
-    """The questions of one policy, on one world and its neighbors."""
-    draw = random.Random(f"{seed} {tally.next}")
+def find_again(tally: Tally, neighbors: int) -> list[str]:
+    """What was recorded and still occurs, with and without the engine's optimizer; what is gone is printed.
+
+    A case whose question is drawn no more, since the grammar or the number of neighbors is another, cannot be looked
+    for, and stays.
+    """
+    kept = []
+    for told in tally.found:
+        number = int(told.removeprefix("question ").partition(":")[0])
+        start = (number - 1) // QUESTIONS_A_POLICY * QUESTIONS_A_POLICY
+        block = draw_block(tally.seed, start, neighbors)
+        if not any(told.startswith(name_question(*each) + ",") for each in block.questions):
+            print(f"kept, since it cannot be asked again with these settings: {told}", flush=True)
+            kept.append(told)
+            continue
+        runs = [ask_some(Worlds(quick), tally.seed, Tally(tally.seed, start), neighbors) for quick in (True, False)]
+        again = dict.fromkeys(found.tell() for run in runs for found in run if found.number == number)
+        if not again:
+            print(f"dropped, since it no longer occurs: {told}", flush=True)
+        kept += again
+    return list(dict.fromkeys(kept))
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """The questions of one policy, with their numbers and budgets, a world, and its neighbors."""
+
+    tables: tuple[TableSchema, ...]
+    world: World
+    pairs: list[tuple[frozenset[str], str, World]]
+    questions: list[tuple[int, str, Budget]]
+
+
+def draw_block(seed: int, start: int, neighbors: int) -> Block:
+    """The questions after this number; the seed and the number decide all of it."""
+    draw = random.Random(f"{seed} {start}")
     tables, world = draw_tables(draw), draw_world(draw)
     pairs = [
         (differing, *make(draw, world, tables))
         for differing, make in ((PEOPLE_TABLES, draw_person_neighbor), (ROW_TABLES, draw_row_neighbor))
         for _ in range(neighbors)
     ]
-    grammar, plans, found = Questions(draw), list[tuple[int, QueryPlan, Budget]](), list[Found]()
-    for _ in range(QUESTIONS_A_POLICY):
-        text, budget, plan = grammar.statement(), draw.choice(BUDGETS), None
-        tally.next += 1
+    grammar, numbers = Questions(draw), range(start + 1, start + 1 + QUESTIONS_A_POLICY)
+    return Block(tables, world, pairs, [(each, grammar.statement(), draw.choice(BUDGETS)) for each in numbers])
+
+
+def ask_some(worlds: Worlds, seed: int, tally: Tally, neighbors: int) -> list[Found]:
+    """The questions of one policy, on one world and its neighbors."""
+    block, plans, found = draw_block(seed, tally.next, neighbors), list[tuple[int, QueryPlan, Budget]](), list[Found]()
+    for number, text, budget in block.questions:
+        plan = None
         try:
-            plan = compile_or_none(text, tables, budget)
+            plan = compile_or_none(text, block.tables, budget)
         except Exception as failure:
             what = [f"compiling failed: {type(failure).__name__}: {failure}"]
-            found.append(Found(tally.next, text, str(budget), "no table", what))
+            found.append(Found(number, text, str(budget), "no table", what))
         tally.refused += plan is None
         if plan is not None:
-            plans.append((tally.next, plan, budget))
+            plans.append((number, plan, budget))
+    tally.next += len(block.questions)
     tally.asked += len(plans)
     worlds.forget_statements()
-    firsts = measure_all(worlds, world, [(plan, None) for _, plan, _ in plans])
-    for differing, told, other in pairs:
+    firsts = measure_all(worlds, block.world, [(plan, None) for _, plan, _ in plans])
+    for differing, told, other in block.pairs:
         touched = [(*each, first) for each, first in zip(plans, firsts, strict=True)
                    if differing & set(re.findall(r"\w+", each[1].text))]  # fmt: skip
         seconds = measure_all(worlds, other, [(plan, first) for _, plan, _, first in touched])

@@ -1,6 +1,6 @@
 """Which tests may be run again, and how often: those marked as statistical, with their stated chance of a false alarm.
 
-Noise comes from the operating system and has no seed. A test whose chance to ring falsely is above one in a million
+Noise may be drawn anew (tests/repeatable_noise.py). A test whose chance to ring falsely is above one in a million
 says so: `@pytest.mark.statistical(false_alarm=1e-4)`. Its alarm counts when three independent draws ring in a row; what
 is truly broken rings each time. A test without the marker is never run again, so nothing else can hide a test that
 fails now and then. A run tells which tests were run again, and fails when more were than the stated chances explain.

@@ -1,4 +1,5 @@
--- Questions as tools phrase them; those of SQLAlchemy are captured from the library itself when the bench runs.
+-- Questions as tools phrase them; those of SQLAlchemy are captured from the library itself when the bench runs,
+-- and those of ibis were written by ibis 12: capture_ibis.py.
 -- superset 1: a bar chart
 SELECT region AS region, COUNT(*) AS count FROM public.sales GROUP BY region ORDER BY count DESC LIMIT 10000
 -- superset 2: a line chart by month with a range of time
@@ -113,24 +114,46 @@ SELECT "category", "s" FROM (SELECT "q01".*, RANK() OVER (ORDER BY "s" DESC) AS 
 SELECT "size", COUNT(*) AS "n" FROM (SELECT CASE WHEN ("amount" <= 50.0) THEN 'small' WHEN ("amount" <= 200.0) THEN 'middle' ELSE 'large' END AS "size" FROM "sales") AS "q01" GROUP BY "size"
 -- ibis 1: group_by and aggregate
 SELECT "t0"."region", SUM("t0"."amount") AS "total", COUNT(*) AS "n" FROM "sales" AS "t0" GROUP BY 1
--- ibis 2: aggregate, filter and order
-SELECT * FROM (SELECT "t0"."category", AVG("t0"."amount") AS "mean" FROM "sales" AS "t0" GROUP BY 1) AS "t1" WHERE "t1"."mean" > CAST(10 AS TINYINT) ORDER BY "t1"."mean" DESC
--- ibis 3: a mutation and a count
-SELECT "t1"."big", COUNT(*) AS "n" FROM (SELECT "t0"."amount" > CAST(100 AS TINYINT) AS "big" FROM "sales" AS "t0") AS "t1" GROUP BY 1
--- ibis 4: truncate and sum
-SELECT DATE_TRUNC('month', "t0"."created_at") AS "month", SUM("t0"."quantity") AS "q" FROM "sales" AS "t0" GROUP BY 1 ORDER BY 1 ASC
+-- ibis 2: a filter after an aggregate, and its order
+SELECT * FROM ( SELECT "t0"."category", AVG("t0"."amount") AS "mean" FROM "sales" AS "t0" GROUP BY 1 ) AS "t1" WHERE "t1"."mean" > 10 ORDER BY "t1"."mean" DESC NULLS LAST
+-- ibis 3: a new column, and its counts
+SELECT "t1"."big", COUNT(*) AS "n" FROM ( SELECT "t0"."customer_id", "t0"."order_id", "t0"."order_date", "t0"."created_at", "t0"."region", "t0"."category", "t0"."product", "t0"."status", "t0"."amount", "t0"."quantity", "t0"."discount", "t0"."is_gift", "t0"."amount" > 100 AS "big" FROM "sales" AS "t0" ) AS "t1" GROUP BY 1
+-- ibis 4: months
+SELECT * FROM ( SELECT DATE_TRUNC('MONTH', "t0"."created_at") AS "month", SUM("t0"."quantity") AS "q" FROM "sales" AS "t0" GROUP BY 1 ) AS "t1" ORDER BY "t1"."month" ASC
 -- ibis 5: where in aggregates
-SELECT SUM("t0"."amount") FILTER(WHERE "t0"."status" = 'paid') AS "paid", AVG("t0"."amount") FILTER(WHERE "t0"."is_gift") AS "gift", COUNT("t0"."product") FILTER(WHERE "t0"."product" LIKE 'a%') AS "a" FROM "sales" AS "t0"
+SELECT SUM("t0"."amount") FILTER(WHERE "t0"."status" = 'paid') AS "paid", AVG("t0"."amount") FILTER(WHERE "t0"."is_gift") AS "gift", COUNT("t0"."product") FILTER(WHERE STARTS_WITH("t0"."product", 'a')) AS "a" FROM "sales" AS "t0"
 -- ibis 6: a correlation and a covariance
-SELECT CORR("t0"."amount", "t0"."quantity") AS "c", COVAR_SAMP("t0"."amount", "t0"."discount") AS "v" FROM "sales" AS "t0"
+SELECT CORR("t0"."amount", "t0"."quantity") AS "c", COVAR_POP("t0"."amount", "t0"."discount") AS "v" FROM "sales" AS "t0"
 -- ibis 7: value counts
-SELECT "t1"."status", "t1"."status_count" FROM (SELECT "t0"."status", COUNT(*) AS "status_count" FROM "sales" AS "t0" GROUP BY 1) AS "t1" ORDER BY "t1"."status_count" DESC
+SELECT * FROM ( SELECT "t1"."status", COUNT(*) AS "status_count" FROM ( SELECT "t0"."status" FROM "sales" AS "t0" ) AS "t1" GROUP BY 1 ) AS "t2" ORDER BY "t2"."status_count" DESC NULLS LAST
 -- ibis 8: a rank over a summary
-SELECT "t1"."region", "t1"."total", ROW_NUMBER() OVER (ORDER BY "t1"."total" DESC) - 1 AS "rank" FROM (SELECT "t0"."region", SUM("t0"."amount") AS "total" FROM "sales" AS "t0" GROUP BY 1) AS "t1"
--- ibis 9: a power, a logarithm and a greatest
-SELECT AVG(LN(GREATEST("t0"."amount", 1))) AS "l", SUM(POWER("t0"."quantity", 2)) AS "p", AVG(LOG(10, "t0"."amount" + 1)) AS "g" FROM "sales" AS "t0"
+SELECT "t1"."region", "t1"."total", ROW_NUMBER() OVER ( ORDER BY "t1"."total" DESC NULLS LAST ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING ) - 1 AS "rank" FROM ( SELECT "t0"."region", SUM("t0"."amount") AS "total" FROM "sales" AS "t0" GROUP BY 1 ) AS "t1"
+-- ibis 9: a logarithm, a power and a greatest
+SELECT AVG(LN(GREATEST("t0"."amount", 1))) AS "l", SUM(POW("t0"."quantity", 2)) AS "p", AVG(LOG("t0"."amount" + 1)) AS "g" FROM "sales" AS "t0"
 -- ibis 10: a join with a public table
-SELECT "t2"."manager", COUNT(*) AS "n" FROM "sales" AS "t0" INNER JOIN "regions" AS "t2" ON "t0"."region" = "t2"."region" WHERE "t2"."target" >= 1000 GROUP BY 1
+SELECT "t5"."manager", COUNT(*) AS "n" FROM ( SELECT * FROM ( SELECT "t2"."customer_id", "t2"."order_id", "t2"."order_date", "t2"."created_at", "t2"."region", "t2"."category", "t2"."product", "t2"."status", "t2"."amount", "t2"."quantity", "t2"."discount", "t2"."is_gift", "t3"."manager", "t3"."target" FROM "sales" AS "t2" INNER JOIN "regions" AS "t3" ON "t2"."region" = "t3"."region" ) AS "t4" WHERE "t4"."target" >= 1000 ) AS "t5" GROUP BY 1
+-- ibis 11: a join over people
+SELECT "t4"."segment", COUNT(*) AS "n", COUNT(DISTINCT "t4"."customer_id") AS "people" FROM ( SELECT "t2"."customer_id", "t2"."order_id", "t2"."order_date", "t2"."created_at", "t2"."region", "t2"."category", "t2"."product", "t2"."status", "t2"."amount", "t2"."quantity", "t2"."discount", "t2"."is_gift", "t3"."segment", "t3"."city", "t3"."birth_year", "t3"."signup" FROM "sales" AS "t2" INNER JOIN "customers" AS "t3" ON "t2"."customer_id" = "t3"."customer_id" ) AS "t4" GROUP BY 1
+-- ibis 12: a pivot
+SELECT "t0"."region", SUM("t0"."amount") FILTER(WHERE "t0"."status" = 'paid') AS "paid", SUM("t0"."amount") FILTER(WHERE "t0"."status" = 'open') AS "open", SUM("t0"."amount") FILTER(WHERE "t0"."status" = 'returned') AS "returned" FROM "sales" AS "t0" GROUP BY 1
+-- ibis 13: a case
+SELECT SUM(CASE WHEN "t0"."order_date" > MAKE_DATE(2024, 6, 30) THEN 1 ELSE 0 END) AS "late" FROM "sales" AS "t0"
+-- ibis 14: buckets
+SELECT CASE WHEN ( 0 <= "t0"."amount" ) AND ( "t0"."amount" < 50 ) THEN 0 WHEN ( 50 <= "t0"."amount" ) AND ( "t0"."amount" < 100 ) THEN 1 WHEN ( 100 <= "t0"."amount" ) AND ( "t0"."amount" <= 500 ) THEN 2 ELSE NULL END AS "bucket", COUNT(*) AS "n" FROM "sales" AS "t0" GROUP BY 1
+-- ibis 15: quantiles
+SELECT PERCENTILE_CONT(0.5) WITHIN GROUP (ORDER BY "t0"."amount") AS "m", PERCENTILE_CONT(0.9) WITHIN GROUP (ORDER BY "t0"."amount") AS "q" FROM "sales" AS "t0"
+-- ibis 16: having
+SELECT "t1"."region", "t1"."s" FROM ( SELECT "t0"."region", STDDEV_SAMP("t0"."amount") AS "s", COUNT(*) AS "CountStar(sales)" FROM "sales" AS "t0" GROUP BY 1 ) AS "t1" WHERE "t1"."CountStar(sales)" > 10
+-- ibis 17: topk
+SELECT * FROM ( SELECT "t0"."category", COUNT(*) AS "category_count" FROM "sales" AS "t0" GROUP BY 1 ) AS "t1" ORDER BY "t1"."category_count" DESC NULLS LAST LIMIT 2
+-- ibis 18: a share of all
+SELECT "t1"."region", "t1"."total", CAST("t1"."total" AS DOUBLE PRECISION) / SUM("t1"."total") OVER (ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING) AS "share" FROM ( SELECT "t0"."region", SUM("t0"."amount") AS "total" FROM "sales" AS "t0" GROUP BY 1 ) AS "t1"
+-- ibis 19: between and isin
+SELECT COUNT(*) AS "n" FROM ( SELECT * FROM "sales" AS "t0" WHERE "t0"."region" IN ('north', 'east') AND "t0"."amount" BETWEEN 1 AND 100 ) AS "t1"
+-- ibis 20: a week day
+SELECT CAST(EXTRACT('dow' FROM "t0"."order_date") + 6 AS SMALLINT) % 7 AS "day", COUNT(*) AS "n" FROM "sales" AS "t0" GROUP BY 1
+-- ibis 21 rows: rows of people
+SELECT "t0"."customer_id", "t0"."amount" FROM "sales" AS "t0" LIMIT 10
 -- psql 1: words of a month
 SELECT TO_CHAR(order_date, 'YYYY-MM') AS month, COUNT(*) FROM sales GROUP BY 1 ORDER BY 1
 -- psql 2: parts by name

@@ -15,6 +15,7 @@ from typing import ClassVar
 NOTHING_CHARGED = "Nothing was charged."
 CHARGED = "The charge stands: the data had been touched."
 UNKNOWN = "Whether it was charged is not known: ask again under the same request id, which is charged once."
+UNSURE = "Whether it was charged is not known."
 NO_BUDGET = ""  # for work that no budget belongs to, such as checking a policy file
 
 
@@ -36,6 +37,8 @@ class DeniableError(Exception):
     code: ClassVar[str] = "refused"
     exit_code: ClassVar[int] = 2
     charge: ClassVar[str] = NOTHING_CHARGED
+    unknown: ClassVar[tuple[str, ...]] = (UNKNOWN, UNSURE)
+    """What is said of a charge where it is not known whether there was one."""
 
     def __init__(
         self,
@@ -73,7 +76,7 @@ class DeniableError(Exception):
             "happened": self.happened,
             "expected": self.expected,
             "remedy": self.remedy,
-            "charged": None if self.charged == UNKNOWN else self.charged == CHARGED,
+            "charged": None if self.charged in self.unknown else self.charged == CHARGED,
         }
         if self.place:
             shown |= {"source": self.place.source, "line": self.place.line, "column": self.place.column}
@@ -96,6 +99,10 @@ class PolicyError(DeniableError):
     def __init__(self, happened: str, *, mistakes: tuple[PolicyError, ...] = (), **rest: object) -> None:
         self.mistakes = mistakes
         super().__init__(happened, **rest)  # type: ignore[arg-type]
+
+    def __str__(self) -> str:
+        """All of it: a traceback and str() show every mistake."""
+        return "\n  ".join([self.message, *(mistake.message for mistake in self.mistakes)])
 
     def as_dict(self) -> dict[str, object]:
         """The canonical shape, with one entry for each mistake."""
@@ -167,9 +174,15 @@ class StorageError(DeniableError):
 
 
 class Stopped(DeniableError):
-    """The work was cancelled or ran out of its time; what it had written under temporary names is removed."""
+    """The work was stopped or ran out of its time; what it had written under temporary names is removed."""
 
     code = "stopped"
+
+
+class Cancelled(Stopped):
+    """The asker took the question back; it is not asked again."""
+
+    code = "cancelled"
 
 
 class ExecutionFailed(DeniableError):
@@ -184,10 +197,11 @@ class ExecutionFailed(DeniableError):
 
 
 class InternalError(DeniableError):
-    """Our bug: a check of our own did not hold, and nothing was run because of it."""
+    """Our bug: a check of our own did not hold, and nothing was run because of it; or something unforeseen happened."""
 
     code = "internal"
     exit_code = 3
+    unknown: ClassVar[tuple[str, ...]] = (UNKNOWN, UNSURE, "")
 
 
 def pluralize(count: int, one: str, many: str = "") -> str:

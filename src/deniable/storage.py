@@ -8,12 +8,13 @@ one. A refusal of the disk becomes a StorageError that names the folder and the 
 from __future__ import annotations
 
 import errno
+import glob
 import os
 import re
 import secrets
 import shutil
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO, NoReturn
@@ -110,6 +111,14 @@ def whole_file(path: Path, mode: int = PRIVATE_FILE) -> Iterator[BinaryIO]:
             raise
 
 
+def remove_unfinished(*paths: Path) -> None:
+    """Remove what killed processes left of files that they were writing; call it where no other process writes them."""
+    for path in paths:
+        for left in path.parent.glob(f".{glob.escape(path.name[:100])}.*.part"):
+            with suppress(OSError):
+                left.unlink()
+
+
 @contextmanager
 def storage_errors(path: Path) -> Iterator[None]:
     """Turn a refusal of the disk inside the block into a StorageError about this path."""
@@ -119,11 +128,13 @@ def storage_errors(path: Path) -> Iterator[None]:
         _refuse(refusal, path)
 
 
-def refuse_unwritable(path: Path | None, *, rows: bool = False, beside: Iterable[Path] = ()) -> None:
+def refuse_unwritable(
+    path: Path | None, *, rows: bool = False, also: Sequence[str] = (), beside: Iterable[Path] = ()
+) -> None:
     """Refuse a place where no file can be written: asked before a charge, so that nothing is paid for in vain.
 
-    For `rows` the name must also say in which format. `beside` are other files that the same work reads or writes.
-    None is no file, and fine.
+    For `rows` the name must also say in which format, which may `also` be one of these endings. `beside` are other
+    files that the same work reads or writes. None is no file, and fine.
     """
     if path is None:
         return
@@ -136,11 +147,13 @@ def refuse_unwritable(path: Path | None, *, rows: bool = False, beside: Iterable
         raise ParameterError(f"'{path.name}' exists, and looks like a policy", remedy="Choose another name")
     if path.is_file() and _read_start(path) == SQLITE:
         raise ParameterError(f"'{path.name}' is a database, such as a ledger", remedy="Choose another name")
-    if rows and path.suffix.lower() not in ROW_ENDINGS:
+    endings = [*ROW_ENDINGS, *also]
+    if rows and path.suffix.lower() not in endings:
+        *others, last = [".csv", ".parquet", ".arrow", *also]
         raise ParameterError(
             f"'{path.name}' cannot be written",
-            expected="Files are written as .csv, .parquet or .arrow",
-            remedy=nearest(path.suffix, [*ROW_ENDINGS]),
+            expected=f"Files are written as {', '.join(others)} or {last}",
+            remedy=nearest(path.suffix, endings),
         )
     if not path.parent.is_dir():
         _refuse(OSError(errno.ENOENT, ""), path)
@@ -150,6 +163,32 @@ def refuse_unwritable(path: Path | None, *, rows: bool = False, beside: Iterable
     with storage_errors(path):
         os.close(os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE_FILE))
         probe.unlink()
+
+
+def refuse_page(path: Path | None, *, beside: Iterable[Path] = ()) -> None:
+    """Refuse a place where no page can be written, or where it would replace something other than a page."""
+    refuse_unwritable(path, beside=beside)
+    refuse_other_than_page(path)
+
+
+def refuse_other_than_page(path: Path | None) -> None:
+    """Refuse a file that is there and is no page (HTML): it may be a table or a release, and would be lost."""
+    _refuse_other(path, "a page (HTML)", (b"<!doctype html", b"<html"))
+
+
+def refuse_other_than_json(path: Path | None) -> None:
+    """Refuse a file that is there and is no JSON document: it may be a table, and would be lost."""
+    _refuse_other(path, "a JSON document", (b"{", b"["))
+
+
+def _refuse_other(path: Path | None, what: str, beginnings: tuple[bytes, ...]) -> None:
+    begun = b"" if path is None or not path.is_file() else _read_start(path).strip().lower()
+    if path is not None and begun and not begun.startswith(beginnings):
+        raise ParameterError(
+            f"'{path.name}' exists, and is not {what}: it would be lost",
+            expected=f"A new name, or the name of {what} to replace",
+            remedy="Choose another name",
+        )
 
 
 SQLITE = b"SQLite format 3\0"
@@ -200,6 +239,8 @@ def lock_folder(folder: Path, what: str) -> Iterator[None]:
         descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, PRIVATE_FILE)
     try:
         lock_descriptor(descriptor)
+        if not os.fstat(descriptor).st_nlink:  # whoever held it removed it: another one may hold a new file by now
+            raise BlockingIOError
         yield
     except BlockingIOError:
         raise StorageError(f"another process works on {what}", remedy="Wait for it to end") from None

@@ -59,7 +59,7 @@ def test_the_whole_memoized_sequence_is_as_private_as_its_first_response():
 def test_each_time_is_paid_for_until_all_responses_are_told():
     memory = client.Memory(name_period=lambda: "may")
     told = [memory.response("q", RECIPE, turn % 2)[0] for turn in range(20)]
-    assert memory._state["spent"] == {"may": pytest.approx(4 * epsilon_of(PROTOCOL.odds))}  # 4 answers, 4 responses
+    assert memory.state["spent"] == {"may": pytest.approx(4 * epsilon_of(PROTOCOL.odds))}  # 4 answers, 4 responses
     assert told == [told[0], told[1]] * 10
 
 

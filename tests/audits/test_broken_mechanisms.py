@@ -6,6 +6,7 @@ Seeds are fixed, so a verdict is the same in every run. `make test-slow` audits 
 from __future__ import annotations
 
 import math
+from datetime import datetime
 from typing import Any
 
 import numpy as np
@@ -13,8 +14,14 @@ import pytest
 
 from broken_mechanisms import BROKEN, STEP, count, noise
 from deniable.assess.mechanism_audit import Claim, Subject, audit_subject, make_question_subject
-from deniable.assess.outputs import tabulate_outputs
-from deniable.attacks.dp_audit import audit, audit_outputs, compute_power, find_worst_neighbors
+from deniable.assess.outputs import Failed, Printed, tabulate_outputs
+from deniable.attacks.dp_audit import (
+    audit,
+    audit_outputs,
+    compute_power,
+    find_worst_neighbors,
+    list_learning_runs,
+)
 from deniable.errors import ParameterError
 from deniable.policy.budget import PureDP
 
@@ -25,8 +32,9 @@ NAMES = [kind.name for kind in BROKEN]
 
 def run_kind(kind, broken, seed=SEED, confidence=0.999):
     rng = np.random.default_rng(seed)
-    left, right = (np.asarray(kind.run(world, kind.runs, rng, broken)).reshape(kind.runs, -1) for world in (0, 1))
-    return audit_outputs(left, right, epsilon=kind.epsilon, delta=kind.delta, confidence=confidence)
+    table = tabulate_outputs(*(kind.run(world, kind.runs, rng, broken) for world in (0, 1)))
+    claim = {"epsilon": kind.epsilon, "delta": kind.delta, "confidence": confidence}
+    return audit_outputs(table.first, table.second, names=table.names, inside=table.inside, **claim)
 
 
 def test_there_are_many_and_no_name_stands_twice():
@@ -115,16 +123,62 @@ def test_a_subject_is_audited_on_its_worst_pair_and_says_what_it_could_not_see()
 
 
 def test_outputs_of_any_kind_become_numbers():
-    left, right, names = tabulate_outputs([{"F": 1, "M": None}, {"F": 2}], [{"F": "x", "K": [3, 4]}])
+    left, right, names, *_ = tabulate_outputs([{"F": 1, "M": None}, {"F": 2}], [{"F": "x", "K": [3, 4]}])
     inside = tuple(f"output F {each}" for each in ("first", "last", "length", "letters"))
-    assert names == ("output F", *inside, "output K.1", "output K.2", "output M", "output entries")
-    assert left.shape == (2, 9)
-    assert right.shape == (1, 9)
-    assert np.isnan(left[0, 7])
-    assert right[0, 5:7].tolist() == [3, 4]
+    assert names == ("output F", *inside, "output F type", "output K.1", "output K.2", "output M", "output entries")
+    assert left.shape == (2, 10)
+    assert right.shape == (1, 10)
+    assert np.isnan(left[0, 8])
+    assert right[0, 6:8].tolist() == [3, 4]
     assert {"output", "output lines 'a'", "output lines 'b'"} <= set(tabulate_outputs(["a\nb\na"], ["c"])[2])
     with pytest.raises(ParameterError, match="numbers and texts"):
         tabulate_outputs([object()], [object()])
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (None, math.nan),
+        (None, "nan"),
+        (True, 1),
+        (1, 1.0),
+        ("1", 1),
+        ("0.1", "0.10"),
+        ([], [[]]),
+        ([], {}),
+        ({}, {"a": []}),
+        ({"a": {"b": 1}}, {"a.b": 1}),
+        ({"a": {"b": 1}, "a.b": 2}, {"a": {"b": 2}, "a.b": 1}),
+        ({"a": 1, "b": 2}, {"b": 2, "a": 1}),
+        ({"1": 0}, {1: 0}),
+        ({"b": "x", "b length": 7}, {"b": "x", "b length": 8}),
+        ("a\nb", "b\na"),
+        (Printed("a  b", ["a", "b"]), Printed("a b", ["a", "b"])),
+        (Printed("true", True), Printed("1", 1)),
+        (datetime(2026, 1, 1, 0, 0, 1), datetime(2026, 1, 1, 0, 0, 2)),
+    ],
+    ids=str,
+)
+def test_no_two_outputs_have_the_same_row(one, other):
+    left, right, names, *_ = tabulate_outputs([one] * 100, [other] * 100)
+    assert not np.array_equal(left, right, equal_nan=True)
+    assert audit_outputs(left, right, epsilon=1.0, names=names).violated
+    same, again, names, *_ = tabulate_outputs([one] * 100, [one] * 100)
+    assert not audit_outputs(same, again, epsilon=1.0, names=names).violated
+
+
+def test_a_type_that_varies_is_seen_among_noise():
+    rng = np.random.default_rng(3)
+    left, right = ([[float(rng.normal()), kind] for _ in range(400)] for kind in (True, 1))
+    left, right, names, *_ = tabulate_outputs(left, right)
+    assert audit_outputs(left, right, epsilon=1.0, names=names).violated
+
+
+def test_a_space_too_many_is_seen_among_noise():
+    rng = np.random.default_rng(3)
+    left, right = ([Printed(f"{n}{gap}a", [str(n), "a"]) for n in rng.integers(0, 10**6, 400)] for gap in (" ", "  "))
+    left, right, names, *_ = tabulate_outputs(left, right)
+    assert audit_outputs(left, right, epsilon=1.0, names=names).violated
 
 
 def test_whole_numbers_keep_their_lowest_digits_and_texts_the_numbers_inside_them():
@@ -133,10 +187,10 @@ def test_whole_numbers_keep_their_lowest_digits_and_texts_the_numbers_inside_the
         (np.array([2**60]), np.array([2**60 + 1])),
         (["1e9"], [10**400 + 1]),
     ):
-        left, right, names = tabulate_outputs(one, other)
-        assert names[-1].endswith("beyond 53 bits")
-        assert left[0, -1] != right[0, -1]
-    left, _, names = tabulate_outputs(["mean 3.25 of 1e2 rows"], ["none"])
+        left, right, names, *_ = tabulate_outputs(one, other)
+        (place,) = (place for place, name in enumerate(names) if name.endswith("beyond 53 bits"))
+        assert left[0, place] != right[0, place]
+    left, _, names, *_ = tabulate_outputs(["mean 3.25 of 1e2 rows"], ["none"])
     found = dict(zip(names, left[0].tolist(), strict=True))
     assert (found["output number 1"], found["output number 2"]) == (3.25, 100)
 
@@ -160,6 +214,42 @@ def test_a_leak_in_texts_that_never_repeat_is_caught(kind):
 
     found = audit_subject(Subject("", run, ((0, 1),)), Claim("function", 1, runs=1_500))
     assert found.failed
+
+
+def test_a_word_twice_as_likely_as_the_stated_power_is_found_and_limits_of_reading_are_said():
+    rng = np.random.default_rng(9)
+    power = compute_power(1_000, 1.0, 0.0, 1 - 0.001 * 0.8 / 2)
+
+    def run(world, runs, words=30):
+        rows = rng.choice([f"{one}{other}xyz" for one in "bcdfghklmnprst" for other in "aeiou"], (runs, words))
+        hit = np.flatnonzero(rng.random(runs) < 2 * power.leak * world)
+        rows[hit, rng.integers(1, words - 1, len(hit))] = "Alice"
+        return [{"note": " ".join(row)} for row in rows.tolist()]
+
+    found = audit_subject(Subject("", run, ((0, 1),)), Claim("function", 1, runs=2_000))
+    assert found.audit["power"]["leak"] == power.leak
+    assert found.failed
+    assert found.audit["feature"].startswith("output note")
+    assert sum("in texts" in one for one in found.blind) == 1
+    long = tabulate_outputs(*(run(world, 20, 4_000) for world in (0, 1))).unread
+    assert sum("beyond the first 10000 characters" in one for one in long) == 1
+    none = tabulate_outputs([1, 2.5] * 60, [3, 4] * 60)
+    assert (none.inside, none.unread) == (0, ())
+
+
+def test_what_an_error_told_is_not_shown():
+    told = [[Failed("The function raised ValueError", f"{n} rows of {who} seen") for n in range(400)] for who in "AB"]
+    table = tabulate_outputs(*told)
+    assert table.inside > 0
+    assert not any("'" in name for name in table.names[-table.inside :])
+    assert audit_outputs(*table[:2], epsilon=1.0, names=table.names, inside=table.inside).violated
+
+
+def test_the_runs_that_test_do_not_choose_what_is_looked_at():
+    """The same words, told apart only in the runs that test, give no column."""
+    learning = set(list_learning_runs(1_000).tolist())
+    sides = [["same old text" if n in learning else f"same {who} text" for n in range(1_000)] for who in ("A", "B")]
+    assert tabulate_outputs(*sides).inside == 0
 
 
 def test_outputs_that_are_sorted_accuse_nobody():
@@ -190,6 +280,7 @@ def test_a_leak_in_digits_or_inside_a_text_is_caught(kind):
     assert found.failed
 
 
+@pytest.mark.slow  # docs/how-to/attack-a-release.md audits a question, too
 def test_a_question_is_audited_over_made_up_people_and_its_broken_twin_is_caught(monkeypatch):
     import clinic
     from deniable.query.compile import compile_query as honest

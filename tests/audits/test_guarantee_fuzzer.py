@@ -109,6 +109,30 @@ def test_a_run_that_was_stopped_goes_on_where_it_was(tmp_path: Path, monkeypatch
     assert Tally.load(6, state) == Tally(6), "another seed is another run"
 
 
+def test_a_resumed_run_drops_what_no_longer_occurs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    state = tmp_path / "fuzz.json"
+    monkeypatch.setattr(guarantee_fuzzer, "QUESTIONS_A_POLICY", 2)
+
+    def fail(*_: Any) -> None:
+        raise IndexError("broken")
+
+    monkeypatch.setattr(guarantee_fuzzer, "compile_or_none", fail)
+    monkeypatch.setattr(guarantee_fuzzer, "measure_all", lambda *_: [])
+    first = fuzz(1, seed=5, neighbors=1, state=state, until_found=True, quick=True)
+    assert len(first.found) == 2
+    assert fuzz(0, seed=5, neighbors=1, state=state, quick=True).found == first.found, "it still occurs"
+    monkeypatch.undo()
+    monkeypatch.setattr(guarantee_fuzzer, "QUESTIONS_A_POLICY", 2)
+    assert fuzz(0, seed=5, neighbors=2, state=state, quick=True).found == first.found, "other questions are drawn"
+    assert fuzz(0, seed=5, neighbors=1, state=state, quick=True).found == []
+    assert json.loads(state.read_text(encoding="utf-8"))["found"] == []
+    told = capsys.readouterr().out
+    assert told.count("dropped, since it no longer occurs: question ") == 2
+    assert told.count("kept, since it cannot be asked again") == 2
+
+
 Break = Callable[[pytest.MonkeyPatch], None]
 
 

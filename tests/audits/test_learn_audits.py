@@ -100,6 +100,7 @@ def _audited(
         return audit(*map(told, trainings), epsilon=EPSILON, delta=DELTA, runs=runs, confidence=confidence)
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize(
     ("target", "method"),
     [
@@ -107,7 +108,7 @@ def _audited(
         ("ill", "auto"),
         ("charge", "boosted"),
         ("ill", "boosted"),
-        ("charge", "poisson"),
+        pytest.param("charge", "poisson", marks=pytest.mark.slow),
         ("", "kmeans"),
         ("", "pca"),
     ],
@@ -117,7 +118,7 @@ def test_a_training_stays_under_its_claim(target: str, method: str) -> None:
     assert not found.violated, found
 
 
-@pytest.mark.parametrize("target", ["charge", "ill"])
+@pytest.mark.parametrize("target", ["charge", pytest.param("ill", marks=pytest.mark.slow)])
 def test_half_the_noise_is_caught(target: str) -> None:
     # Half the deviation doubles the distance of the neighbors: ten audits measured bounds of 1.96 on average with a
     # deviation of 0.13, which is seven of them above the claim.
@@ -133,6 +134,7 @@ def test_a_forgotten_clip_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     assert _audited("ill", **CATCHING).violated
 
 
+@pytest.mark.slow
 def test_a_poisson_twin_that_forgets_the_clip_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     honest = training.plan_poisson
     monkeypatch.setattr(training, "plan_poisson", lambda *given, **own: honest(*given[:-1], "1/8", **own))
@@ -140,6 +142,7 @@ def test_a_poisson_twin_that_forgets_the_clip_is_caught(monkeypatch: pytest.Monk
     assert _audited("charge", method="poisson", **CATCHING).violated
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("target", ["charge", "ill"])
 def test_a_boosted_twin_that_sums_larger_residuals_than_it_states_is_caught(
     target: str, monkeypatch: pytest.MonkeyPatch

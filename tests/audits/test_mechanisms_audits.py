@@ -78,6 +78,7 @@ CASES = list(cases())
 NAMES, CLAIMS = [case[0] for case in CASES], [case[1:] for case in CASES]
 
 
+@pytest.mark.quick_cases(4)
 @pytest.mark.parametrize(("left", "right", "epsilon", "delta", "runs"), CLAIMS, ids=NAMES)
 def test_a_sound_mechanism_is_not_accused(left, right, epsilon, delta, runs):
     assert not audit(left, right, epsilon=epsilon, delta=delta, runs=runs).violated
@@ -171,6 +172,7 @@ def test_a_sparse_vector_that_goes_on_after_a_find_is_caught():
     assert audit(broken([0] * 20 + [1] * 20, 1), broken([1] * 20 + [0] * 20, 2), epsilon=1, runs=20_000).violated
 
 
+@pytest.mark.slow
 def test_sound_mechanisms_are_rarely_accused_over_many_seeds():
     """At confidence 0.95, at most 2 of 40 audits may err; at a bound this close, none or few do."""
     mechanism = LaplaceMechanism(1)
@@ -183,6 +185,7 @@ def test_sound_mechanisms_are_rarely_accused_over_many_seeds():
     assert accused <= 5
 
 
+@pytest.mark.slow
 def test_without_splitting_a_sound_mechanism_would_be_accused():
     """The reason for the split: the best of many events on the runs that chose it is far too good."""
     generator = np.random.default_rng(3)

@@ -16,7 +16,7 @@ from deniable.attacks.dp_audit import audit
 from deniable.dp.mechanisms import ExponentialMechanism, QuantileMechanism
 from deniable.policy.budget import PureDP
 from deniable.policy.schema import Column, PrivacyUnit, TableSchema
-from deniable.query.compile import compile_query
+from deniable.query.compile import compile_query, plan_relation
 from deniable.query.techniques import sample_aggregate, top_k, watch
 
 RUNS = 1_500
@@ -50,6 +50,7 @@ def _ranking(counts: list[int], change: Callable[[top_k.TopPlan], top_k.TopPlan]
 
 
 @ACCUSED
+@pytest.mark.slow
 def test_a_ranking_keeps_its_claim_when_a_unit_is_in_every_group() -> None:
     outcome = audit(_ranking([3, 3, 3], lambda p: p), _ranking([4, 4, 4], lambda p: p), epsilon=1, runs=RUNS)
     assert not outcome.violated, str(outcome)
@@ -109,13 +110,14 @@ def _blocks(rows: int, plan: sample_aggregate.BlocksPlan) -> Callable[[int], NDA
 
 
 @ACCUSED
-@pytest.mark.parametrize("aggregate", ["median", "mean"])
+@pytest.mark.parametrize("aggregate", [pytest.param("median", marks=pytest.mark.slow), "mean"])
 def test_blocks_keep_their_claim_against_the_worst_function(aggregate: str) -> None:
     plan = sample_aggregate.plan_blocks(2, (0, 1), 1, aggregate)
     outcome = audit(_blocks(0, plan), _blocks(1, plan), epsilon=1, runs=RUNS)
     assert not outcome.violated, str(outcome)
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("aggregate", ["median", "mean"])
 def test_blocks_with_far_too_little_noise_are_caught(aggregate: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sample_aggregate, "check", lambda plan: None)
@@ -128,4 +130,57 @@ def test_blocks_with_far_too_little_noise_are_caught(aggregate: str, monkeypatch
     )
     plan = replace(plan, mechanism=weak)
     outcome = audit(_blocks(0, plan), _blocks(1, plan), epsilon=1, runs=RUNS)
+    assert outcome.violated, str(outcome)
+
+
+def _contribution(rows: list[int], read: bool = False) -> Callable[[int], NDArray[Any]]:
+    """CONTRIBUTION AUTO over people with so many rows each: the bound that is chosen, and the noisy count under it."""
+    from deniable.query.execute import measure
+    from deniable.query.sql.binder import bind_statement
+    from deniable.query.sql.clauses import Clauses
+    from deniable.query.techniques import contribution
+
+    table = TableSchema("t", "", (Column("id"), Column("x")), PrivacyUnit("id"))
+    (search,) = contribution.plan_searches(*bind_statement("SELECT COUNT(*) FROM t CONTRIBUTION AUTO", (table,)))
+    stage = plan_relation("people", search.node, Clauses("people"), PureDP(Fraction(1, 2)))
+    finals = {
+        edge: compile_query(
+            f"SELECT COUNT(*) FROM t CONTRIBUTION (max_rows_per_group = {edge})", (table,), PureDP(Fraction(1, 2))
+        )
+        for edge in search.edges[:12]
+    }
+    people = [
+        sum(1 for n in rows if low < n <= edge) for low, edge in zip((0, *search.edges), search.edges, strict=False)
+    ]
+    engine = Fixed([0, 0, 0])
+    engine.answer = pa.table({"k0": list(range(len(search.edges))), "m0": people})
+
+    def once() -> list[int]:
+        found = measure(stage, engine)
+        bound = contribution.choose_bound(search, stage, found, finals[1], 0.99).value
+        bound = max(
+            each for each in finals if each <= (min(e for e in search.edges if e >= max(rows)) if read else bound)
+        )
+        counted = Fixed([0, 0, 0])
+        counted.answer = pa.table({"m0": [sum(min(n, bound) for n in rows)]})
+        (noisy,) = measure(finals[bound], counted).values()
+        return [bound, int(noisy[0].values[0][0])]
+
+    return lambda runs: np.array([once() for _ in range(runs)])
+
+
+FEW, AND_ONE = [1] * 20, [*([1] * 20), 16]
+"""Twenty people with a row each, and one more with sixteen."""
+
+
+@ACCUSED
+@pytest.mark.slow
+def test_bounds_that_are_found_keep_the_claim_with_a_person_of_many_rows() -> None:
+    outcome = audit(_contribution(FEW), _contribution(AND_ONE), epsilon=1, runs=RUNS)
+    assert not outcome.violated, str(outcome)
+
+
+@pytest.mark.slow
+def test_bounds_that_are_read_off_the_rows_are_caught() -> None:
+    outcome = audit(_contribution(FEW, read=True), _contribution(AND_ONE, read=True), epsilon=1, runs=RUNS)
     assert outcome.violated, str(outcome)

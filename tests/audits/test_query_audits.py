@@ -91,13 +91,18 @@ QUESTIONS = {
 }
 
 
+DEAR = ("quartiles", "median", "average", "private keys", "join")
+"""Questions whose audits take longest: they run with the slow tests, their broken twins every time."""
+
+
 def audited(plan: QueryPlan, budget: Budget, monkeypatch: pytest.MonkeyPatch, runs: int = RUNS) -> Any:
     left, right = runs_of(plan, OTHERS, monkeypatch), runs_of(plan, OTHERS + WORST, monkeypatch)
     return audit(left, right, epsilon=float(budget.epsilon), delta=float(budget.delta), runs=runs)
 
 
 @ACCUSED
-@pytest.mark.parametrize("name", QUESTIONS)
+@pytest.mark.quick_cases(3)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * (name in DEAR)) for name in QUESTIONS])
 def test_the_claim_of_a_question_is_not_refuted(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     sql, budget, tables = QUESTIONS[name]
     outcome = audited(compile_query(sql, tables, budget), budget, monkeypatch, 1_000 if name in RANKED else RUNS)
@@ -165,6 +170,7 @@ TWINS = {
 }
 
 
+@pytest.mark.quick_cases(3)
 @pytest.mark.parametrize("name", TWINS)
 def test_a_broken_twin_is_caught(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     broken, sql, budget, tables = TWINS[name]

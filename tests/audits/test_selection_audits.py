@@ -325,6 +325,7 @@ SYNTHESIS: dict[str, Callable[[], Audit]] = {
     "a shape": _audit_shapes,
     "values that are joined": _audit_joined_values,
 }
+STEPS = [pytest.param(name, marks=[pytest.mark.slow] * (name == "a clique of three")) for name in SYNTHESIS]
 
 
 def _no_noise(scale: Any, size: int, **_: Any) -> Any:
@@ -339,13 +340,16 @@ def _half_laplace(scale: Fraction, size: int, **rest: Any) -> Any:
     return discrete_laplace(scale / 2, size, **rest)
 
 
-@pytest.mark.parametrize("name", SYNTHESIS)
+@pytest.mark.parametrize("name", STEPS)
 def test_a_step_that_selects_keeps_its_price(name: str) -> None:
     assert SYNTHESIS[name]().accuse() == []
 
 
-@pytest.mark.parametrize("twin", [_no_noise, _half_gaussian], ids=["no noise", "half the noise"])
-@pytest.mark.parametrize("name", SYNTHESIS)
+@pytest.mark.quick_cases(3)
+@pytest.mark.parametrize(
+    "twin", [pytest.param(_no_noise, marks=pytest.mark.slow), _half_gaussian], ids=["no noise", "half the noise"]
+)
+@pytest.mark.parametrize("name", STEPS)
 def test_a_step_that_selects_with_too_little_noise_is_caught(
     name: str, twin: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -354,6 +358,7 @@ def test_a_step_that_selects_with_too_little_noise_is_caught(
     assert audit.accuse()
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("name", [name for name in SYNTHESIS if "pair" in name or "family" in name])
 def test_scores_made_for_one_row_of_a_unit_are_caught(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     audit = SYNTHESIS[name]()
@@ -465,7 +470,10 @@ def test_a_mechanism_that_selects_keeps_its_epsilon(name: str) -> None:
     assert MECHANISMS[name]().accuse() == []
 
 
-@pytest.mark.parametrize("twins", [WITHOUT_NOISE, WITH_HALF], ids=["no noise", "half the noise"])
+@pytest.mark.quick_cases(3)
+@pytest.mark.parametrize(
+    "twins", [pytest.param(WITHOUT_NOISE, marks=pytest.mark.slow), WITH_HALF], ids=["no noise", "half the noise"]
+)
 @pytest.mark.parametrize("name", MECHANISMS)
 def test_a_mechanism_that_selects_with_too_little_noise_is_caught(
     name: str, twins: dict[str, Callable[..., Any]], monkeypatch: pytest.MonkeyPatch

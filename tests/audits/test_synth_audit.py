@@ -35,7 +35,11 @@ def _statistic(codes: np.ndarray, method: str, spend: GaussianBudget) -> float:
 
 
 @ACCUSED
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.quick_cases(1)
+@pytest.mark.parametrize(
+    "method",
+    [pytest.param(name, marks=[pytest.mark.slow] * (name in ("mwem", "hierarchical", "auto"))) for name in METHODS],
+)
 def test_a_description_stays_under_its_claim(method: str) -> None:
     spend = convert_budget(ApproxDP(1, 1e-5), 1)
     found = audit(

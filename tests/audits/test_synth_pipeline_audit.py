@@ -121,7 +121,15 @@ SURE = 1 - 1e-8
 """Confidence of an audit that must not accuse: a dozen of them together err with probability 1e-7."""
 
 
-@pytest.mark.parametrize("method", [name for name, method in METHODS.items() if not method.free])
+@pytest.mark.quick_cases(1)
+@pytest.mark.parametrize(
+    "method",
+    [
+        pytest.param(name, marks=[pytest.mark.slow] * (name in ("mwem", "hierarchical", "auto")))
+        for name, method in METHODS.items()
+        if not method.free
+    ],
+)
 def test_no_method_is_accused_by_its_counts(method: str) -> None:
     found = _audited(_sound(method), _claims, 400, SURE)
     assert not found.violated, str(found)
@@ -140,6 +148,7 @@ def test_the_sound_pipeline_is_not_accused_time_after_time(seed: int) -> None:
     assert not _audited(_sound(method), _claims, 1000, SURE).violated
 
 
+@pytest.mark.slow
 def test_a_budget_that_is_counted_twice_is_caught() -> None:
     """Two steps, each of which believes that the whole budget is its own (as DataSynthesizer's correlated mode)."""
 

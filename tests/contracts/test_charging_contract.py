@@ -19,6 +19,7 @@ import pytest
 from deniable import Curator
 from deniable.curator.anonymize.request import Order as AnonymizeOrder
 from deniable.curator.anonymize.run import anonymize_table
+from deniable.curator.charge import still_charged
 from deniable.curator.governance import withdrawals
 from deniable.curator.governance.fulfill import fulfill
 from deniable.curator.governance.requests import ask, decide
@@ -26,7 +27,15 @@ from deniable.curator.mask.run import Request as MaskRequest
 from deniable.curator.mask.run import mask_tables
 from deniable.curator.synthesize.run import Order, describe_to_file, synthesize
 from deniable.engines.duckdb import DuckDBEngine
-from deniable.errors import AccessRefused, BudgetExceeded, DeniableError, ExecutionFailed, ParameterError, QueryRefused
+from deniable.errors import (
+    AccessRefused,
+    BudgetExceeded,
+    DeniableError,
+    ExecutionFailed,
+    InternalError,
+    ParameterError,
+    QueryRefused,
+)
 from deniable.governance.grants import Asker, Role
 from deniable.policy.budget import budget
 
@@ -106,15 +115,24 @@ def _anonymize_file(curator: Curator, who: Asker | None, folder: Path) -> Any:
     return anonymize_table(curator.context.speak_for(who), order)
 
 
+AT, BOX = ("charge", "id"), (0, 0, 90, 100)
 WAYS = {
     "query": Way(lambda c, who, _: c.query("SELECT sex, COUNT(*) AS n FROM visits GROUP BY sex", epsilon=1, who=who),
                  stored=True),
+    "query_batch": Way(lambda c, who, _: c.query_batch(
+        ["SELECT sex, COUNT(*) AS n FROM visits GROUP BY sex", "SELECT MEDIAN(charge) FROM visits"],
+        epsilon=1, who=who), stored=True),
     "auto_clamp": Way(lambda c, who, _: c.query("SELECT SUM(AUTO_CLAMP(charge)) FROM visits", epsilon=1, who=who),
                       stored=True),
+    "contribution": Way(lambda c, who, _: c.query(
+        "SELECT ward, COUNT(*) FROM visits GROUP BY ward CONTRIBUTION AUTO", epsilon=1, who=who), stored=True),
     "find_bounds": Way(lambda c, who, _: c.find_bounds("visits", "charge", 1, who=who), stored=True),
     "top": Way(lambda c, who, _: c.top("visits", "ward", 1, epsilon=1, who=who), stored=True),
     "margins": Way(lambda c, who, _: c.margins("visits", [["sex"], ["ward"]], epsilon=1, who=who), stored=True),
+    "weighted": Way(lambda c, who, _: c.weighted("visits", "charge", weight="charge", epsilon=1, who=who), stored=True),
     "hierarchy": Way(lambda c, who, _: c.hierarchy("visits", ["sex", "ward"], epsilon=1, who=who), stored=True),
+    "places": Way(lambda c, who, _: c.places("visits", AT, epsilon=1, box=BOX, who=who), stored=True),
+    "flows": Way(lambda c, who, _: c.places("visits", AT, AT[::-1], epsilon=1, box=BOX, who=who), stored=True),
     "watch": Way(_watch),
     "sample_and_aggregate": Way(lambda c, who, _: c.sample_and_aggregate(
         _count, "visits", blocks=2, bounds=(0, 50), epsilon=1, who=who)),
@@ -418,12 +436,16 @@ CHARGING = {
     "charge.py": {"run_job"},
     "curator.py": {"record"},
     "query/sql.py": {"query"},
+    "query/batch.py": {"query_batch"},
     "query/auto_bounds.py": {"find_bounds", "query", "_refuse_unaffordable"},
     "query/top_k.py": {"top"},
     "query/watch.py": {"watch"},
     "query/sample_aggregate.py": {"release"},
     "query/stream/run.py": {"_open_stream"},
+    "query/tabulate.py": {"tabulate", "_note_exact"},
     "query/hierarchy.py": {"hierarchy", "margins"},
+    "query/network.py": {"answer_network"},
+    "query/places.py": {"answer_places", "draw_people"},
     "mask/run.py": {"_record"},
     "anonymize/output.py": {"record_release"},
     "synthesize/run.py": {
@@ -438,8 +460,9 @@ CHARGING = {
 }
 """Every function of the curator that charges: reached by a way above, or the linked, checked or local twin of one.
 
-A stream is the steward's alone; what it charges and when is held by its own workflow tests. So is a federated round,
-which needs a server (`workflows/test_federate_workflow.py`)."""
+A stream is the steward's alone, and so is a tabulation; what it charges and when is held by its own workflow tests. So
+is a federated round, which needs a server (`workflows/test_federate_workflow.py`). A network is of a table of edges,
+which has tests of its own (`workflows/test_network_workflow.py`)."""
 
 
 def test_every_function_that_charges_is_known_to_this_contract() -> None:
@@ -484,3 +507,12 @@ def test_nothing_but_the_gate_attaches_a_table_of_a_policy() -> None:
                "anonymize/run.py", "anonymize/output.py", "mask/run.py", "policy/draft.py", "policy/scan.py",
                "train.py", "mask/keys.py", "demo.py", "frames.py", "survey.py"}  # fmt: skip
     assert attaching <= {"scope.py", *outside}
+
+
+def test_what_fails_in_an_unforeseen_way_after_a_charge_does_not_say_that_nothing_was_charged() -> None:
+    with pytest.raises(InternalError) as failed, still_charged():
+        raise KeyError("a value of a row")
+    assert failed.value.as_dict()["charged"] is True
+    assert "a value of a row" not in failed.value.message
+    assert InternalError("something unforeseen happened", charge="").as_dict()["charged"] is None, "it is not known"
+    assert InternalError("a check of our own did not hold").as_dict()["charged"] is False

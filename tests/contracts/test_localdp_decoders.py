@@ -5,6 +5,7 @@ ones `can_be_sent`, which reads the recipe as the wire format's page states it."
 
 from __future__ import annotations
 
+import math
 import random
 from fractions import Fraction
 from itertools import product
@@ -173,6 +174,12 @@ LARGE: dict[str, Any] = {
 }
 
 
+def _reach(recipe: dict[str, Any]) -> int:
+    """How many steps beyond the scale a response with Laplace noise may be: 44 scales of the noise, rounded up."""
+    numerator, denominator = recipe["claimed"]
+    return 0 if recipe["clamped"] else math.ceil(44 * recipe["scale"]["steps"] * Fraction(denominator, numerator))
+
+
 def can_be_sent(recipe: dict[str, Any], message: Any) -> bool:
     """Whether the wire format's page lets an honest client send this; written from the page, not from the layouts."""
     rules: dict[str, Any] = {
@@ -189,7 +196,7 @@ def can_be_sent(recipe: dict[str, Any], message: Any) -> bool:
         "duchi": lambda r, m: _whole(m, 2),
         "window": lambda r, m: _whole(m, r["places"] + r["width"]),
         "hybrid": lambda r, m: (_whole(m, 2, 2) and m[0] == 0) or (_whole(m, 2, _cells(r)) and m[0] == 1),
-        "laplace": lambda r, m: _whole(m, r["scale"]["steps"] + 2 * client._reach(r) + 1),
+        "laplace": lambda r, m: _whole(m, r["scale"]["steps"] + 2 * _reach(r) + 1),
     }
     return isinstance(message, list) and len(message) > 0 and bool(rules[recipe["protocol"]](recipe, message))
 

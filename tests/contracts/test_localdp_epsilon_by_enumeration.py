@@ -10,7 +10,7 @@ from math import prod
 import numpy as np
 import pytest
 
-from deniable.localdp.attributes import Attributes
+from deniable.localdp.attributes import Attributes, Hierarchy
 from deniable.localdp.frequency.hadamard import Hadamard
 from deniable.localdp.frequency.hashing import LocalHashing
 from deniable.localdp.frequency.randomized_response import Direct, three_envelopes, two_coins, warner
@@ -21,7 +21,6 @@ from deniable.localdp.heavy_hitters import PrefixTree
 from deniable.localdp.likelihood_ratio import is_within_epsilon, odds_below
 from deniable.localdp.numeric.mechanisms import BoundedLaplace, Duchi, Hybrid, Window
 from deniable.localdp.numeric.scale import Scale
-from deniable.localdp.ranges import Hierarchy
 
 SCALE = Scale.between(0, 5)
 WORDS = ("fig", "plum", "pear", "quince")

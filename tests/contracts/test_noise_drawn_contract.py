@@ -112,6 +112,13 @@ CASES = {
     "count, sum and average": _sql(
         "SELECT COUNT(*), SUM(age), AVG(charge) FROM visits", (LAPLACE, 2), (LAPLACE, 3), epsilon=1
     ),
+    "a batch": Case(
+        lambda curator: curator.query_batch([
+            "SELECT COUNT(*) FROM visits WHERE age < 20", "SELECT COUNT(*) FROM visits WHERE age < 60",
+            "SELECT sex, COUNT(*) FROM visits GROUP BY sex",
+        ], epsilon=1).to_pylist(),
+        ((LAPLACE, 2), (LAPLACE, 2)),
+    ),
     "a variance": _sql("SELECT VARIANCE(age) FROM visits", (LAPLACE, 3), epsilon=1),
     "units and values": _sql("SELECT COUNT(DISTINCT pid), COUNT(DISTINCT age) FROM visits", *[(LAPLACE, 1)] * 2,
                              epsilon=1),

@@ -132,6 +132,7 @@ CALLS: dict[str, Call] = {
     "query unknown table": _query("SELECT COUNT(*) FROM missing"),
     "query bias": _query("SELECT SUM(charge) AS s FROM visits", bias_share="0.1"),
     "query AUTO_CLAMP": _query("SELECT SUM(AUTO_CLAMP(charge)) AS s FROM visits"),
+    "query CONTRIBUTION AUTO": _query("SELECT sex, COUNT(*) AS n FROM visits GROUP BY sex CONTRIBUTION AUTO"),
     "query AUTO_CLAMP unknown": _query("SELECT SUM(AUTO_CLAMP(missing)) FROM visits"),
     "query ordered": _query("SELECT sex, COUNT(*) AS n FROM visits GROUP BY sex ORDER BY n DESC LIMIT 1"),
     **{f"query confidence {c!r}": _query(COUNT, confidence=c) for c in (0, 1, -1, 2, math.nan, "0.9", None)},

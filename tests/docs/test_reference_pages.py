@@ -9,9 +9,11 @@ from types import ModuleType
 
 import pytest
 
+from deniable.policy.access import Accounting
 from deniable.policy.grammar import Field
 from deniable.policy.layout.hierarchies import HIERARCHIES
 from deniable.policy.layout.masks import MASKS
+from deniable.policy.schema import Bounding, Neighboring, Role
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -32,6 +34,15 @@ GENERATE = _generate()
 def test_a_reference_page_is_up_to_date(name: str) -> None:
     committed = (DOCS / "reference" / name).read_text(encoding="utf-8")
     assert committed == GENERATE.PAGES[name](), "run: make docs"
+
+
+def test_the_glossary_has_every_role_bounding_and_relation_and_no_word_twice() -> None:
+    page = (DOCS / "reference" / "glossary.md").read_text(encoding="utf-8")
+    for value in (*Role, *Bounding, *Neighboring, *Accounting):
+        assert f"`{value}`" in page, value
+    rows = [line.split(" | ")[0].removeprefix("| ") for line in page.splitlines() if line.startswith("| ")]
+    words = [word.strip() for row in rows if row != "word" for word in row.split(",")]
+    assert len(words) == len(set(words)) > 80
 
 
 def test_the_policy_page_has_every_mask_and_hierarchy_with_every_option() -> None:
@@ -80,7 +91,8 @@ def test_every_method_of_a_curator_is_in_the_table_or_goes_with_one_that_is() ->
     beside = {"policy", "ledger", "epoch", "remaining", "close", "interrupt", "record", "total_between"}
     methods = {name for name in dir(Curator) if not name.startswith(("_", "explain_"))}
     assert methods <= listed | beside
-    assert {name.removeprefix("explain_") for name in dir(Curator) if name.startswith("explain_")} <= listed
+    explained = {name.removeprefix("explain_") for name in dir(Curator) if name.startswith("explain_")}
+    assert all(name in listed or f"query_{name}" in listed for name in explained)
 
 
 def test_every_path_of_the_table_is_one_of_the_server() -> None:

@@ -151,6 +151,21 @@ async function perform(job) {
     }
     case "pin": return client.pin(new TextEncoder().encode(value));
     case "serial": return client.encodeSerial(Uint8Array.from(Buffer.from(value, "hex")), job.bits).toString(16);
+    case "tickets": {
+      const memory = new client.Memory(null, "memory");
+      const taken = job.moduli.map((modulus) => memory.ticket("x", BigInt(`0x${modulus}`)).serial);
+      memory.forgetTicket("x", { modulus: job.moduli[0] });
+      return [...taken, memory.ticket("x", BigInt(`0x${job.moduli[0]}`)).serial];
+    }
+    case "blind": {
+      const memory = { ticket: () => ({ serial: value, secret: BigInt(job.secret) }) };
+      try {
+        return client.blindTicket({ modulus: job.modulus, exponent: 65537 }, "x", memory);
+      } catch (refusal) {
+        if (!(refusal instanceof client.Refused)) throw refusal;
+        return "refused";
+      }
+    }
     case "given": {
       try {
         return client.randomize(recipe, value).length;

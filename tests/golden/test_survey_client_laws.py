@@ -146,7 +146,7 @@ def remember(path: Path, most: int | None, allowance: float | None, told: list[A
     for question, answer, recipe, period in told:
         memory = client.Memory(str(path), **limits, name_period=lambda period=period: period)  # type: ignore[arg-type]
         heard.append(or_refused(lambda memory=memory, q=question, r=recipe, a=answer: memory.response(q, r, a)))
-    return {"heard": heard, "spent": client.Memory(str(path))._state["spent"], "stored": json.loads(path.read_text())}
+    return {"heard": heard, "spent": client.Memory(str(path)).state["spent"], "stored": json.loads(path.read_text())}
 
 
 def or_refused(ask: Callable[[], Any]) -> Any:
@@ -162,7 +162,7 @@ def answer(questions: list[dict[str, Any]], given: Any, period: str) -> Any:
     for question in questions:
         survey = client.Survey({"survey": "s", "period": "the server's", "questions": [question]})
         told = survey.responses({question["name"]: given}, memory)[question["name"]]
-    return {"responses": len(told), "spent": memory._state["spent"]}
+    return {"responses": len(told), "spent": memory.state["spent"]}
 
 
 def perform(job: Job, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
@@ -202,6 +202,14 @@ def perform(job: Job, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
                 return or_refused(lambda: client.encode(job["question"], named))
             case "pin":
                 return client.pin(value.encode())
+            case "tickets":
+                memory, moduli = client.Memory(), [int(modulus, 16) for modulus in job["moduli"]]
+                taken = [memory.ticket("x", modulus)[0].hex() for modulus in moduli]
+                memory.forget_ticket("x", moduli[0])
+                return [*taken, memory.ticket("x", moduli[0])[0].hex()]
+            case "blind":
+                ticket = bytes.fromhex(value), job["secret"], int(job["modulus"], 16), 65537
+                return or_refused(lambda: f"{client.blind(*ticket):x}")
             case "serial":
                 return f"{client.encode_serial(bytes.fromhex(value), job['bits']):x}"
             case "given":
@@ -825,3 +833,21 @@ def test_tickets_are_the_blind_signatures_of_the_standard(run: Run) -> None:
     assert client.blind(serial, secret, modulus, 65537) == blinded
     assert client.unblind(serial, secret, blind, modulus, 65537) == signature
     assert TicketSigner(p, q).sign(blinded) == blind
+
+
+def test_a_key_whose_factors_would_mark_a_ticket_is_refused(run: Run) -> None:
+    """A factor that a serial shares with the key stays in its blinded ticket, whatever the secret: it joins them."""
+    small = 3 * 5 * 7 * 11 * 13
+    modulus = small * ((1 << 2047) // small | 1)
+    serials = [bytes([number]) * 32 for number in range(30)]
+    jobs = [{"kind": "blind", "answer": each.hex(), "secret": 17, "modulus": f"{modulus:x}"} for each in serials]
+    common = [gcd(client.encode_serial(each, modulus.bit_length()), modulus) for each in serials]
+    assert [said == "refused" for said in run(jobs)] == [factor > 1 for factor in common]
+    assert 1 < sum(factor > 1 for factor in common) < 30
+
+
+def test_an_invitation_has_another_serial_under_another_key(run: Run) -> None:
+    """One serial behind one secret under two keys: whoever holds both keys computes whose invitation it was."""
+    (first, other, again, after) = run([{"kind": "tickets", "moduli": ["a" * 512, "b" * 512, "a" * 512]}])[0]
+    assert first == again, "a response that was not received is sent again with its ticket"
+    assert len({first, other, after}) == 3

@@ -95,6 +95,7 @@ def flipped_law(costs: list[float], unit: float) -> list[float]:
     return [float(heads[i] * (weights / 2) @ other) for i, other in enumerate(others)]
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("flips", [False, True])
 @pytest.mark.parametrize("q", [Fraction(1, 2), Fraction(1, 4), Fraction(9, 10)])
 def test_a_quantile_has_the_law_of_its_naive_twin(q, flips):

@@ -62,6 +62,15 @@ def test_a_refusal_under_epsilon_tells_what_this_event_asked_and_what_is_left() 
     told = refusal.value.fields
     assert (told["asked"], told["remaining"], told["delta"], told["delta_remaining"]) == (0.5, 0.25, 0.001, 0.01)
     assert refusal.value.happened == "asked epsilon 0.5 with delta 0.001, remaining 0.25 with delta 0.01"
+    assert refusal.value.remedy == "Ask for at most epsilon 0.25"
+    for spent, words in (
+        ("9/1000", "epsilon 1 with delta 0.001: the delta"),
+        ("1/100", "epsilon 1 with delta 0: the delta"),
+    ):
+        with pytest.raises(BudgetExceeded, match=words):
+            PureAccountant(ApproxDP(1, Fraction(1, 100))).compose(ThresholdEvent(spent)).compose(
+                ThresholdEvent("1/500")
+            )
     with pytest.raises(BudgetExceeded) as plain:
         PureAccountant(PureDP(1)).compose(PureEvent("3/2"))
     assert plain.value.happened == "asked epsilon 1.5, remaining 1"

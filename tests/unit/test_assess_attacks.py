@@ -9,9 +9,10 @@ import pyarrow as pa
 import pytest
 
 from deniable.assess.evidence import Evidence, Settings, run_trials
-from deniable.assess.query_log import attack_log
+from deniable.assess.query_log import attack_log, find_members
 from deniable.assess.trials import CONTROLLED, GENERATED, TRIALS
-from deniable.attacks.aggregates.reconstruction import solve_noisy_answers
+from deniable.attacks.aggregates.reconstruction import measure_excess, solve_noisy_answers
+from deniable.errors import DataError
 from deniable.policy.layout.release import ATTACKS
 
 LOGGED, SOLVED = {"differencing", "auditing", "reconstruction"}, {"tables"}
@@ -65,7 +66,98 @@ def test_what_an_audit_determines_wrongly_is_no_success():
 
 
 def test_answers_that_no_values_give_determine_nobody():
-    assert "auditing" not in outcomes(ask("sum", (500, 100), low=0, high=100))
+    """Each answer is possible, and both are not: Freddie would have 250."""
+    assert "auditing" not in outcomes(ask("sum", (350, 100), low=0, high=100))
+
+
+GOOD = {"where": {"name": "Bo"}, "of": "pay", "aggregate": "sum", "answer": 5}
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"deviatoin": 1}, "unknown key 'deviatoin'.*Did you mean 'deviation'"),
+        ({"where": {"age": {"foo": 41}}}, "condition on 'age' that is not understood: 'foo'.*between"),
+        ({"where": {"age": {"betwen": [1, 2]}}}, "Did you mean 'between'"),
+        ({"where": {"age": {"between": [41]}}}, "not understood"),
+        ({"where": {"age": {"between": [45, 40]}}}, "nobody can meet"),
+        ({"where": {"age": {"min": 5, "max": 4}}}, "nobody can meet"),
+        ({"where": {"age": {}}}, "not understood"),
+        ({"where": {"age": None}}, "not understood"),
+        ({"where": {"age": [[1]]}}, "not understood"),
+        ({"where": {"age": "old"}}, "does not fit a column"),
+        ({"where": {"aeg": 41}}, "no column 'aeg'"),
+        ({"where": ["Bo"]}, "`where` is an object"),
+        ({"of": 3}, "`of` a text"),
+        ({"aggregate": "min"}, "unknown aggregate"),
+        ({"aggregate": ["sum"]}, "unknown aggregate"),
+        ({"answer": "NaN"}, "no finite number as its `answer`"),
+        ({"answer": float("nan")}, "no finite number as its `answer`"),
+        ({"answer": float("inf")}, "no finite number as its `answer`"),
+        ({"answer": True}, "no finite number as its `answer`"),
+        ({"answer": 10**400}, "no finite number as its `answer`"),
+        ({"low": None}, "no finite number as its `low`"),
+        ({"deviation": -1}, "noise below 0"),
+        ({"scale": -1}, "noise below 0"),
+        ({"deviation": 1, "scale": 1}, "both a deviation and a scale"),
+        ({"low": 3, "high": 2}, "`low` above its `high`"),
+        ({"high": 3}, "no values within the limits give"),
+        ({"aggregate": "mean", "high": 3}, "no values within the limits give"),
+        ({"aggregate": "max", "high": 3}, "no values within the limits give"),
+        ({"aggregate": "count"}, "no values within the limits give"),
+        ({"aggregate": "count", "answer": -1}, "no values within the limits give"),
+        ({"where": {"name": "Zoe"}}, "sum of a group of nobody"),
+        ({"where": {"name": "Zoe"}, "aggregate": "mean"}, "mean of a group of nobody"),
+        ({"where": {"name": "Zoe"}, "deviation": 0.1}, "sum of a group of nobody"),
+    ],
+)
+def test_a_line_that_is_not_understood_or_cannot_be_is_refused_by_its_number(change, told):
+    people = PEOPLE.append_column("age", pa.array([34, 41, 29, 30]))
+    attack_log([json.dumps(GOOD)], people)
+    with pytest.raises(DataError, match=f"^Line 2 of the log.*{told}"):
+        attack_log([json.dumps(GOOD | {"of": "height"}), json.dumps(GOOD | change)], people)
+
+
+def test_a_key_that_stands_twice_is_refused_and_so_is_what_is_no_object():
+    for line in ('{"where": {}, "of": "pay", "of": "age", "aggregate": "sum", "answer": 1}', "[1]", "7", "{"):
+        with pytest.raises(DataError, match=r"^Line 1 of the log"):
+            attack_log([line], PEOPLE)
+
+
+def test_between_means_from_and_to():
+    people = PEOPLE.append_column("age", pa.array([34, 41, 29, 45]))
+    line = GOOD | {"where": {"age": {"between": [40, 45]}}}
+    found = find_members(line["where"], people)
+    assert found.tolist() == [False, True, False, True]
+
+
+def test_noise_that_is_not_stated_may_leave_the_limits():
+    """Counts from -1 to 2 of one person: they contradict each other, so that they are noisy, and not impossible."""
+    lines = [json.dumps(GOOD | {"aggregate": "count", "answer": answer}) for answer in (-1, 0, 2, 1)]
+    assert attack_log(lines, PEOPLE)
+
+
+@pytest.mark.quick_cases(1)
+@pytest.mark.parametrize("stated", [0.3, 2.0])
+def test_a_log_that_understates_its_noise_is_found_out_and_claims_little(stated):
+    """Noise of 4, stated as less; of what is then claimed with 95% certainty, at least that share is right."""
+    sure = right = 0
+    for seed in range(12):
+        lines, original = noisy_log(4.0, 200, 1, seed, deviation=stated)
+        found = solve_log(lines, original)
+        assert any("more than the stated noise allows" in warning for warning in found.warnings)
+        sure, right = sure + found.precision.trials, right + found.precision.successes
+    assert right >= 0.95 * sure
+
+
+def test_a_log_that_states_its_noise_truly_is_believed():
+    told = [solve_log(noisy_log(2.0, 120, 1, seed, deviation=2.0)[0]).warnings for seed in range(12)]
+    rng = np.random.default_rng(4)
+    groups = rng.random((120, 40)) < 0.3
+    laplace = [measure_excess(groups, groups.sum(axis=1) + rng.laplace(0, 1, 120), np.full(120, 2**0.5))
+               for _ in range(200)]  # fmt: skip
+    assert not any(told)
+    assert sum(times > 1 for times in laplace) <= 3
 
 
 STAFF = pa.table({"person": np.arange(60), "age": np.arange(60) % 12, "sex": np.arange(60) % 2})

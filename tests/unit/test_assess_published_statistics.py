@@ -171,3 +171,36 @@ def test_margins_of_different_tables_are_refused():
     told["cells"]["margins"][0]["counts"] = [9, 9]
     with pytest.raises(ParameterError, match="same total"):
         solve(told)
+
+
+AGES = {"attributes": {"age": [0, 90], "sex": [0, 1]}}
+
+
+@pytest.mark.parametrize(
+    ("statistics", "told"),
+    [
+        ([{"count": 2, "of": "age", "mean": 95}], "contradict each other"),
+        ([{"count": 3}, {"count": 5, "where": {"sex": 0}}], "contradict each other"),
+        ([{"count": 2, "of": "age", "mean": 38.0, "median": 80}], "contradict each other"),
+        ([{"count": 2, "of": "age", "meen": 38.0}], "Statistic 1 has an unknown key 'meen'.*Did you mean 'mean'"),
+        ([{"count": 2}, {"count": 1, "where": {"age": [50, 40]}}], "Limits go from 50 to 40"),
+        ([{"count": 2.5}], "does not say what was published"),
+        ([{"count": -2}], "does not say what was published"),
+        ([{"count": True}], "does not say what was published"),
+    ],
+)
+def test_statistics_that_no_table_fits_are_refused(statistics, told):
+    with pytest.raises(DataError, match=told):
+        attack_statistics(json.dumps(AGES | {"statistics": statistics}))
+
+
+def test_parts_that_are_not_known_are_refused():
+    fine = AGES | {"statistics": [{"count": 2}]}
+    with pytest.raises(DataError, match="Limits go from 90 to 0"):
+        attack_statistics(json.dumps(fine | {"attributes": {"age": [90, 0]}}))
+    with pytest.raises(DataError, match="The file has an unknown key 'statistic'"):
+        attack_statistics(json.dumps(fine | {"statistic": []}))
+    with pytest.raises(DataError, match="a key twice"):
+        attack_statistics('{"attributes": {}, "statistics": [], "statistics": []}')
+    with pytest.raises(DataError, match="Margin 1 has an unknown key"):
+        attack_statistics('{"cells": {"axes": {"a": ["x"]}, "margins": [{"over": ["a"], "counts": [1], "count": 1}]}}')

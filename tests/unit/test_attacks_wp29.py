@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from deniable.attacks.inference import infer_secret, link_halves
 from deniable.attacks.membership import claim_membership, measure_separation, score_closeness, score_density
-from deniable.attacks.nearest_records import find_nearest, scale_tables
-from deniable.attacks.singling_out import single_out_people
+from deniable.attacks.nearest_records import find_nearest, list_equally_near, scale_tables
+from deniable.attacks.singling_out import Predicates, SortedRows, hold_for_one_row, single_out_people
 from deniable.errors import ParameterError
 
 
@@ -44,6 +44,37 @@ def test_the_nearest_records_are_those_of_a_naive_search(seed):
         apart = np.abs(among.scaled[:, 0] - targets.scaled[t, 0]) + (among.coded[:, 0] != targets.coded[t, 0])
         assert np.allclose(distance[t], np.sort(apart)[:3])
         assert np.allclose(apart[place[t]], distance[t])
+
+
+def test_all_equally_near_records_are_those_of_a_naive_search_over_several_blocks():
+    rng = np.random.default_rng(5)
+    tables = [
+        pa.table({"x": rng.integers(0, 4, n), "c": rng.choice(["a", "b"], n), "d": rng.choice(["a", "b", "c"], n)})
+        for n in (40, 5_000)
+    ]
+    targets, among = scale_tables(tables, ["x", "c", "d"])
+    for t, found in enumerate(list_equally_near(targets, among)):
+        apart = np.abs(among.scaled - targets.scaled[t]).sum(axis=1) + (among.coded != targets.coded[t]).sum(axis=1)
+        assert found.tolist() == np.flatnonzero(apart == apart.min()).tolist()
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 2**32 - 1))
+def test_predicates_on_sorted_rows_hold_as_they_do_on_all_rows(seed):
+    rng = np.random.default_rng(seed)
+    rows = rng.integers(0, 6, (30, 4)).astype(float)
+    rows[rng.random(rows.shape) < 0.2] = np.nan
+    columns = np.sort(np.argsort(rng.random((200, 4)), axis=1)[:, :2], axis=1)
+    values = rows[rng.integers(0, 30, (200, 1)), columns]
+    predicates = Predicates(columns, rng.integers(0, 3, (200, 2)).astype(np.int8), values)
+    naive = [
+        sum(
+            all((row[c] == v, row[c] >= v, row[c] <= v)[how] for c, how, v in zip(*one, strict=True)) for row in rows
+        ) == 1
+        for one in zip(columns, predicates.comparisons, values, strict=True)
+    ]  # fmt: skip
+    assert SortedRows(rows).hold_for_one_row(predicates).tolist() == naive
+    assert hold_for_one_row(predicates, rows).tolist() == naive
 
 
 def test_missing_numbers_are_near_each_other_only():

@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import shutil
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pyarrow as pa
 import pytest
+from pyarrow import csv
+from typer.testing import CliRunner
 
 from deniable import Curator
+from deniable.cli.main import narrow_app
 from deniable.curator.governance import steward
+from deniable.curator.scope import Scope
 from deniable.errors import AccessRefused, BudgetExceeded, IntegrityError, PolicyError
 from deniable.governance.grants import Asker, Role
-from deniable.policy.document import parse
+from deniable.policy.document import parse, read
 
 POLICY = """
 version: 1
@@ -114,6 +122,61 @@ class Spent:
                 curator.ledger._clock = lambda: clock
             curator.query(SQL, epsilon=5)
 
+    @contextmanager
+    def keep_storage(self) -> Iterator[None]:
+        """Put the storage back as it is now."""
+        self._copy("now")
+        try:
+            yield
+        finally:
+            self._put("now")
+
+    def copy_storage(self) -> None:
+        """Copy the storage as it is, by what copies files or databases."""
+        self._copy("older")
+
+    def put_older_storage(self) -> None:
+        self._put("older")
+
+    def _copy(self, name: str) -> None:
+        if "://" in self.ledger:
+            copy_database(self.ledger, self._name, f"{self._name}{name}")
+            return
+        for path in self._files:
+            with sqlite3.connect(path) as one, sqlite3.connect(path.with_suffix(f".{name}")) as other:
+                one.backup(other)
+
+    def _put(self, name: str) -> None:
+        if "://" in self.ledger:
+            copy_database(self.ledger, f"{self._name}{name}", self._name)
+            return
+        for path in self._files:
+            for log in ("-wal", "-shm"):
+                path.with_name(path.name + log).unlink(missing_ok=True)
+            shutil.copy(path.with_suffix(f".{name}"), path)
+
+    @property
+    def _name(self) -> str:
+        return urlsplit(self.ledger).path.lstrip("/")
+
+    @property
+    def _files(self) -> tuple[Path, Path]:
+        return Path(self.ledger), Path(self.ledger).with_suffix(".kept.sqlite")
+
+
+def make_database(address: str, name: str) -> str:
+    copy_database(address, "template1", name)
+    return urlsplit(address)._replace(path=f"/{name}").geturl()
+
+
+def copy_database(address: str, one: str, other: str) -> None:
+    """Put a copy of a database in the place of another, which is gone then."""
+    import psycopg
+
+    with psycopg.connect(urlsplit(address)._replace(path="/postgres").geturl(), autocommit=True) as owner:
+        owner.execute(f"DROP DATABASE IF EXISTS {other} WITH (FORCE)")  # type: ignore[call-overload]
+        owner.execute(f"CREATE DATABASE {other} TEMPLATE {one}")  # type: ignore[call-overload]
+
 
 def spend_most(folder: Path, ledger: str, dataset: str) -> Spent:
     folder.mkdir()
@@ -125,6 +188,7 @@ def spend_most(folder: Path, ledger: str, dataset: str) -> Spent:
             curator.query(f"SELECT COUNT(*) FROM t WHERE x > {number}", epsilon=epsilon)
         if not number:
             steward.back_up(spent.policy, ledger, spent.backup)
+            spent.copy_storage()
     return spent
 
 
@@ -136,34 +200,152 @@ def copy_rows(spent: Spent) -> tuple[Path, str]:
     return spent.write("again.yaml", "source: t.csv", "source: again.csv")
 
 
-AROUND: dict[str, Callable[[Spent], object]] = {
-    "no budgets": lambda spent: spent.ask(
-        *spent.write("free.yaml", SPENT.split("g: {categories: [a, b]}}\n")[1], "", spent.ledger)
+def copy_folder(spent: Spent) -> tuple[Path, str]:
+    """The policy and its rows in another folder, under other names."""
+    there = spent.policy.parent.parent / "there"
+    there.mkdir(exist_ok=True)
+    shutil.copy(spent.policy.with_name("t.csv"), there / "people.csv")
+    (there / "study.yaml").write_text(spent.policy.read_text().replace("t.csv", "people.csv"))
+    return there / "study.yaml", str(there / "study.ledger.sqlite")
+
+
+def ask_by_command(spent: Spent, *words: str) -> None:
+    given = ["query", SQL, "--epsilon", "5", "-p", str(spent.policy), *words]
+    failure = CliRunner().invoke(narrow_app(given), given).exception
+    if failure is not None:
+        raise failure
+
+
+def ask_frame(spent: Spent) -> None:
+    with Curator.from_frame(csv.read_csv(spent.policy.with_name("t.csv")), unit="u", budget=10) as curator:
+        curator.query("SELECT SUM(CLAMP(x, 0, 10)) AS s FROM data", epsilon=5)
+
+
+def ask_in_memory(spent: Spent, rows: pa.Table | None = None) -> None:
+    with Curator(read(spent.policy), sources={"t": rows} if rows is not None else {}) as curator:
+        curator.query(SQL, epsilon=5)
+
+
+def ask_as(spent: Spent, who: Asker) -> None:
+    with Curator.open(spent.policy, ledger=spent.ledger) as curator:
+        curator.query(SQL, epsilon=5, who=who)
+
+
+def issue(spent: Spent, name: str) -> None:
+    """A token for an analyst of that name."""
+    steward.new_token(spent.policy, spent.ledger, name, "analyst", ["study"], 1)
+
+
+def restore_elsewhere(spent: Spent, *, lost: bool) -> None:
+    """The backup at a place where no ledger is."""
+    place = str(spent.policy.with_name("restored.ledger.sqlite"))
+    steward.restore(spent.policy, place, spent.backup, lost=lost, by="sam", reason="a disk broke")
+
+
+def roll_back(spent: Spent) -> None:
+    """The storage itself as it was at the time of the backup, whatever copied it; put back afterwards."""
+    with spent.keep_storage():
+        spent.put_older_storage()
+        spent.ask(spent.policy, spent.ledger)
+
+
+PUBLIC = "  p: {source: t.csv, public: true, columns: {x: {type: integer}}}\nbudgets:"
+HELD, ROLE = "have a budget already, in the ledger", "the name of a role"
+AROUND: dict[str, tuple[Callable[[Spent], object], str]] = {
+    "no budgets": (
+        lambda spent: spent.ask(*spent.write("free.yaml", SPENT.splitlines()[-1], "", spent.ledger)),
+        "sets no budgets",
     ),
-    "the name of a role": lambda spent: spent.ask(*spent.write("role.yaml", "{ana:", "{steward:", spent.ledger)),
-    "a copied policy": lambda spent: spent.ask(*spent.write("copy.yaml")),
-    "a renamed dataset": lambda spent: spent.ask(*spent.write("renamed.yaml", "dataset: d", "dataset: e")),
-    "another entry point": lambda spent: spent.ask(spent.policy, None),
-    "another unit": lambda spent: spent.ask(*spent.write("rows.yaml", PERSON, "unit: row", spent.ledger)),
-    "another file with the same rows": lambda spent: spent.ask(*copy_rows(spent)),
-    "a clock of next year": lambda spent: spent.ask(spent.policy, spent.ledger, datetime(2099, 1, 1, tzinfo=UTC)),
-    "a restored backup": lambda spent: steward.restore(spent.policy, spent.ledger, spent.backup),
-}
+    "an unlisted analyst with an invented purpose": (
+        lambda spent: ask_as(spent, Asker("eve", "anything", Role.ANALYST)), "no purpose 'anything'",
+    ),
+    "an analyst called steward": (
+        lambda spent: spent.ask(*spent.write("role.yaml", "{ana:", "{steward:", spent.ledger)), ROLE,
+    ),
+    "a token for an analyst called steward": (lambda spent: issue(spent, "steward"), ROLE),
+    "an analyst who looks like a steward": (
+        lambda spent: spent.ask(*spent.write("alike.yaml", "{ana:", "{stew\u0430rd:", spent.ledger)), "looks like",
+    ),
+    "an analyst who looks like another": (
+        lambda spent: spent.ask(
+            *spent.write("twins.yaml", "{ana:", "{lan: {purposes: [study]}, Ian:", spent.ledger)
+        ),
+        "'Ian' looks like 'lan'",
+    ),
+    "a token for who looks like an analyst": (lambda spent: issue(spent, "\u0430n\u0430"), "looks like 'ana'"),
+    "a copied policy": (lambda spent: spent.ask(*spent.write("copy.yaml")), HELD),
+    "a policy in another folder": (lambda spent: spent.ask(*copy_folder(spent)), HELD),
+    "a renamed dataset": (lambda spent: spent.ask(*spent.write("renamed.yaml", "dataset: d", "dataset: e")), HELD),
+    "a renamed dataset in the same place": (
+        lambda spent: spent.ask(*spent.write("other.yaml", "dataset: d", "dataset: e", spent.ledger)),
+        f"{HELD}|belongs to dataset",
+    ),
+    "Python without a ledger": (lambda spent: spent.ask(spent.policy, None), HELD),
+    "Python in memory": (ask_in_memory, HELD),
+    "rows at hand": (lambda spent: ask_in_memory(spent, ROWS), HELD),
+    "a frame": (ask_frame, HELD),
+    "the command line": (lambda spent: ask_by_command(spent, "--ledger", spent.ledger), "asked epsilon 5, remaining 1"),
+    "the command line with a ledger of its own": (
+        lambda spent: ask_by_command(spent, "--ledger", str(spent.policy.with_name("own.sqlite"))), HELD,
+    ),
+    "another unit": (
+        lambda spent: spent.ask(*spent.write("rows.yaml", PERSON, "unit: row", spent.ledger)), "do not add up",
+    ),
+    "another unit in a ledger of its own": (
+        lambda spent: spent.ask(*spent.write("single.yaml", PERSON, "unit: row")), HELD,
+    ),
+    "the file as a public table": (
+        lambda spent: spent.ask(*spent.write("open.yaml", "budgets:", PUBLIC, spent.ledger)), "private or public",
+    ),
+    "another file with the same rows": (lambda spent: spent.ask(*copy_rows(spent)), HELD),
+    "a clock of next year": (
+        lambda spent: spent.ask(spent.policy, spent.ledger, datetime(2099, 1, 1, tzinfo=UTC)), "remaining 1",
+    ),
+    "a clock of last year": (
+        lambda spent: spent.ask(spent.policy, spent.ledger, datetime(2001, 1, 1, tzinfo=UTC)), "remaining 1",
+    ),
+    "a backup in the ledger's place": (
+        lambda spent: steward.restore(spent.policy, spent.ledger, spent.backup), "when it was last used|already",
+    ),
+    "a backup beside the ledger": (lambda spent: restore_elsewhere(spent, lost=False), HELD),
+    "a backup beside the ledger, which is said to be lost": (lambda spent: restore_elsewhere(spent, lost=True), HELD),
+    "an older copy of the storage": (roll_back, "when it was last used"),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module", params=[pytest.param("sqlite", marks=pytest.mark.slow), "postgresql"])
+def spent(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Spent:
+    """Nine of ten are spent, in a ledger of either kind."""
+    folder = tmp_path_factory.mktemp(f"spent{request.param}")
+    place = str(folder / "here" / "policy.ledger.sqlite")
+    if request.param == "postgresql":
+        place = make_database(request.getfixturevalue("postgres_address"), "around")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DENIABLE_STATE", str(folder / "state"))
+        patch.setenv("PGUSER", "deniable")
+        patch.setattr(Scope, "sketch_rows", request.getfixturevalue("sketch_rows"))
+        return spend_most(folder / "here", place, f"d{request.param}")
 
 
 @pytest.mark.usefixtures("marked_rows")
-@pytest.mark.parametrize("kind", [pytest.param("sqlite", marks=pytest.mark.slow), "postgresql"])
-def test_no_way_leads_around_a_budget_in_either_ledger(
-    kind: str, tmp_path: Path, request: pytest.FixtureRequest
-) -> None:
-    here = tmp_path / "here"
-    place = str(here / "policy.ledger.sqlite") if kind == "sqlite" else request.getfixturevalue("postgres_address")
-    spent = spend_most(here, place, f"d{kind}")
-    for spend in AROUND.values():
-        with pytest.raises((AccessRefused, BudgetExceeded, IntegrityError, PolicyError)):
-            spend(spent)
-    with Curator.open(spent.policy, ledger=place) as curator:
+@pytest.mark.parametrize("way", AROUND)
+def test_no_way_leads_around_a_budget_in_either_ledger(way: str, spent: Spent, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DENIABLE_STATE", str(spent.policy.parent.parent / "state"))
+    monkeypatch.setenv("PGUSER", "deniable")
+    spend, account = AROUND[way]
+    with pytest.raises((AccessRefused, BudgetExceeded, IntegrityError, PolicyError), match=account):
+        spend(spent)
+    with Curator.open(spent.policy, ledger=spent.ledger) as curator:
         left = curator.remaining()
         assert left is not None
-        assert left.epsilon == 1, "nothing that was refused was charged"
-        curator.query(SQL, epsilon=1)
+        assert left.epsilon == 1, "nothing that was refused was charged, and nothing was given back"
+        assert sum(entry.act == "charge" for entry in curator.ledger.entries()) == 2
+
+
+@pytest.mark.usefixtures("marked_rows")
+def test_what_is_left_can_be_spent_by_who_may(spent: Spent, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The tests above refuse what goes around the budget, and not every question."""
+    monkeypatch.setenv("DENIABLE_STATE", str(shutil.copytree(spent.policy.parent.parent / "state", tmp_path / "state")))
+    with Curator.open(spent.policy, ledger=spent.ledger) as curator:
+        assert curator.query("SELECT COUNT(*) FROM t WHERE x > 0", epsilon=4).repeated
+        assert curator.explain(SQL, epsilon=1).more_like_this == 1

@@ -60,7 +60,7 @@ def test_every_node_is_judged_and_the_one_that_loses_least_is_chosen(ward: Curat
     assert view.chosen.levels == (1, 0)
     assert (view.chosen.classes, view.chosen.risk) == (2, 0.5)
     assert {node.levels for node in view.nodes if not node.acceptable} == {(0, 0), (0, 1)}
-    assert all(0 <= node.risk <= 1 for node in view.nodes), "a mean chance"
+    assert all(node.risk is None or 0 <= node.risk <= 1 for node in view.nodes), "a mean chance"
 
 
 def test_a_node_tells_which_model_fails_and_shows_rows_before_and_after(ward: Curator) -> None:
@@ -109,3 +109,11 @@ def test_a_node_that_is_not_there_is_refused_and_a_look_can_be_stopped(ward: Cur
 
     with pytest.raises(Stopped):
         explore.explore_lattice(ward.context, "visits", Asked(k=2), stop)
+
+
+def test_a_node_that_leaves_no_row_has_no_risk(ward: Curator) -> None:
+    view = explore.explore_lattice(ward.context, "visits", Asked(k=7, suppress=Fraction(1)))
+    empty = [node for node in view.nodes if node.suppressed == view.rows]
+    assert empty
+    assert {node.risk for node in empty} == {None}
+    assert all(node.risk is not None for node in view.nodes if node not in empty)

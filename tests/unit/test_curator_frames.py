@@ -56,6 +56,7 @@ FRAMES = {
     "wider": lambda: ROWS.append_column("one", pa.array([1] * 120)),
     "categorical": lambda: ROWS.to_pandas().astype({"sex": "category", "age": "int16"}),
     "most of it": lambda: ROWS.slice(0, 100),
+    "a third of it": lambda: ROWS.to_pandas().sample(frac=0.35, random_state=1),
 }
 
 

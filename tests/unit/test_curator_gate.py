@@ -34,6 +34,7 @@ from deniable.errors import (
     NOTHING_CHARGED,
     AccessRefused,
     BudgetExceeded,
+    Cancelled,
     DataError,
     ExecutionFailed,
     IntegrityError,
@@ -45,7 +46,8 @@ from deniable.errors import (
 from deniable.governance.grants import Asker, Role
 from deniable.governance.withdrawals import COLLECTION, Withdrawal
 from deniable.ledger import Act, Ledger, Posting
-from deniable.ledger.witness import MARKED_ROWS, Source, Witness
+from deniable.ledger.same_rows import MARKED_ROWS
+from deniable.ledger.witness import Source, Witness
 from deniable.policy.budget import ZCDP, PureDP
 from deniable.policy.document import parse
 from deniable.policy.schema import Neighboring, PrivacyUnit
@@ -452,7 +454,7 @@ def test_who_withdrew_is_left_out_of_tables_that_were_attached_before(steward: C
     assert steward.scope.attach("visits", "beds", "wards").count("visits") == 10
     assert steward.scope.attach("beds").count("beds") == 3
     assert scope.withdrawn_rows(steward.policy, steward.store, "visits") == (
-        Listed("id", ("4", "5"), keep=False, loose=True),
+        Listed("id", ("4", "5"), keep=False, loose=True, by_number=True),
     )
     assert scope.withdrawn_rows(steward.policy, steward.store, "beds") == ()
     assert scope.withdrawn_rows(steward.policy, steward.store, "wards") == ()
@@ -474,7 +476,7 @@ def test_rows_that_leave_are_those_of_the_asker_without_who_withdrew_and_within_
     withdraw(made, "id", "4")
     salt = made.store.keep(scope.SAMPLE_KEYS, "sample", "sample", bytes(range(200, 208)))
     sampled = Sampled(Fraction(1, 2), "id", int.from_bytes(salt, "big") >> 1)
-    left, own = Listed("id", ("4",), keep=False, loose=True), Listed("sex", ("F",), keep=True)
+    left, own = Listed("id", ("4",), keep=False, loose=True, by_number=True), Listed("sex", ("F",), keep=True)
     assert made.scope._release_restrictions("visits") == (left, sampled)
     assert made.scope.narrow_to(BEN)._release_restrictions("visits") == (left, own, sampled)
     assert made.scope._release_restrictions("beds") == (replace(sampled, column=None),)
@@ -789,7 +791,7 @@ def test_failures_count_for_an_asker_alone_and_unless_the_asker_took_the_job_bac
     ]
     for who, job, flag, written in tries:
         before = len(acts(steward))
-        with pytest.raises(ExecutionFailed) as refused:
+        with pytest.raises(Cancelled if flag is stop else ExecutionFailed) as refused:
             charge.run_job(who, job, stop=flag)
         assert "CANARY" not in refused.value.message
         assert refused.value.__cause__ is None
@@ -803,6 +805,11 @@ def test_after_the_charge_without_a_context_nothing_is_counted(steward: Context)
         raise RuntimeError
     with charge.after_the_charge(steward.speak_for(ANA)):
         pass
+    stop = threading.Event()
+    stop.set()
+    taken_back = charge.after_the_charge(steward.speak_for(ANA), stop, charged=False)
+    with pytest.raises(Cancelled, match=r"cancelled while it ran\. Nothing was charged"), taken_back:
+        raise RuntimeError
     assert acts(steward) == []
 
 
@@ -1140,11 +1147,11 @@ def test_a_second_ledger_over_the_same_rows_is_refused_and_closed(
     on_disk(tmp_path, "third.sqlite", WITHOUT_BUDGETS).close()
 
 
-def test_the_witness_is_told_how_far_a_ledger_is_when_it_is_closed(tmp_path: Path) -> None:
+def test_the_witness_is_told_how_far_a_ledger_is_with_each_entry_and_when_it_is_closed(tmp_path: Path) -> None:
     write_visits(tmp_path)
     made = on_disk(tmp_path)
     charge.charge(made, job_of())
-    assert Witness().forget(made.place) == 0, "it was opened without an entry"
+    assert Witness().forget(made.place) == 1, "before it is closed: it may be killed"
     made.close()
     assert Witness().forget(made.place) == 1
 

@@ -6,6 +6,7 @@ import json
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from datetime import UTC, datetime
 from fractions import Fraction
 from pathlib import Path
@@ -19,12 +20,13 @@ from deniable.curator import charge
 from deniable.curator.context import ANSWERS, forget_answers
 from deniable.curator.governance import reports, requests, withdrawals
 from deniable.curator.query import sql as query_sql
-from deniable.errors import AccessRefused, ParameterError, QueryRefused
+from deniable.errors import CHARGED, NOTHING_CHARGED, AccessRefused, ExecutionFailed, ParameterError, QueryRefused
 from deniable.governance import requests as rules
 from deniable.governance.grants import Action, Asker, Role
 from deniable.ledger import Act, Posting
 from deniable.ledger.ledger import verify
 from deniable.policy.budget import PureDP
+from deniable.query import execute
 from deniable.query.execute import measure
 
 POLICY = """
@@ -283,8 +285,9 @@ def test_a_request_is_decided_once_with_a_reason_and_fulfilled_once(curator: Cur
     assert requests.mark_fulfilled(curator.context, request.id, receipt.release).status == "released"
     with pytest.raises(AccessRefused, match="fulfilled already"):
         requests.find_approved(curator.context, request.id)
-    declined = requests.ask(curator.context.speak_for(ANA), "synthesize", ["visits"], {"epsilon": 2, "delta": "1e-6"})
-    assert declined.cost == {"epsilon": "2", "delta": "1e-06"}
+    with pytest.raises(ParameterError, match="pure accounting cannot price"):  # so it is not filed
+        requests.ask(curator.context.speak_for(ANA), "synthesize", ["visits"], {"epsilon": 2, "delta": "1e-6"})
+    declined = requests.ask(curator.context.speak_for(ANA), "mask", ["visits"])
     assert requests.decide(curator.context, declined.id, False, "a query answers this").reason == "a query answers this"
     with pytest.raises(ParameterError, match="masque"):
         requests.ask(curator.context.speak_for(ANA), "masque", ["visits"])
@@ -391,3 +394,46 @@ def test_a_file_that_changes_under_a_curator_is_counted_anew_in_the_next_epoch(p
     curator.new_epoch("two more visits")
     anew = curator.query(COUNT, epsilon=MUCH)
     assert (anew.repeated, anew.to_pylist()[0]["n"]) == (False, 42)
+
+
+@pytest.mark.parametrize("ends", ["answers", "dies"])
+@pytest.mark.parametrize("kept", ["sqlite", "postgresql"])
+def test_equal_questions_of_two_processes_at_one_moment_are_charged_once_and_have_one_answer(
+    policy: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest, kept: str, ends: str
+) -> None:
+    """The second asks while the first has charged, and not stored its answer yet; or after it died there."""
+    ledger = str(policy.with_suffix(".sqlite")) if kept == "sqlite" else request.getfixturevalue("postgres_address")
+    policy.write_text(POLICY.replace("dataset: clinic", f"dataset: clinic{token_hex(4)}"))
+    asked: dict[str, Any] = {"epsilon": "1/2", "intervals": False}
+    found = []
+    with Curator.open(policy, ledger=ledger) as first, Curator.open(policy, ledger=ledger) as second:
+
+        def ask_meanwhile(*given: Any, **settings: Any) -> Any:
+            monkeypatch.setattr(execute, "measure", measure)
+            if ends == "dies":
+                raise KeyboardInterrupt
+            found.append(second.query("SELECT COUNT(*) AS m FROM visits", **asked))
+            return measure(*given, **settings)
+
+        monkeypatch.setattr(execute, "measure", ask_meanwhile)
+        with pytest.raises(KeyboardInterrupt) if ends == "dies" else nullcontext():
+            found.append(first.query(COUNT, who=ANA, **asked))
+        found += [first.query(COUNT, **asked), second.query(COUNT, who=ANA, request="r", **asked)]
+        assert len({next(iter(each.to_pylist()[0].values())) for each in found}) == 1
+        assert len({each.release.details["release"] for each in found}) == 1
+        assert [each.repeated for each in found] == ([True, False, True, True] if ends == "answers" else [True, True])
+        assert [each.receipt is None for each in found] == [each.repeated for each in found]
+        (charged,) = second.ledger.entries(acts=("charge",))
+        assert (charged.analyst, second.ledger.find_remaining()) == ("ana", PureDP(Fraction(39999, 2)))
+
+
+def test_a_question_that_another_charged_and_that_fails_is_not_told_as_charged(
+    policy: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Curator.open(policy, ledger=policy.with_suffix(".sqlite")) as curator:
+        for who, told in ((None, CHARGED), (ANA, NOTHING_CHARGED), (ANA, CHARGED)):  # failures of analysts are counted
+            monkeypatch.setattr(execute, "measure", lambda *_, **__: 1 / 0)
+            with charge.watch_charges(watch := charge.ChargeWatch()), pytest.raises(ExecutionFailed) as failed:
+                curator.query(COUNT, epsilon="1/2", who=who)
+            assert (failed.value.charged, watch.charged) == (told, told == CHARGED)
+        assert [each.analyst for each in curator.ledger.entries(acts=("charge",))] == ["steward", "ana"]

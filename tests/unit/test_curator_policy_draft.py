@@ -196,6 +196,29 @@ def test_values_are_clues_where_the_header_says_nothing(values: list[object], ro
     assert decide("x", values) is role
 
 
+def make_population() -> list[int]:
+    """Ages of a population: as many at each age up to 60, fewer and fewer until 94."""
+    return [age for age in range(95) for _ in range(12 if age <= 60 else max(1, (95 - age) // 3))]
+
+
+@pytest.mark.parametrize("name", ["PXQAB", "v_risp_07", "person_attr"])
+def test_ages_are_found_from_values_under_a_name_that_nobody_knows(name: str) -> None:
+    assert decide(name, make_population()) is Role.QUASI_IDENTIFIER
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("PXQAB", list(range(100)) * 12),  # as even as codes and shares are
+        ("PXQAB", [8 + i % 20 for i in range(900)] + list(range(81))),  # most lie closer together than ages do
+        ("num_medications", make_population()),
+        ("recode", make_population()),
+    ],
+)
+def test_numbers_that_may_be_something_else_than_ages_are_undecided(name: str, values: list[object]) -> None:
+    assert decide(name, values) is Role.UNDECIDED
+
+
 def test_a_draft_never_calls_a_column_insensitive(text: str) -> None:
     assert "insensitive" not in text
 
@@ -330,6 +353,9 @@ def _write_people(path: Path, header: str, number: Callable[[int], object], peop
         ("ref,plz,geschlecht,jahrgang,befund,betrag", lambda i: f"M-{1000 + i * 31 % 9000}", 40, 120),
         ("jasen,postinumero,sukupuoli,vuosi,x,summa", lambda i: 4000 + 13 * i, 12, 40),
         ("userId,zip,sex,birth_year,finding,amount", lambda i: i, 15, 600),
+        ("k1,plz,geschlecht,jahrgang,befund,betrag", lambda i: f"{1000 + 7 * i}.0", 130, 400),
+        ("Patientennummer,c2,c3,c4,c5,betrag", lambda i: f"{1000 + 7 * i}.00", 130, 400),
+        ("k1,c2,sex,birth_year,c5,amount", lambda i: f"{i * 37 % 9999:05d}", 130, 400),  # as postal codes are written
     ],
 )
 def test_people_are_told_apart_by_what_their_rows_have_in_common(
@@ -340,6 +366,40 @@ def test_people_are_told_apart_by_what_their_rows_have_in_common(
     roles = {column.name: column.role for column in made.columns}
     assert (roles[made.unit] is Role.IDENTIFIER) is made.unit_sure
     assert header.startswith("c1") or roles[header.split(",")[5]] is not Role.IDENTIFIER  # an amount names nobody
+
+
+@pytest.mark.parametrize("kind", [pa.float32(), pa.float64(), pa.decimal128(22, 2), pa.decimal256(40, 0)])
+def test_whole_numbers_are_codes_in_whichever_type_they_stand(tmp_path: Path, kind: pa.DataType) -> None:
+    draw = random.Random(4)
+    who = [draw.randrange(130) for _ in range(400)]
+    facts = [(draw.choice("mf"), draw.randint(20, 90)) for _ in range(130)]
+    rows = pa.table(
+        {
+            "konto": pa.array([None if n == 7 else 1000 + 7 * n for n in who], pa.int64()).cast(kind),
+            "sex": [facts[n][0] for n in who],
+            "age": [facts[n][1] for n in who],
+        }
+    )
+    pq.write_table(rows, tmp_path / "rows.parquet")
+    made = draft_table(str(tmp_path / "rows.parquet"))
+    assert (made.unit, made.unit_sure) == ("konto", True)
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_what_is_measured_does_not_stand_for_people_where_something_fits_better(tmp_path: Path, known: bool) -> None:
+    """Forty wearers have thirty rows each, and their homes are mostly in one place; beats are of ninety values."""
+    draw = random.Random(9)
+    codes = [f"{draw.randrange(256):02x}:{draw.randrange(256):02x}:{draw.randrange(256):02x}" for _ in range(40)]
+    homes = [draw.choice(("02138", "02139", "02140", "02141", "02142")) for _ in range(40)]
+    rows = []
+    for _ in range(1200):
+        n = draw.randrange(40)
+        home = homes[n] if draw.random() < 0.9 else "02138"
+        rows.append(f"{codes[n]},{home},{draw.randrange(50, 140)},{draw.choice(('rest', 'walk'))}")
+    header = "wearer,zip,bpm,activity" if known else "q,zip,q2,activity"
+    (tmp_path / "beats.csv").write_text("\n".join([header, *rows]) + "\n")
+    made = draft_table(str(tmp_path / "beats.csv"))
+    assert (made.unit, made.unit_sure) == (header.split(",")[0], known)
 
 
 def test_a_number_that_nothing_speaks_for_is_suspected_and_said_to_be(tmp_path: Path) -> None:
@@ -372,3 +432,139 @@ def test_of_orders_and_customers_the_customers_are_the_people(tmp_path: Path) ->
         lines += [f"{900_000 + order},{fact},{draw.choice('ABCDEFGH')}" for _ in range(3)]
     (tmp_path / "orders.csv").write_text("order_no,kunde,zip,sex,birth_year,item\n" + "\n".join(lines) + "\n")
     assert draft_table(str(tmp_path / "orders.csv")).unit == "kunde"
+
+
+def _write_born(
+    path: Path, number: Callable[[int], object] | None, people: int, each: int, facts: str = "birth,zip,sex"
+) -> Path:
+    """Rows of people, `each` on average, with an exact birth date, an age, a place and a sex; numbered or not."""
+    draw = random.Random(people)
+    who = [
+        {
+            "birth": f"{draw.randint(1935, 2004)}-{draw.randint(1, 12):02d}-{draw.randint(1, 28):02d}",
+            "age": draw.randint(20, 90),
+            "zip": f"0{draw.randint(2130, 2159)}",
+            "sex": draw.choice("FM"),
+        }
+        for _ in range(people)
+    ]
+    names = facts.split(",")
+    lines = [",".join([*(["c0"] if number else []), *names, "hr"])]
+    for _ in range(people * each):
+        n = draw.randrange(people)
+        cells = [*([number(n)] if number else []), *(who[n][name] for name in names), draw.randint(50, 150)]
+        lines.append(",".join(map(str, cells)))
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("number", "people"),
+    [
+        (lambda i: i + 1, 3),
+        (lambda i: i + 1, 15),
+        (lambda i: i + 1, 19),
+        (lambda i: f"S{i:02d}", 40),  # as diagnoses are written
+        (lambda i: f"K{i:02d}", 90),
+        (lambda i: f"{i % 8 + 1}.{i // 8 + 1:03d}", 60),  # site and subject
+        (lambda i: f"{2130 + i:05d}", 40),  # as postal codes are
+    ],
+)
+def test_values_whose_rows_agree_in_birth_place_and_sex_are_people_whatever_they_look_like(
+    tmp_path: Path, number: Callable[[int], object], people: int
+) -> None:
+    made = draft_table(str(_write_born(tmp_path / "rows.csv", number, people, 30)))
+    assert (made.unit, made.unit_sure) == ("c0", True)
+    assert {column.role for column in made.columns if column.name == "c0"} == {Role.IDENTIFIER}
+
+
+@pytest.mark.parametrize(
+    ("facts", "people", "each", "unit"),
+    [
+        ("birth,zip,sex", 60, 25, "birth"),
+        ("birth,zip,sex", 3000, 5, "birth"),  # some are born on one day
+        ("age,zip,sex", 60, 25, "zip"),  # an age changes
+        ("birth,zip,sex", 1, 40, "birth"),
+        ("birth,zip,sex", 3000, 1, None),
+        ("age,zip,sex", 3000, 1, None),
+        ("age,sex", 60, 25, None),
+    ],
+)
+def test_facts_that_repeat_together_beyond_chance_are_counted_in_place_of_rows(
+    tmp_path: Path, facts: str, people: int, each: int, unit: str | None
+) -> None:
+    rows = _write_born(tmp_path / "rows.csv", None, people, each, facts)
+    if people > 60 and each == 1:  # nobody twice
+        head, *lines = rows.read_text().splitlines()
+        rows.write_text("\n".join([head, *{line.rsplit(",", 1)[0]: line for line in lines}.values()]) + "\n")
+    made = draft_table(str(rows))
+    assert made.unit == unit
+    assert made.unit is None or not made.unit_sure
+    if unit == "birth" and people > 1:
+        text = draft(str(rows))
+        assert "birth:\n        type: date\n        role: identifier  # the unit" in text
+
+
+def _write_unnamed(path: Path, header: str, facts: str, people: int, each: int) -> Path:
+    """Rows of people under any names of columns, shuffled, with a diagnosis and an amount of each visit."""
+    draw = random.Random(people)
+    who = []
+    for _ in range(people):
+        year, month, day = draw.randint(1935, 2003), draw.randint(1, 12), draw.randint(1, 28)
+        fact = {"date": f"{year}-{month:02d}-{day:02d}", "written": f"{day:02d}.{month:02d}.{year}", "year": year}
+        fact |= {
+            "age": 2024 - year,
+            "decade": (2024 - year) // 10,
+            "sex": draw.choice("mw"),
+            "code": draw.randint(1, 2),
+        }
+        fact |= {
+            "plz": draw.randint(10115, 10124),
+            "town": "Ort " + draw.choice("ABCDEFGHIJ"),
+            "job": draw.choice("abcdefg"),
+        }
+        who.append(fact)
+    rows = [one for one in who for _ in range(draw.randint(1, 2 * each - 1))]
+    draw.shuffle(rows)
+    lines = [
+        ",".join([*(str(one[name]) for name in facts.split(",")), draw.choice(("flu", "gout")), f"{draw.random():.3f}"])
+        for one in rows
+    ]
+    path.write_text("\n".join([f"{header},c8,c9", *lines]) + "\n")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("header", "facts", "people", "each", "unit"),
+    [
+        ("c2,c3,c4", "date,sex,plz", 150, 3, "c2"),
+        ("geboren,geschlecht,c4", "date,sex,town", 150, 3, "geboren"),
+        ("c2,c3,c4", "written,sex,town", 150, 3, "c2"),
+        ("c2,c3", "date,sex", 150, 3, "c2"),
+        ("c2,c3,c4", "date,code,plz", 150, 3, "c2"),  # nobody knows that 1 and 2 are sexes
+        ("birth_year,sex,c4,c5", "year,sex,town,job", 60, 10, "birth_year"),
+        ("age,sex,c4,c5", "age,sex,plz,job", 60, 10, "age"),
+        ("age,sex,c4", "age,sex,plz", 150, 3, "age"),
+        ("alter,geschlecht,c4", "age,sex,town", 150, 3, "alter"),
+        ("age,sex,c4", "age,sex,plz", 150, 1, None),
+        ("age,sex,c4", "age,sex,town", 5000, 1, None),
+        ("c2,c3,c4", "date,sex,plz", 9000, 1, None),
+        ("c2,c3,c4", "date,age,decade", 9000, 1, None),  # both follow from the date
+        ("c2,c3,c4,c5", "date,age,decade,sex", 2000, 1, None),
+        ("age,sex,c4,c5", "age,sex,plz,job", 600, 1, None),
+        ("birth_year,sex,c4,c5", "year,sex,town,job", 5000, 1, None),
+    ],
+)
+def test_people_repeat_where_rows_agree_beyond_chance_whatever_columns_are_called(
+    tmp_path: Path, header: str, facts: str, people: int, each: int, unit: str | None
+) -> None:
+    made = draft_table(str(_write_unnamed(tmp_path / "rows.csv", header, facts, people, each)))
+    assert made.unit == unit
+    assert unit is None or not made.unit_sure
+
+
+def test_codes_like_diagnoses_whose_rows_have_one_sex_are_suspected_and_drafted_as_the_unit(tmp_path: Path) -> None:
+    made = draft_table(str(_write_born(tmp_path / "rows.csv", lambda i: f"S{i:02d}", 40, 40, "sex")))
+    assert (made.unit, made.unit_sure) == ("c0", False)
+    text = draft(str(tmp_path / "rows.csv"))
+    assert "c0:\n        type: text\n        role: identifier" in text

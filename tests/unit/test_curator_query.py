@@ -130,11 +130,29 @@ def test_a_repeated_question_has_one_answer_and_is_free(curator: Curator) -> Non
     for sql in (COUNTS, "select SEX , count( * ) as n\nfrom VISITS group by 1", COUNTS + ";"):
         again = curator.query(sql, epsilon=1, intervals=False)
         assert again.repeated
-        assert again.to_pylist() == first.to_pylist()
+        assert [[*row.values()] for row in again.to_pylist()] == [[*row.values()] for row in first.to_pylist()]
     narrower = curator.query(COUNTS, epsilon=1, confidence=0.5)
     assert [row["n"] for row in narrower.to_pylist()] == [row["n"] for row in first.to_pylist()]
     assert narrower.to_pylist()[0]["n_high"] > narrower.to_pylist()[0]["n"]
     assert curator.remaining().epsilon == 2
+
+
+@pytest.mark.parametrize(
+    ("sql", "names"),
+    [
+        ('SELECT Sex, COUNT(*) AS "toString" FROM visits GROUP BY SEX', ["Sex", "toString"]),
+        ("SELECT Sex AS Gender, COUNT(*) FROM visits GROUP BY gender ORDER BY GENDER", ["Gender", "count"]),
+        ("WITH t AS (SELECT sex AS S FROM visits) SELECT S, COUNT(*) AS N FROM t GROUP BY s HAVING n > 0", ["S", "N"]),
+        ("SELECT P, COUNT(*) AS n FROM (SELECT sex FROM visits) AS q (P) GROUP BY p", ["P", "n"]),
+        ("SELECT sex, sex AS SEX, COUNT(*) AS N FROM visits GROUP BY sex", ["sex", "SEX_2", "N"]),
+    ],
+)
+def test_columns_of_an_answer_are_named_as_the_question_writes_them(
+    curator: Curator, sql: str, names: list[str]
+) -> None:
+    assert curator.query(sql, epsilon=1, intervals=False).rows.column_names == names
+    with pytest.raises(QueryRefused, match="would be taken for an end of the interval of 'N'"):
+        curator.explain("SELECT COUNT(*) AS N, SUM(CLAMP(age, 0, 9)) AS n_LOW FROM visits")
 
 
 def test_another_budget_or_other_data_is_another_question(curator: Curator) -> None:
@@ -196,3 +214,11 @@ def test_an_answer_tells_how_many_were_cut_if_that_is_paid_for(curator: Curator)
     assert [row["counts"].split()[0] for row in told] == ["units", "units"]
     assert curator.remaining().epsilon == 2
     assert curator.query("SELECT SUM(age) AS s FROM visits", epsilon=1).release.details["bias"] == []
+
+
+@pytest.mark.parametrize("auto", ["", " CONTRIBUTION AUTO"])
+def test_a_statement_that_asks_for_its_plan_is_not_answered(curator: Curator, auto: str) -> None:
+    before = str(curator.remaining())
+    with pytest.raises(QueryRefused, match="EXPLAIN asks for the plan alone"):
+        curator.query(f" explain SELECT sex, COUNT(*) AS n FROM visits GROUP BY sex{auto}", epsilon="0.1")
+    assert str(curator.remaining()) == before

@@ -21,7 +21,8 @@ TOKEN: dict[str, Any] = {
 }  # fmt: skip
 ANONYMOUS: dict[str, Any] = {"rows": 9, "released": 8, "suppressed": 1, "classes": 2, "models": ["4-anonymity"]}
 ATTACKED: dict[str, Any] = {"subject": "log.jsonl", "knows": [], "rows": 3, "attacks": [], "exposed": {}}
-JUDGED: dict[str, Any] = {"limits": {}, "verdicts": [], "untried": [], "failed": False}
+JUDGED: dict[str, Any] = {"limits": {}, "verdicts": [], "untried": [], "inapplicable": {}, "measured": True}
+JUDGED |= {"failed": False}
 EXAMPLES: tuple[tuple[SparseRecord, dict[str, Any]], ...] = (
     (TableRisk([]), {"columns": [], "per_thousand": 0}),
     (TableRisk(["zip"], 4, 0, 0), {"columns": ["zip"], "rows": 4, "alone": 0, "per_thousand": 0}),

@@ -89,8 +89,8 @@ def test_a_model_without_tables_of_several_columns_has_no_noise_in_one(curator: 
         is None
     )
     drowned, clear = (curator.describe("visits", rho=rho, method="independent") for rho in ("1e-9", "1/2"))
-    assert curator.inspect(drowned)["noise_in_a_column"] > 0.9
-    assert curator.inspect(clear)["noise_in_a_column"] < 0.2
+    assert curator.inspect(drowned)["noise_in_a_column"] > 0.2
+    assert curator.inspect(clear)["noise_in_a_column"] < 0.1
     measured = curator.describe("visits", epsilon=5, delta=1e-5, workload=[("sex", "ward")], method="mwem")
     assert curator.inspect(measured)["method"] == "mwem"
 

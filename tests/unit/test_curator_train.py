@@ -11,6 +11,7 @@ import pytest
 
 from deniable import Curator
 from deniable.curator import train
+from deniable.curator.federate import plan_round
 from deniable.errors import AccessRefused, BudgetExceeded, DeniableError, ExecutionFailed, ParameterError, StorageError
 from deniable.learn.logistic import LogisticPlan
 from deniable.policy.document import parse
@@ -100,6 +101,15 @@ def test_a_setting_that_the_method_does_not_have_is_refused_before_the_charge(
     with _curator() as curator:
         with pytest.raises(ParameterError, match=r" has no (clip|turns|penalty)"):
             curator.train("visits", target, epsilon=1, **settings)
+        assert curator.ledger.head() is None
+
+
+def test_a_feature_that_is_named_twice_is_refused_before_the_charge() -> None:
+    with _curator() as curator:
+        with pytest.raises(ParameterError, match="the column 'age' is named twice"):
+            curator.train("visits", "charge", features=["age", "town", "age"], epsilon=1)
+        with pytest.raises(ParameterError, match="the column 'age' is named twice"):
+            plan_round(curator.context, "visits", "mean", clients=5, features=["age", "age"], epsilon=1, delta="1e-6")
         assert curator.ledger.head() is None
 
 

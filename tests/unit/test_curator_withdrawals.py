@@ -13,9 +13,11 @@ from typer.testing import CliRunner
 
 from deniable.cli.main import app
 from deniable.curator import Curator
-from deniable.curator.governance import reports, withdrawals
-from deniable.errors import Infeasible, ParameterError
+from deniable.curator.governance import reports, requests, withdrawals
+from deniable.errors import AccessRefused, Infeasible, ParameterError
+from deniable.governance.grants import Role
 from deniable.governance.withdrawals import Withdrawal
+from deniable.policy.document import parse
 
 POLICY = """
 version: 1
@@ -100,6 +102,9 @@ IMPOSSIBLE = [
     ("decimal", "nan"),
     ("decimal", "x"),
     ("text", ""),
+    ("text", "\u200b"),
+    ("text", " \u2060\u00ad "),
+    ("integer", "99999999999999999999"),
     ("boolean", "yes"),
     ("datetime", "noon"),
 ]
@@ -110,7 +115,9 @@ def test_a_value_that_the_column_cannot_have_is_refused(tmp_path: Path, kind: st
     with opened(tmp_path, kind) as curator:
         with pytest.raises(ParameterError, match="none that 'p' can have") as refused:
             withdrawals.withdraw(curator.context, "p", value)
-        assert not value or value not in refused.value.message.replace(withdrawals.EXAMPLES[kind], "")
+        assert not value.strip(" \u200b\u2060\u00ad") or value not in refused.value.message.replace(
+            withdrawals.EXAMPLES[kind], ""
+        )
         assert list(curator.ledger.entries()) == []
 
 
@@ -122,6 +129,82 @@ def test_the_command_says_of_which_tables_a_person_is_left_out(tmp_path: Path) -
     shown = CliRunner().invoke(app, words).output
     assert "Left out of people" in shown
     assert "Not left out of visits: people are told apart by 'sex' there" in shown
+
+
+@pytest.mark.parametrize("ledger", ["file", "postgres"])
+def test_digits_in_a_text_column_are_told_apart_as_they_are_written(
+    tmp_path: Path, request: pytest.FixtureRequest, ledger: str
+) -> None:
+    """Rows, the record, reports and tokens: one form decides, by the type that the column is declared with."""
+    names = ["1", "01", "1.0", "\uff11", "2"]
+    (tmp_path / "people.csv").write_text("p,w\n" + "".join(f"{name},a\n" for name in names))
+    text = """
+version: 1
+dataset: digits
+tables:
+  people:
+    source: people.csv
+    unit: {column: p, max_groups: 1, max_rows_per_group: 1}
+    columns: {p: {type: text, role: identifier, mask: redact}, w: {categories: [a]}}
+budgets: {dataset: {epsilon: 9}}
+"""
+    (tmp_path / "policy.yaml").write_text(text)
+    place = tmp_path / "ledger.sqlite" if ledger == "file" else request.getfixturevalue("postgres_address")
+    with Curator.open(tmp_path / "policy.yaml", ledger=place) as curator:
+        context = curator.context
+        token = requests.issue(context, "one", Role.RESPONDENT, subject=("p", "1"))[1]
+        withdrawals.withdraw(context, "p", "1")
+        standing = {each: reports.subject_report(context, "p", each).withdrawn is not None for each in names}
+        assert standing == {"1": True, "01": False, "1.0": False, "\uff11": True, "2": False}
+        assert curator.check("people", ["w"]).rows == 3, "two of them are one person in two spellings"
+        for other in ("01", "1.0"):
+            with pytest.raises(AccessRefused, match="for another person"):
+                withdrawals.refuse_other_subject(context, token, "p", other)
+            with pytest.raises(ParameterError, match="nobody with the value given"):
+                withdrawals.reinstate(context, "p", other, "signed again")
+        withdrawals.reinstate(context, "p", "\uff11", "signed again")
+        assert curator.check("people", ["w"]).rows == 5
+
+
+def test_digits_of_people_who_are_numbers_elsewhere_are_read_as_numbers(tmp_path: Path) -> None:
+    with _open_linked(tmp_path, "integer", "text", "1,a\n2,a\n", "1,a\n01,a\n2,a\n") as curator:
+        withdrawals.withdraw(curator.context, "p", "1")
+        assert curator.check("visits", ["w"]).rows == 1
+        for column, value in (("q", "01"), ("q", "1"), ("p", "001")):
+            assert reports.subject_report(curator.context, column, value).withdrawn is not None, (column, value)
+
+
+def test_who_withdrew_by_one_way_to_write_a_number_is_taken_in_again_by_another(tmp_path: Path) -> None:
+    with _open_linked(tmp_path, "integer", "text", "1,a\n2,a\n", "1,a\n01,a\n2,a\n") as curator:
+        for written, again in (("01", "1"), ("1", "01"), ("1.0", "1"), ("1", "1.0")):
+            withdrawals.withdraw(curator.context, "q", written)
+            assert [curator.check(each, ["w"]).rows for each in ("people", "visits")] == [1, 1], written
+            assert reports.subject_report(curator.context, "q", again).withdrawn is not None, (written, again)
+            withdrawals.reinstate(curator.context, "q", again, "signed again")
+            assert [curator.check(each, ["w"]).rows for each in ("people", "visits")] == [2, 3], (written, again)
+
+
+def test_a_fraction_leaves_nobody_out_of_a_column_of_whole_numbers(tmp_path: Path) -> None:
+    with _open_linked(tmp_path, "integer", "decimal", "1,a\n2,a\n3,a\n", "1.5,a\n2.0,a\n2.5,a\n") as curator:
+        for value, left in (("1.5", [3, 2]), ("2.5", [3, 1]), ("2.0", [2, 0])):
+            withdrawals.withdraw(curator.context, "q", value)
+            assert [curator.check(each, ["w"]).rows for each in ("people", "visits")] == left, value
+
+
+def _open_linked(folder: Path, one: str, other: str, people: str, visits: str) -> Curator:
+    """Two tables of the same people, who are told apart by columns of two types."""
+    (folder / "people.csv").write_text(f"p,w\n{people}")
+    (folder / "visits.csv").write_text(f"q,w\n{visits}")
+    unit = "max_groups: 1, max_rows_per_group: 9}, columns"
+    (folder / "policy.yaml").write_text(f"""
+version: 1
+dataset: digits
+tables:
+  people: {{source: people.csv, unit: {{column: p, {unit}: {{p: {{type: {one}}}, w: {{categories: [a]}}}}}}
+  visits: {{source: visits.csv, same_people_as: people, unit: {{column: q, {unit}: {{q: {{type: {other}}}, w: {{}}}}}}
+budgets: {{dataset: {{epsilon: 9}}}}
+""")
+    return Curator.open(folder / "policy.yaml", ledger=folder / "ledger.sqlite")
 
 
 METHODS = ["optimal", "mondrian", "mondrian-relaxed", "local", "cells", "microaggregate"]
@@ -202,6 +285,25 @@ def test_a_person_is_left_out_of_every_linked_table_whatever_its_column_is_calle
     assert (reach.left_out_of, reach.not_left_out_of) == (["people", "visits", "bills"], {"staff": "staff_id"})
 
 
+def test_a_table_whose_rows_lead_to_people_through_another_is_told() -> None:
+    policy = parse("""
+version: 1
+dataset: clinic
+tables:
+  visits:
+    source: visits.csv
+    unit: {column: pid, max_groups: 2, max_rows_per_group: 2}
+    columns: {vid: {type: integer, role: identifier}, pid: {type: integer, role: identifier}}
+  drugs:
+    source: drugs.csv
+    unit: {via: [vid = visits.vid], max_groups: 2, max_rows_per_group: 2}
+    columns: {vid: {type: integer, role: identifier}, drug: {role: sensitive, categories: [a, b]}}
+budgets: {dataset: {epsilon: 1}}
+""")
+    reach = withdrawals.find_reach(policy, "pid")
+    assert (reach.left_out_of, reach.not_left_out_of) == (["visits", "drugs"], {})
+
+
 def test_spellings_of_one_person_are_one_withdrawal(linked: Curator) -> None:
     for value in ("Ann-7", "ann-7", " ANN-7 "):
         withdrawals.withdraw(linked.context, "pat", value)
@@ -244,7 +346,6 @@ def test_a_withdrawal_from_before_spellings_were_normalized_still_counts(linked:
 def test_a_respondents_token_is_for_one_person_and_names_nobody(linked: Curator, tmp_path: Path) -> None:
     from deniable.curator.governance import requests
     from deniable.errors import AccessRefused
-    from deniable.governance.grants import Role
 
     context = linked.context
     text, grant = requests.issue(context, "ann", Role.RESPONDENT, subject=("patient_id", "Ann-7"))

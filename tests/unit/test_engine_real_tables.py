@@ -79,6 +79,7 @@ def test_a_million_rows_stream_completely_and_in_order(
     assert streamed == pq.read_table(path, columns=["rownames"]).column(0).to_pylist()
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("ending", ["csv", "parquet"])
 @pytest.mark.parametrize("source", ["generated", *(s for s in PRESENT if s == FLIGHTS)], ids=lambda s: Path(s).stem)
 def test_what_is_written_is_read_back_as_it_was(

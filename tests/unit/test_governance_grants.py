@@ -18,6 +18,7 @@ NOW = datetime(2026, 11, 15, 12, tzinfo=UTC)
 MAY = {
     "query": "sa",
     "explain": "sa",
+    "read": "sa",
     "balance": "sau",
     "request": "sa",
     "decide": "s",
@@ -33,7 +34,7 @@ MAY = {
     "reinstate": "s",
 }
 LETTERS = {Role.STEWARD: "s", Role.ANALYST: "a", Role.AUDITOR: "u", Role.RESPONDENT: "r"}
-NAMES_A_PURPOSE = {"query", "explain", "request"}
+NAMES_A_PURPOSE = {"query", "explain", "read", "request"}
 OUTLIVES_THE_POLICY = {"audit", "register", "purge", "subject-report", "balance", "withdraw"}
 
 PURPOSES = ("research", "operations", "")

@@ -191,6 +191,14 @@ def test_microaggregation_keeps_means_and_is_k_anonymous() -> None:
     assert 0 < made.lost_variance < 0.1
 
 
+@pytest.mark.filterwarnings("error")
+def test_microaggregation_refuses_numbers_whose_squares_are_not_finite() -> None:
+    with pytest.raises(DataError, match="'x' has numbers too large"):
+        microaggregate(pa.table({"x": [1.0, 2.0, 1e300, -1e300]}), ("x",), 2)
+    made = microaggregate(pa.table({"x": [1.0, 2.0, 1e100, -1e100]}), ("x",), 2)
+    assert 0 <= made.lost_variance <= 1
+
+
 def test_microaggregation_refuses_what_has_no_mean() -> None:
     with pytest.raises(DataError, match="missing values"):
         microaggregate(pa.table({"x": [1.0, None]}), ("x",), 1)

@@ -204,6 +204,7 @@ def counterexample(model: PrivacyModel, *, both: bool, tries: int = 3000) -> Tab
     return None
 
 
+@pytest.mark.quick_cases(6)
 @pytest.mark.parametrize("model", [model for model, _ in TWINS], ids=str)
 def test_declared_monotonicity_has_no_counterexample_and_what_is_not_declared_has_one(model: PrivacyModel) -> None:
     assert (counterexample(model, both=True) is None) == model.under_generalization

@@ -334,6 +334,32 @@ def test_a_steward_may_count_rows_and_is_told(tmp_path: Path) -> None:
     assert not all(each.holds for each in checked.properties)
 
 
+@pytest.mark.parametrize(
+    ("asked", "said", "remedy"),
+    [
+        (("--person", "patient"), "k is to be counted in people", "Leave --person out"),
+        (("--l", "illness=2"), "distinct 2-diversity of illness is asked too", "Leave the other models out"),
+        (("-p", "clinic.yaml", "--table", "visits"), "k is to be counted in people", "--count-rows"),
+    ],
+)
+def test_microaggregation_counts_rows_and_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: tuple[str, ...], said: str, remedy: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    rows = [{"patient": i // 2, "age": 20 + i % 30, "illness": "ab"[i % 2]} for i in range(40)]
+    pq.write_table(pa.Table.from_pylist(rows), "visits.parquet")
+    policy = (
+        "version: 1\ndataset: clinic\nrelease: {anonymize: {k: 3}}\ntables:\n  visits:\n    source: visits.parquet\n"
+    )
+    policy += "    unit: {column: patient}\n    columns: {patient: {role: identifier}, illness: {role: sensitive},\n"
+    Path("clinic.yaml").write_text(policy + "      age: {type: integer, role: quasi-identifier}}\n")
+    under = () if "-p" in asked else ("visits.parquet", "--qi", "age", "--sensitive", "illness", "--k", "3")
+    done = CliRunner().invoke(app, ["anonymize", *under, *asked, "--method", "microaggregate", "-o", "out.csv"])
+    assert isinstance(done.exception, ParameterError)
+    assert said in done.exception.happened
+    assert remedy in done.exception.remedy
+
+
 def test_added_rows_must_be_of_enough_people_with_enough_values() -> None:
     rows = every_value(draw_table(5)) * 2
     models = (KAnonymity(2, "person"), DistinctDiversity("s", 2, "person"))

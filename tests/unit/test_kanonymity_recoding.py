@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import stat
 from collections import Counter
 from datetime import date
@@ -207,6 +208,30 @@ def test_a_diversity_no_table_reaches_says_what_generalizing_everything_reaches(
     request = Request(("age", "sex"), (KAnonymity(2), DistinctDiversity("illness", 7)), ("illness",))
     with pytest.raises(Infeasible, match="generalizing everything reaches 3"):
         anonymize(people(50), request, NUMBERS)
+
+
+@pytest.mark.parametrize("suppress", [0.0, 0.05])
+@pytest.mark.parametrize(("values", "k"), [(3, 4), (7, 4), (3, 8)])
+def test_what_a_refusal_advises_is_enough(values: int, k: int, suppress: float) -> None:
+    """Sizes over the limit hide what a diversity suppresses; seven illnesses are in no class at all."""
+    table, models = people(60, seed=3), (KAnonymity(k), DistinctDiversity("illness", values))
+
+    def ask(share: float, **limits: int) -> None:
+        anonymize(table, Request(("age", "sex"), models, ("illness",), suppress=share, highest=limits), NUMBERS)
+
+    with pytest.raises(Infeasible) as refused:
+        ask(suppress, age=1, sex=0)
+    said = str(refused.value)
+    advised = re.search(r"[Aa]llow ([0-9.]+)% of the rows", said)
+    assert ("let age, sex be generalized to one group" in said) == (values < 7)
+    assert ("generalizing everything reaches 3" in said) == (values == 7)
+    if values == 7:
+        assert advised is None
+        assert "More suppressed rows do not help" in said
+    else:
+        ask(suppress)  # to one group, in every column
+        assert advised is not None
+        ask(float(advised[1]) / 100, age=1, sex=0)
 
 
 def test_hierarchies_that_stop_too_early_are_named_with_the_suppression_that_would_do() -> None:

@@ -197,3 +197,12 @@ def test_a_document_that_is_no_round_is_refused(change: dict[str, Any]) -> None:
         read_round(json.dumps(round_to_plain(_round()) | change))
     with pytest.raises(DataError, match="not a federated round"):
         read_round(b"\xff{")
+
+
+@pytest.mark.parametrize(
+    ("method", "rest", "said"),
+    [("means", {"count": 3}, "means takes no count"), ("bayes", {"target": "charge"}, r"to tell apart. Use linear\.")],
+)
+def test_a_refusal_of_a_round_names_what_a_round_has(method: str, rest: dict[str, Any], said: str) -> None:
+    with pytest.raises(ParameterError, match=said):
+        _round(method, **rest)

@@ -128,6 +128,7 @@ def test_a_choice_without_budget_reads_no_row(monkeypatch: pytest.MonkeyPatch) -
         (Task("ill"), {"turns": list(range(1, 18))}, "17 combinations"),
         (Task("ill"), {"features": ["age", "sex"]}, "'features' cannot be chosen"),
         (Task("ill"), {"turns": [5, 0]}, "turns"),
+        (Task("ill"), {"method": ["linear", "linear"]}, "a value of 'method' is listed twice"),
         (Task(method="kmeans", count=2), {"turns": [5, 6]}, "no score"),
     ],
 )

@@ -17,11 +17,22 @@ from deniable.dp.accounting import (
     NonPrivateEvent,
     PureEvent,
     UnsupportedEvent,
+    ZCDPAccountant,
     accountant_for,
 )
-from deniable.errors import BudgetExceeded, DeniableError, ParameterError
+from deniable.errors import NOTHING_CHARGED, AccessRefused, BudgetExceeded, DeniableError, ParameterError
 from deniable.ledger import Act, Ledger, Posting
-from deniable.ledger.budget_tree import FINEST, period_of, settle_account
+from deniable.ledger.budget_tree import (
+    FINEST,
+    LOST_BETWEEN,
+    describe_spent,
+    is_covered,
+    period_of,
+    say_least,
+    settle_account,
+    subtract_spent,
+)
+from deniable.ledger.entry import ANSWER, LOST, SETTLES
 from deniable.ledger.export import export
 from deniable.ledger.ledger import verify
 from deniable.policy.access import Accounting, Budgets, Period
@@ -213,3 +224,111 @@ def test_googles_accountants_read_the_export_and_price_no_better_than_ours() -> 
 def test_an_unknown_form_is_refused_with_the_nearest() -> None:
     with pytest.raises(ParameterError, match="csv"):
         export([], "csw")
+
+
+@pytest.mark.parametrize(
+    ("kept", "lost"),
+    [(("0.5",), ("1",)), (("0.25", "0.25", "0.5", "0.3"), ("0.25",)), (("0.1", "3"), ("0.7", "1.5")), (("3",), ("3",))],
+)
+def test_what_pure_charges_spent_beyond_a_part_is_no_more_than_their_epsilons(
+    kept: tuple[str, ...], lost: tuple[str, ...]
+) -> None:
+    """A root was rounded up: the true epsilon of what was lost was refused as less than what is proven."""
+    part, whole = (_compose_pure(each) for each in (kept, (*kept, *lost)))
+    found = subtract_spent("zcdp", describe_spent("zcdp", whole), describe_spent("zcdp", part))
+    total = sum(map(Fraction, lost), Fraction(0))
+    assert is_covered("zcdp", found, PureEvent(total))
+    assert not is_covered("zcdp", found, PureEvent(total - Fraction(1, 10**9)))
+    assert abs(ZCDPAccountant().compose(found).cost.amount - _compose_pure(lost).cost.amount) < Fraction(1, 10**27)
+
+
+def _compose_pure(epsilons: tuple[str, ...]) -> ZCDPAccountant:
+    account = ZCDPAccountant()
+    for each in epsilons:
+        account = account.compose(PureEvent(each))
+    return account
+
+
+EPSILON_AND_DELTA = ApproxDP(Fraction(2), Fraction(1, 10**6))
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["while it is open", "when it is opened"])
+def test_a_ledger_that_was_charged_under_another_accounting_is_read_and_verified_and_not_charged(known: bool) -> None:
+    """A policy's accounting was edited from zcdp to pure, which has no price for Gaussian noise."""
+    before = Ledger("d", Budgets(EPSILON_AND_DELTA, Accounting.ZCDP))
+    edited = Ledger("d", Budgets(EPSILON_AND_DELTA, Accounting.PURE), before.store)
+    before.charge(Posting(Act.CHARGE, PureEvent("1/10")))
+    if known:
+        assert edited.find_remaining() == ApproxDP(Fraction(19, 10), Fraction(1, 10**6))
+    before.charge(Posting(Act.CHARGE, GaussianEvent(900)))
+    assert verify(edited).entries == 2
+    (balance,) = edited.balance()
+    assert balance.spent == ZCDP(Fraction(1, 200) + Fraction(1, 1800))
+    assert (edited.find_remaining(), edited.fits(PureEvent("1/10"))) == (PureDP(0), 0)
+    assert "pure accounting cannot price entry 2" in say_least((balance,), edited.find_remaining())
+    assert edited.find_spent()[0] == "zcdp"
+    for spend in (edited.charge, lambda posting: edited.foresee_balance(posting.event)):
+        with pytest.raises(AccessRefused, match="cannot price entry 2") as told:
+            spend(Posting(Act.CHARGE, PureEvent("1/10")))
+        assert told.value.charged == NOTHING_CHARGED
+    assert edited.record(Posting(Act.WITHDRAW)).number == 3
+    before.charge(Posting(Act.CHARGE, GaussianEvent(900)))
+    assert edited.balance()[0].spent == ZCDP(Fraction(1, 200) + Fraction(2, 1800))
+    assert before.charge(Posting(Act.CHARGE, PureEvent("1/10"))).number == 5
+
+
+def test_what_lost_entries_spent_counts_in_the_periods_in_which_they_were_written() -> None:
+    clock = Clock(2026, 11, 20)
+    ledger = Ledger("d", tree(), clock=clock)
+    ledger.record(Posting(Act.SEPARATE, details={LOST: {}}))
+    clock.set(2026, 12, 3)
+    span = {LOST_BETWEEN: ["2026-10-30T12:00:00+00:00", "2026-11-20T00:00:00+00:00"]}
+    ledger.charge(Posting(Act.CHARGE, PureEvent(1), analyst="steward", details={SETTLES: 1, **span}))
+    ledger.record(Posting(Act.SETTLE, details={SETTLES: 1}))
+    again = Ledger("d", tree(), ledger.store, clock=clock)
+    for opened in (ledger, again):
+        for month, fits in ((9, True), (10, False), (11, False), (12, True)):
+            clock.set(2026, month, 15)
+            left = opened.find_remaining("operations", "cyd")
+            assert left == PureDP(1 if fits else 0), (month, left)
+        assert opened.find_remaining() == PureDP(3)
+        assert opened.find_remaining("research", "ana") == PureDP(0), "what is not renewed counts too"
+
+
+def test_while_a_loss_is_not_settled_nothing_is_left_and_that_is_told() -> None:
+    ledger = Ledger("d", tree())
+    charge(ledger, "1/10")
+    assert ledger.find_remaining("research", "ana") == PureDP("9/10")
+    ledger.record(Posting(Act.SEPARATE, details={LOST: {}}))
+    path = ledger.balance("research", "ana")
+    assert {each.remaining for each in path} == {ledger.find_remaining("research", "ana")} == {PureDP(0)}
+    assert all("entry 2" in each.closed and "deniable ledger settle" in each.closed for each in path)
+    assert say_least(path, PureDP(0)).startswith("nothing: the ledger is closed")
+    ledger.record(Posting(Act.SETTLE, details={SETTLES: 2}))
+    assert ledger.find_remaining("research", "ana") == PureDP("9/10")
+    assert not any(each.closed for each in ledger.balance("research", "ana"))
+
+
+def test_one_answer_is_charged_once_whoever_asks_until_it_may_be_gone() -> None:
+    ledger = Ledger("d", tree())
+
+    def ask(analyst: str, event: PureEvent = PureEvent("1/10"), opened: Ledger = ledger, name: str = "a"):  # noqa: B008
+        posting = Posting(Act.CHARGE, event, analyst=analyst, purpose="research", details={ANSWER: name})
+        receipt = opened.charge(posting)
+        assert receipt.repeated == receipt.shared
+        return receipt.number
+
+    other = Ledger("d", tree(), ledger.store)
+    assert [ask("ana"), ask("ana"), ask("ben"), ask("ben", opened=other)] == [1, 1, 1, 1]
+    assert [ask("ana", PureEvent("1/5")), ask("ana", name="b")] == [2, 3], "another price, another answer"
+    assert ledger.find_remaining() == PureDP(4 - Fraction(4, 10))
+    for gone in (Posting(Act.EXPIRE), Posting(Act.SEPARATE, details={LOST: {}})):
+        number = ledger.record(gone).number
+        if gone.act is Act.SEPARATE:
+            with pytest.raises(AccessRefused, match="are lost"):
+                ask("ana", name="b")
+            number = ledger.record(Posting(Act.SETTLE, details={SETTLES: number})).number
+        assert [ask("ana", opened=other, name="b"), ask("ana", name="b")] == [number + 1, number + 1]
+    assert [ask("ana", opened=Ledger("d", tree(), ledger.store), name="b")] == [number + 1]
+    ledger.record(Posting(Act.FAIL, analyst="ana", details={ANSWER: "b"}))
+    assert [ask("ben", opened=other, name="b"), ask("ana", name="b")] == [number + 3] * 2, "a failure told a little"

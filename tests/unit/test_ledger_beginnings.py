@@ -153,7 +153,7 @@ def delete_last(policy: Path) -> None:
 
 def lose_and_restore(policy: Path) -> None:
     with Curator.open(policy) as curator:
-        from deniable.ledger.export import back_up
+        from deniable.ledger.backup import back_up
 
         back_up(curator.ledger, curator.context.store, policy.with_name("old.backup"))
         curator.query(f"{COUNT} WHERE age > 1", epsilon=1)

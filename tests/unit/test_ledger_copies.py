@@ -19,17 +19,8 @@ from deniable.cli.main import app
 from deniable.curator import Curator
 from deniable.errors import AccessRefused, DataError, DeniableError, IntegrityError
 from deniable.ledger import Ledger
-from deniable.ledger.export import (
-    Head,
-    HeadSender,
-    back_up,
-    read_head,
-    read_notes,
-    refuse_other_head,
-    restore_backup,
-    verify_backup,
-    write_note,
-)
+from deniable.ledger.backup import back_up, restore_backup, verify_backup
+from deniable.ledger.export import Head, HeadSender, read_head, read_notes, refuse_other_head, write_note
 from deniable.ledger.ledger import open_answer_store, open_ledger
 from deniable.policy.document import read
 from ledgers import change_behind, charge, plain

@@ -34,10 +34,10 @@ from deniable.errors import (
 )
 from deniable.ledger import Act, Ledger, Posting
 from deniable.ledger.answer_store import SqliteShelf
-from deniable.ledger.budget_tree import settle_account
+from deniable.ledger.budget_tree import _find_spent, settle_account
 from deniable.ledger.entry import Line, MemoryStore, decode_entry, digest, encode_entry, genesis, hash_of
 from deniable.ledger.export import export, price_of_event
-from deniable.ledger.ledger import _find_spent, open_ledger, verify
+from deniable.ledger.ledger import open_ledger, verify
 from deniable.ledger.sqlite import SqliteStore, translate_errors
 from deniable.policy.access import Accounting, Analyst, Budgets, Purpose
 from deniable.policy.budget import PureDP

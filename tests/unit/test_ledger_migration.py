@@ -85,6 +85,26 @@ def test_a_ledger_of_every_earlier_layout_keeps_its_chain_and_balances(
     assert find_layout(tmp_path / "new.sqlite")[0] == NEWEST
 
 
+@pytest.mark.parametrize("version", range(1, NEWEST + 1))
+def test_a_ledger_of_each_numbered_layout_keeps_its_chain_and_balances(tmp_path: Path, version: int) -> None:
+    """As that version laid it out: a step that is added is tried from here on, too."""
+    lines, balance = write_chain()
+    with closing(sqlite3.connect(tmp_path / "old.sqlite")) as old:
+        for statement in STEPS[0]:
+            old.execute(statement)
+        old.executemany("INSERT INTO entries VALUES (?, ?, ?, ?, ?)", lines)
+        for statement in (each for step in STEPS[1:version] for each in step):
+            old.execute(statement)
+        old.execute(f"PRAGMA user_version = {version}")
+        old.commit()
+    ledger = Ledger("clinic", tree(), SqliteStore(tmp_path / "old.sqlite"))
+    assert (verify(ledger).entries, ledger.balance("research", "ana")) == (5, balance)
+    charge(ledger, "1/10", request="new")
+    assert verify(ledger).entries == 6
+    ledger.close()
+    assert find_layout(tmp_path / "old.sqlite")[0] == NEWEST
+
+
 def test_a_migration_that_fails_leaves_the_layout_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lines, _ = write_chain()
     write_old(tmp_path / "old.sqlite", "with totals", lines)
@@ -301,3 +321,37 @@ def test_a_postgresql_ledger_of_every_earlier_layout_keeps_its_chain_and_balance
         PostgresStore(address, "clinic")
     for each in (ledger, sealed):
         each.close()
+
+
+def test_a_postgresql_ledger_of_each_numbered_layout_keeps_its_chain_answers_and_balances(
+    postgres_address: str,
+) -> None:
+    import psycopg
+
+    from deniable.ledger.postgres import LAYOUT, PostgresShelf, PostgresStore
+    from deniable.ledger.postgres import STEPS as LAID_OUT
+
+    lines, balance = write_chain()
+    for version in range(1, len(LAID_OUT) + 1):
+        name = f"numbered{version}"
+        address = psycopg.conninfo.make_conninfo(postgres_address, dbname=name)
+        with psycopg.connect(postgres_address, autocommit=True) as owner:
+            owner.execute(f"CREATE DATABASE {name}")  # type: ignore[call-overload]
+        with psycopg.connect(address, autocommit=True) as old:
+            for statement in (*LAYOUT, *LAID_OUT[0]):
+                old.execute(statement)
+            for line in lines:
+                old.execute("INSERT INTO deniable_entries VALUES (%s, %s, %s, %s, %s, %s)", ("clinic", *line))
+            old.execute("INSERT INTO deniable_kept VALUES ('clinic', 'answers', 'question', 'release', 'answe')")
+            for statement in (each for step in LAID_OUT[1:version] for each in step):
+                old.execute(statement)
+            old.execute("UPDATE deniable_layout SET version = %s", (version,))
+        ledger = Ledger("clinic", tree(), PostgresStore(address, "clinic"))
+        store = AnswerStore(PostgresShelf(address, "clinic"))
+        assert (verify(ledger).entries, ledger.balance("research", "ana")) == (5, balance), version
+        store.check()
+        assert store.find("answers", "release") == b"answe"
+        charge(ledger, "1/10", request="new")
+        assert verify(ledger).entries == 6
+        ledger.close()
+        store.close()

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import socket
+import uuid
+from collections.abc import Iterator
 from fractions import Fraction
+from pathlib import Path
 
 import pytest
 
-from deniable.errors import UNKNOWN, IntegrityError, StorageError
+from deniable.curator import Curator
+from deniable.curator.governance import steward
+from deniable.errors import NOTHING_CHARGED, UNKNOWN, AccessRefused, IntegrityError, StorageError
 from deniable.ledger import Ledger, postgres
 from deniable.ledger.ledger import verify
 from deniable.ledger.postgres import Database, PostgresShelf, PostgresStore
@@ -151,3 +156,83 @@ def test_a_database_with_an_event_trigger_is_refused_by_its_name(postgres_addres
         )
     with pytest.raises(IntegrityError, match="event triggers: somebodys"):
         PostgresStore(address, "clinic")
+
+
+CLERK_POLICY = """
+version: 1
+dataset: DATASET
+tables:
+  visits:
+    source: visits.csv
+    unit: {column: pid, max_groups: 1, max_rows_per_group: 1}
+    columns:
+      pid: {type: integer, role: identifier, mask: redact}
+      sex: {role: quasi-identifier, categories: [F, M]}
+budgets: {dataset: {epsilon: 40}}
+"""
+
+
+@pytest.fixture
+def clerk(tmp_path: Path, postgres_address: str) -> Iterator[tuple[Path, str, psycopg.Connection]]:
+    """A policy whose ledger is laid out by its owner, the address of a role with nothing but SELECT, and the owner."""
+    name = f"rights{uuid.uuid4().hex[:8]}"
+    (tmp_path / "visits.csv").write_text("pid,sex\n" + "".join(f"{n},{'FM'[n % 2]}\n" for n in range(40)))
+    (tmp_path / "policy.yaml").write_text(CLERK_POLICY.replace("DATASET", name))
+    with psycopg.connect(postgres_address, autocommit=True) as owner:
+        owner.execute(f"CREATE DATABASE {name}")
+        owner.execute(f"CREATE ROLE {name} LOGIN")
+    base = postgres_address.replace("/postgres?", f"/{name}?")
+    with Curator.open(tmp_path / "policy.yaml", ledger=base) as curator:
+        curator.query("SELECT COUNT(*) FROM visits", epsilon=1)
+    with psycopg.connect(base, autocommit=True) as owner:
+        owner.execute("REVOKE CREATE ON SCHEMA public FROM PUBLIC")
+        owner.execute(f"GRANT SELECT ON deniable_entries, deniable_kept TO {name}")
+        yield tmp_path / "policy.yaml", base.replace("deniable@", f"{name}@"), owner
+    with psycopg.connect(postgres_address, autocommit=True) as owner:
+        owner.execute(f"DROP DATABASE {name} WITH (FORCE)")
+        owner.execute(f"DROP ROLE {name}")
+
+
+def test_a_role_that_could_charge_and_not_store_is_refused_before_with_the_grant_that_it_lacks(
+    clerk: tuple[Path, str, psycopg.Connection],
+) -> None:
+    policy, address, owner = clerk
+    asked = iter(range(100))
+
+    def ask() -> None:
+        with Curator.open(policy, ledger=address) as curator:
+            curator.query(f"SELECT COUNT(*) FROM visits WHERE pid > {next(asked)}", epsilon=1)
+
+    def grant(told: pytest.ExceptionInfo[AccessRefused]) -> None:
+        assert told.value.charged == NOTHING_CHARGED
+        owner.execute(str(told.value.remedy).partition("run: ")[2])  # what is advised is enough
+
+    with pytest.raises(AccessRefused, match=r"lacks INSERT on .*entries and INSERT, UPDATE on .*kept") as told:
+        ask()
+    assert steward.verify(policy, address, None, None).entries == steward.show(policy, address, 9).standing.charged == 1
+    grant(told)
+    for table, right in (("entries", "INSERT"), ("kept", "INSERT"), ("kept", "UPDATE")):
+        owner.execute(f"REVOKE {right} ON deniable_{table} FROM {name_role(address)}")
+        with pytest.raises(AccessRefused, match=rf"lacks {right} on public\.deniable_{table}\.") as told:
+            ask()
+        grant(told)
+    ask()
+    with Curator.open(policy, ledger=address) as curator:  # rights that are taken away later
+        owner.execute(f"REVOKE UPDATE ON deniable_kept FROM {name_role(address)}")
+        with pytest.raises(AccessRefused, match=r"lacks UPDATE on public\.deniable_kept") as told:
+            curator.query(f"SELECT COUNT(*) FROM visits WHERE pid > {next(asked)}", epsilon=1)
+        assert told.value.charged == NOTHING_CHARGED
+    assert steward.verify(policy, address, None, None).entries == 2
+
+
+def test_a_role_that_may_not_read_the_stored_answers_is_told_what_it_lacks(
+    clerk: tuple[Path, str, psycopg.Connection],
+) -> None:
+    policy, address, owner = clerk
+    owner.execute(f"REVOKE SELECT ON deniable_kept FROM {name_role(address)}")
+    with pytest.raises(AccessRefused, match=r"GRANT SELECT ON public\.deniable_kept TO"):
+        steward.verify(policy, address, None, None)
+
+
+def name_role(address: str) -> str:
+    return address.partition("://")[2].partition("@")[0]

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from deniable.errors import DataError, ParameterError
-from deniable.localdp.attributes import Attributes, scale_up
+from deniable.localdp.attributes import Attributes, Hierarchy, scale_up
 from deniable.localdp.client import Memory, Refused, encode
 from deniable.localdp.frequency.hadamard import Hadamard
 from deniable.localdp.frequency.hashing import LocalHashing
@@ -32,9 +32,8 @@ from deniable.localdp.protocol import (
     normal_quantile,
     support_variance,
 )
-from deniable.localdp.ranges import Hierarchy
 from deniable.localdp.serialization import check, from_bytes, from_json, to_bytes, to_json
-from deniable.localdp.shuffle_model import _bound_delta_with, _half_binomial
+from deniable.localdp.shuffle_model import _half_binomial, bound_delta
 
 ODDS = odds_below(1)
 TEN = Scale.between(0, 10)
@@ -208,10 +207,14 @@ def test_positions_off_the_scale_are_refused_and_not_named() -> None:
             check_positions(shape, TEN)
 
 
-def test_the_mean_of_one_has_no_error_to_speak_of_and_of_none_is_refused() -> None:
+def test_the_mean_of_one_has_all_the_spread_there_is_and_of_none_is_refused() -> None:
     noise = BoundedLaplace.calibrate(Scale.between(10, 20, "0.5"), 16)
     one = mean_of(noise, (np.array([6 + noise.reach]),))
-    assert (one.value, one.error, one.responses) == (13.0, math.inf, 1)
+    assert (one.value, one.responses) == (13.0, 1)
+    assert one.error == pytest.approx(math.sqrt(0.3 * 0.7 * 10**2 + noise.variance(0) * 0.5**2))
+    low, high = one.interval()
+    assert low < 10
+    assert 20 < high < math.inf
     two = mean_of(noise, (np.array([6, 10]) + noise.reach,))
     assert (two.value, two.responses) == (14.0, 2)
     assert two.error == pytest.approx(math.sqrt(8) * 0.5 / math.sqrt(2))
@@ -301,7 +304,8 @@ def _naive_delta(clones: int, truth: float, epsilon: float) -> float:
 @pytest.mark.parametrize(("local", "epsilon"), [(1, 0.1), (1, 0.9), (4, 0.01), (4, 0.5), (4, 3.9), (2, 2.5)])
 def test_delta_after_shuffling_is_the_sum_over_all_counts(clones: int, local: float, epsilon: float) -> None:
     truth = math.exp(local) / (math.exp(local) + 1)
-    assert _bound_delta_with(clones, truth, epsilon) == pytest.approx(
+    one_group = np.array([clones]), np.array([1.0])
+    assert bound_delta(local, epsilon, one_group) == pytest.approx(
         _naive_delta(clones, truth, epsilon), rel=1e-9, abs=1e-15
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from fractions import Fraction
+from itertools import product
 
 import numpy as np
 import pytest
@@ -16,12 +17,18 @@ from deniable.localdp.frequency.sketch import HadamardSketch
 from deniable.localdp.frequency.subset import Subset
 from deniable.localdp.likelihood_ratio import odds_below
 from deniable.localdp.numeric.distribution import _choose_weights, estimate_with_intervals
-from deniable.localdp.numeric.mechanisms import Duchi, Hybrid, Window
-from deniable.localdp.numeric.scale import Scale, mean_of
+from deniable.localdp.numeric.mechanisms import BoundedLaplace, Duchi, Hybrid, Window
+from deniable.localdp.numeric.scale import Scale, mean_of, mean_of_readings
 from deniable.localdp.protocol import estimate_from_support, student_quantile
 from deniable.localdp.protocol_choice import choose
 from deniable.localdp.survey.definition import parse_survey
-from deniable.localdp.survey.results import contrast_waves, estimate_joint, estimate_question, estimate_weighted
+from deniable.localdp.survey.results import (
+    contrast_groups,
+    contrast_waves,
+    estimate_joint,
+    estimate_question,
+    estimate_weighted,
+)
 
 PURE = {
     "two coins": (two_coins().p, two_coins().q),
@@ -197,6 +204,33 @@ def test_joint_tables_of_two_and_three_questions_are_those_of_the_people():
     assert max(cell.high - cell.low for cell in estimate_joint(SURVEY, bodies, ("smoker", "sex"))) < 0.15
 
 
+TRUTHS = ((0.09, 0.01, 0.09, 0.81), (1.0, 0.0, 0.0, 0.0), (0.25, 0.25, 0.25, 0.25), (0.97, 0.01, 0.01, 0.01))
+
+
+@pytest.mark.quick_cases(1)
+@pytest.mark.parametrize("epsilon", [1, 2, 4])
+def test_intervals_of_joint_tables_cover_with_twenty_respondents_by_enumeration(epsilon):
+    """Two yes-no questions: of all ways in which 20 people can report, the chance and the interval are computed."""
+    asked = f"{{ask: '?', type: yes-no, epsilon: {epsilon}}}"
+    n, survey = 20, parse_survey(f"{{survey: two, title: Two, questions: {{one: {asked}, two: {asked}}}}}")
+    p, q = (float(getattr(survey.questions[0].parts[0], name)) for name in "pq")
+    cells = list(product((0, 1), repeat=2))
+    told = [json.dumps({"one": [[a]], "two": [[b]]}) for a, b in cells]
+    laws = [[(p if a == c else q) * (p if b == d else q) for a, b in cells] for c, d in cells]
+    covered = np.zeros((len(TRUTHS), 4))
+    for counts in product(range(n + 1), repeat=3):
+        if sum(counts) > n:
+            continue
+        every = (*counts, n - sum(counts))
+        found = estimate_joint(survey, [body for body, count in zip(told, every, strict=True) for _ in range(count)],
+                               ("one", "two"))  # fmt: skip
+        ways = math.factorial(n) // math.prod(map(math.factorial, every))
+        for row, truth in zip(covered, TRUTHS, strict=True):
+            chance = ways * math.prod((np.array(truth) @ laws) ** every)
+            row += [chance * (cell.low <= share <= cell.high) for cell, share in zip(found, truth, strict=True)]
+    assert covered.min() >= 0.94, covered
+
+
 def test_weights_give_the_shares_of_a_population_whose_groups_are_known():
     rng = np.random.default_rng(11)
     ward = rng.choice(3, size=8000, p=[0.8, 0.1, 0.1])  # the population has a third in each
@@ -282,3 +316,51 @@ def test_a_mean_says_how_far_one_hostile_respondent_moves_it():
     found, low, high = find("hours", told), *protocol.range_of(50)
     assert found.moved_by_one == pytest.approx((high - low) / 50)
     assert found.overturned_by >= 1
+
+
+def test_groups_that_were_reported_with_noise_are_taken_apart():
+    """Of smokers 9 in 10 are on ward A, of the others on ward C: the difference is 0.9 whatever the randomizing."""
+    rng, seen, covered = np.random.default_rng(11), [], 0
+    for _ in range(60):
+        smoker = (rng.random(400) < 0.3).astype(int)
+        ward = np.where(rng.random(400) < 0.9, np.where(smoker == 1, 0, 2), 1)
+        bodies = collect({"sex": smoker, "ward": ward})
+        first = contrast_groups(SURVEY, bodies, by="sex", of="ward")[0]
+        assert (first.answer, first.between) == ("A", ("no", "yes"))
+        seen.append(first.difference.value)
+        low, high = first.difference.interval(0.95)
+        covered += low <= -0.9 <= high
+        weighted = estimate_weighted(SURVEY, bodies, "ward", "sex", [1, 1])
+        covered += weighted[0].low <= 0.45 <= weighted[0].high
+    assert np.mean(seen) == pytest.approx(-0.9, abs=0.1)  # as reported it is -0.45: two coins tell half
+    assert covered >= 105  # of 120; expected are 114
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("epsilon", [1, 4])
+def test_intervals_of_differences_between_rounds_of_twenty_cover(epsilon):
+    survey = parse_survey(
+        f"{{survey: s, title: S, questions: {{h: {{ask: H?, type: number, between: [0, 10], epsilon: {epsilon}}}}}}}"
+    )
+    rng, protocol, runs, covered = np.random.default_rng(21), survey.question("h").parts[0], 600, 0
+    for _ in range(runs):
+        rounds = []
+        for share in (0.2, 0.6):
+            columns = protocol.randomize(10 * (rng.random(20) < share).astype(np.int64))
+            rows = zip(*(column.tolist() for column in columns), strict=True)
+            rounds.append([json.dumps({"h": [list(row)]}) for row in rows])
+        low, high = contrast_waves(survey, *rounds, "h")[0].difference.interval(0.95)
+        covered += low <= -4 <= high
+    assert covered / runs >= 0.94 - 3 * (0.05 * 0.95 / runs) ** 0.5
+
+
+@pytest.mark.parametrize(("people", "share"), list(product((20, 40), (0.04, 0.1))))
+def test_means_of_randomized_records_cover_rare_extremes_where_the_noise_is_small(people, share):
+    """By enumeration of how many people stand at the upper end, without noise: the limit of a large epsilon."""
+    protocol = BoundedLaplace.calibrate(Scale.between(0, 100, 1), 10)
+    covered = 0.0
+    for above in range(people + 1):
+        low, high = mean_of_readings(protocol, np.repeat([100.0, 0.0], [above, people - above])).interval(0.95)
+        if low <= 100 * share <= high:
+            covered += math.comb(people, above) * share**above * (1 - share) ** (people - above)
+    assert covered >= 0.94

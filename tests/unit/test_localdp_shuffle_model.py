@@ -93,3 +93,11 @@ def test_the_shuffler_keeps_every_response_whole_and_no_order():
     assert sorted(mixed[0].tolist()) == list(range(2000))
     assert (mixed[1][:, 0] == 2 * mixed[0]).all()
     assert abs(np.corrcoef(mixed[0], np.arange(2000))[0, 1]) < 0.1
+
+
+@pytest.mark.parametrize("epsilon", [1.0, 20.0, 30.0, 36.0, 37.0, 50.0, 99.0, 101.0, 277.5, 700.0, 1000.0, 1e6])
+@pytest.mark.parametrize("respondents", [1, 2, 1000])
+def test_few_respondents_hide_nobody_at_any_epsilon(epsilon: float, respondents: int) -> None:
+    """One response is not hidden by its order; from 36 on, 1 - t was lost in rounding, and 37 was claimed for 277."""
+    if respondents == 1 or epsilon >= 20:
+        assert amplify(epsilon, respondents, 1e-8).epsilon == pytest.approx(epsilon, rel=2e-4)

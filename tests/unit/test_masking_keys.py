@@ -8,12 +8,15 @@ import hmac
 import json
 import os
 import pickle
+import shlex
 import stat
 import sys
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from deniable.cli.main import app
 from deniable.errors import DeniableError, KeyUnavailable, ParameterError
 from deniable.masking import keys
 from deniable.masking.keys import Keyring
@@ -75,9 +78,25 @@ def test_a_key_is_never_overwritten(tmp_path: Path) -> None:
 def test_a_lost_key_is_explained(tmp_path: Path) -> None:
     with pytest.raises(KeyUnavailable, match="there is no key at") as refusal:
         Keyring(directory=tmp_path).open("people")
-    assert refusal.value.remedy.startswith("Make it: deniable key new people.")
+    assert refusal.value.remedy.startswith(f"Make it: `deniable key new people -o {tmp_path / 'people.key'}`.")
     assert "cannot be recovered" in refusal.value.remedy
     assert "backup" in refusal.value.remedy
+
+
+@pytest.mark.parametrize("place", ["", "file:other.key", "file:a folder/it's.key", "env:PEOPLE_KEY"])
+def test_the_command_that_is_printed_makes_the_key_that_was_missed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("DENIABLE_KEYS", str(tmp_path / "keys"))
+    ring = Keyring({"people": place} if place else {})
+    with pytest.raises(KeyUnavailable) as refusal:
+        ring.open("people")
+    command = shlex.split(refusal.value.remedy.split("`")[1])
+    assert CliRunner().invoke(app, command[1:]).exit_code == 0
+    if place.startswith("env:"):
+        monkeypatch.setenv("PEOPLE_KEY", (tmp_path / "keys" / "people.key").read_text())
+    assert ring.open("people").name == "people"
 
 
 def test_every_single_changed_character_of_a_key_file_is_noticed(tmp_path: Path) -> None:

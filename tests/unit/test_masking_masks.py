@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
@@ -165,3 +166,20 @@ def test_noise_keeps_types_and_limits() -> None:
         perturbation.Noise(Fraction(1), "gausian")
     with pytest.raises(ParameterError):
         perturbation.Noise(Fraction(0))
+
+
+@pytest.mark.parametrize("size", [6, 7, 8, 9, 12])
+def test_nothing_is_left_of_a_rows_own_identifier_however_it_is_cut(size: int) -> None:
+    """Other patterns may claim a part of it, such as a telephone number or a number by its length."""
+    own = "99029812345678"[:size]
+    cuts = [(first, second) for first in range(1, size) for second in range(first, size + 1)]
+    texts = [f"no {own[:a]} {own[a:b]}-{own[b:]} seen".replace("- seen", " seen") for a, b in cuts]
+    rows = pa.record_batch({"id": [own] * len(texts), "note": texts})
+    for text in replacement.Scrub(own=("id",)).apply(rows.column("note"), rows).to_pylist():
+        assert not re.search("[0-9]", text), text
+
+
+def test_an_own_identifier_inside_something_longer_goes_with_it() -> None:
+    rows = pa.record_batch({"id": ["9902981"], "note": ["write to ann9902981@example.org or 9902981"]})
+    (text,) = replacement.Scrub(own=("id",)).apply(rows.column("note"), rows).to_pylist()
+    assert text == "write to [email] or [number]"

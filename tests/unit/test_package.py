@@ -83,6 +83,27 @@ def list_parameters(command: Any) -> Iterator[Any]:
         yield from list_parameters(each)
 
 
+def list_commands(command: Any, name: str = "deniable") -> Iterator[tuple[str, Any]]:
+    """A command and all under it, by their words."""
+    yield name, command
+    for word, each in getattr(command, "commands", {}).items():
+        yield from list_commands(each, f"{name} {word}")
+
+
+def test_every_example_in_a_help_text_stands_on_a_line_of_its_own() -> None:
+    from deniable.cli.main import app
+
+    seen = 0
+    for name, command in list_commands(typer.main.get_command(app)):
+        shown = command.get_help(typer.Context(command, info_name=name))
+        assert "\\b" not in shown, name
+        if "Examples:" in shown:
+            below = shown.split("Examples:")[1].splitlines()[1:]
+            assert any(line.strip().startswith("deniable ") for line in below[:2]), name
+            seen += 1
+    assert seen > 15
+
+
 def read_value(reader: Any, value: object, param: Any) -> object:
     """What an option makes of a value, or that it refuses it, and how."""
     try:
@@ -137,10 +158,11 @@ def test_a_number_that_only_python_reads_as_one_is_refused(written: str) -> None
     from deniable.errors import ParameterError
     from deniable.policy.budget import exact
 
-    for param in list_parameters(typer.main.get_command(app)):
+    command = typer.main.get_command(app)
+    for param in list_parameters(command):
         if param.type_descriptor.annotation in (int, float):
             with pytest.raises(typer.BadParameter):
-                PlainValue().coerce(written, param, typer.Context(typer.main.get_command(app)))
+                PlainValue().coerce(written, param, typer.Context(command))
     with pytest.raises(ParameterError, match="not a finite number"):
         exact(written)
 

@@ -327,10 +327,18 @@ def test_a_nesting_too_deep_is_refused(text: str) -> None:
 
 
 def test_a_huge_file_is_refused_before_it_is_parsed(tmp_path: Path) -> None:
-    (tmp_path / "p.yaml").write_text("# é\n" * 400_000, encoding="utf-8")
+    (tmp_path / "p.yaml").write_text("# é\n" * 1_000_000, encoding="utf-8")
     with pytest.raises(PolicyError) as caught:
         read(tmp_path / "p.yaml")
     assert "larger than" in caught.value.mistakes[0].message
+
+
+@pytest.mark.slow
+def test_a_policy_of_twenty_thousand_columns_with_three_words_each_is_read() -> None:
+    columns = "".join(f"      c{i}: {{type: text, role: sensitive, nullable: true}}\n" for i in range(20_000))
+    head = "version: 1\ndataset: wide\ntables:\n  wide:\n    source: wide.csv\n    unit: row\n    columns:\n"
+    (table,) = parse(head + columns).private
+    assert len(table.columns) == 20_000
 
 
 def test_many_mistakes_are_counted_and_the_first_are_shown() -> None:

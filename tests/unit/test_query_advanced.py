@@ -137,11 +137,11 @@ def test_auto_clamp_spends_a_tenth_on_bounds_and_the_budget_in_all(curator: Cura
     assert _left(curator) == 4900
     truth = sum(row["amount"] for row in _sales().to_pylist() if row["buyer"] != "rich") + 64
     assert answer.to_pylist()[0]["s"] == pytest.approx(truth, rel=0.02)
-    assert "CLAMP(amount, 2, 64)" in answer.release.provenance.parameters["sql"]
+    assert "CLAMP(amount, 0, 64)" in answer.release.provenance.parameters["sql"]
     assert answer.release.guarantee.epsilon == 100, "the bounds and the sum together"
     assert answer.release.details["cost"]["epsilon"] == "100"
     (bounds,) = answer.release.details["bounds"]
-    assert (bounds["lower"], bounds["upper"], bounds["found"]) == (2, 64, True)
+    assert (bounds["lower"], bounds["upper"], bounds["found"]) == (0, 64, True)
 
 
 def test_auto_clamp_says_when_nothing_rose_above_the_noise(curator: Curator) -> None:
@@ -152,7 +152,7 @@ def test_auto_clamp_says_when_nothing_rose_above_the_noise(curator: Curator) -> 
 
 def test_auto_clamp_finds_bounds_of_the_rows_that_a_filter_keeps(curator: Curator) -> None:
     answer = curator.query("SELECT SUM(AUTO_CLAMP(amount)) FILTER (WHERE amount < 8) AS s FROM sales", epsilon=100)
-    assert "CLAMP(amount, 2, 8)" in answer.release.provenance.parameters["sql"]
+    assert "CLAMP(amount, 0, 8)" in answer.release.provenance.parameters["sql"]
 
 
 def test_auto_clamp_is_explained_without_data(curator: Curator) -> None:
@@ -207,11 +207,11 @@ def test_auto_clamp_of_something_else_is_refused(curator: Curator, sql: str) -> 
 FEW = "SELECT * FROM sales WHERE amount <= 8"
 PER_BUYER = "SELECT buyer, SUM(AUTO_CLAMP(amount - 1)) AS n FROM sales WHERE amount < 8 GROUP BY buyer"
 AUTO_CLAMPED = [
-    ("SELECT SUM(AUTO_CLAMP(amount * 1024)) AS s FROM sales", "CLAMP(amount * 1024, 2048, 65536)"),
-    ("SELECT SUM(AUTO_CLAMP(amount)) AS s FROM sales WHERE amount < 8 OR amount < 3", "CLAMP(amount, 2, 8)"),
-    (f"WITH few AS ({FEW}) SELECT SUM(AUTO_CLAMP(amount)) FROM few", "CLAMP(amount, 2, 8)"),
-    (f"SELECT SUM(AUTO_CLAMP(s.amount)) FROM ({FEW}) AS s", "CLAMP(s.amount, 2, 8)"),
-    (f"SELECT AVG(CLAMP(n, 0, 100)) FROM ({PER_BUYER}) AS p", "CLAMP(amount - 1, 2, 8)"),
+    ("SELECT SUM(AUTO_CLAMP(amount * 1024)) AS s FROM sales", "CLAMP(amount * 1024, 0, 65536)"),
+    ("SELECT SUM(AUTO_CLAMP(amount)) AS s FROM sales WHERE amount < 8 OR amount < 3", "CLAMP(amount, 0, 8)"),
+    (f"WITH few AS ({FEW}) SELECT SUM(AUTO_CLAMP(amount)) FROM few", "CLAMP(amount, 0, 8)"),
+    (f"SELECT SUM(AUTO_CLAMP(s.amount)) FROM ({FEW}) AS s", "CLAMP(s.amount, 0, 8)"),
+    (f"SELECT AVG(CLAMP(n, 0, 100)) FROM ({PER_BUYER}) AS p", "CLAMP(amount - 1, 0, 8)"),
 ]
 
 

@@ -189,3 +189,18 @@ def test_an_answer_shows_its_numbers_with_their_error_and_its_cost_in_words() ->
         assert pa.table(answer).equals(answer.rows), "the answer speaks Arrow"
         again = question.ask(epsilon=0.5)
         assert again.cost == "A stored answer: nothing was charged. 1.5 of epsilon 2 is left."
+
+
+def test_scalars_of_numpy_are_written_as_the_values_they_hold() -> None:
+    import numpy as np
+
+    age = col("age")
+    assert (age > np.int64(3)).text == (age > 3).text
+    assert (age > np.float64(0.5)).text == (age > 0.5).text
+    assert (age == np.bool_(True)).text == (age == True).text  # noqa: E712
+    assert (age == np.str_("x")).text == (age == "x").text
+    for moment in ("2026-01-31T10:00:00.5", "2026-01-31T10:00:00.500000000"):
+        assert (age < np.datetime64(moment)).text == (age < dt.datetime(2026, 1, 31, 10, 0, 0, 500_000)).text
+    assert (age < np.datetime64("2026-01-31")).text == (age < dt.date(2026, 1, 31)).text
+    assert age.is_in(np.array([1, 2])).text == age.is_in([1, 2]).text
+    assert Question("visits").agg(quantile("age", np.float32(0.5))).limit(np.int32(4)).sql.endswith("LIMIT 4")

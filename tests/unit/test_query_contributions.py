@@ -16,6 +16,7 @@ from deniable.query.compile import compile_query
 from deniable.query.execute import execute
 from deniable.query.explain import explain
 from deniable.query.plan import Placed, QueryPlan
+from deniable.query.sql.clauses import cut_clauses
 
 SURE = PureDP(Fraction(10_000))
 COUNTS = "SELECT city, COUNT(*) AS n, SUM(age) AS s FROM visits GROUP BY city"
@@ -160,6 +161,77 @@ def test_scaling_shrinks_a_whole_vector_in_parts_of_a_row() -> None:
         assert abs(row["n"] - 200 * (2 / 3) ** 0.5) <= 1
 
 
+SCALED = {"bounding": Bounding.SCALE, "max_groups": 2, "max_rows_per_group": 2}
+
+
+def test_a_sum_without_groups_is_scaled_by_the_persons_sum() -> None:
+    """Ten rows of 15 are 150, within two rows of 100; ten rows of 50 are 500, which are scaled down to 200."""
+    small = [{"pid": pid, "age": 15} for pid in range(200) for _ in range(10)]
+    for budget in (SURE, ZCDP(Fraction(10_000), Fraction(1, 10**6))):
+        (row,) = answered("SELECT SUM(age) AS s FROM visits", small, budget, **SCALED)
+        assert abs(row["s"] - 200 * 150) <= 20
+        (row,) = answered("SELECT SUM(age) AS s FROM visits", [{**r, "age": 50} for r in small], budget, **SCALED)
+        assert abs(row["s"] - 200 * 200) <= 20
+    (row,) = answered("SELECT SUM(age) AS s FROM visits", small, max_rows_per_group=2)
+    assert abs(row["s"] - 200 * 30) <= 20, "the twin that bounds rows"
+
+
+@pytest.mark.parametrize(
+    "sql", ["SELECT SUM(delta) AS s FROM visits", "SELECT city, SUM(delta) AS s FROM visits GROUP BY 1"]
+)
+def test_rows_of_opposite_signs_are_scaled_by_their_sum(sql: str) -> None:
+    """Twenty rows of 10 and ten of -20 are nothing together, and one row more is all that counts."""
+    signs = [{"pid": pid, "city": "Ada", "delta": d} for pid in range(200) for d in [10] * 21 + [-20] * 10]
+    assert abs(answered(sql, signs, **SCALED)[0]["s"] - 2_000) <= 10
+
+
+@pytest.mark.parametrize("sql", ["SELECT {} AS a FROM visits", "SELECT city, {} AS a FROM visits GROUP BY city"])
+@pytest.mark.parametrize("aggregate", ["AVG(age)", "VAR_POP(age)", "REGR_AVGX(age, age)"])
+def test_averages_of_scaled_people_are_those_of_their_rows(sql: str, aggregate: str) -> None:
+    """Sums that are scaled less than the counts they are divided by would be far from the middle of the bounds."""
+    records = [{"pid": pid, "city": "Ada", "age": age} for pid in range(300) for age in (58, 62) * 15]
+    found = answered(sql.format(aggregate), records, **SCALED)[0]["a"]
+    assert abs(found - (4 if aggregate.startswith("VAR") else 60)) <= 1
+
+
+def test_quantiles_and_values_are_sampled_under_scaling() -> None:
+    many = [{"pid": 1, "city": city, "age": age} for city in CITIES for age in range(40)]
+    records = many + [{"pid": pid, "city": "Ada", "age": 90} for pid in (2, 3, 4, 5)]
+    for sql in ("SELECT MEDIAN(age) AS m FROM visits", "SELECT city, MEDIAN(age) AS m FROM visits GROUP BY city"):
+        assert answered(sql, records, **SCALED)[0]["m"] == 90
+
+
+def test_rows_that_no_aggregate_reads_use_up_no_bound() -> None:
+    """Of each person one row in one city has an age; the others have none, and are in other cities too."""
+    records = [{"pid": pid, "city": "Ada", "age": 50} for pid in range(50)]
+    records += [{"pid": pid, "city": city} for pid in range(50) for city in CITIES for _ in range(4)]
+    wanted = [
+        "COUNT(age)",
+        "SUM(age)",
+        "COUNT(*) FILTER (WHERE age > 3)",
+        "AVG(age)",
+        "COUNT(DISTINCT age)",
+        "MEDIAN(age)",
+    ]
+    expected = dict(zip(wanted, (50, 2_500, 50, 50, 1, 50), strict=True))
+    for form in (in_all(1), {"max_groups": 1, "max_rows_per_group": 1}, {**SCALED, "max_groups": 1}):
+        for aggregate, value in expected.items():
+            (row, *_) = answered(f"SELECT city, {aggregate} AS n FROM visits GROUP BY city", records, **form)
+            assert abs(row["n"] - value) <= 1, (form, aggregate)
+    (row, *_) = answered("SELECT city, COUNT(*) AS n FROM visits GROUP BY city", records, **in_all(1))
+    assert row["n"] < 50, "all rows are read by COUNT(*)"
+
+
+def test_bounds_of_a_persons_sum_are_not_bounds_of_rows() -> None:
+    """Rows of 100 and -90 are 10 together, within 0 and 20, whether or not the column has bounds of its own."""
+    records = [{"pid": pid, "score": score} for pid in range(100) for score in (100, -90)]
+    sql = "SELECT SUM(score, contribution_bounds_per_group => (0, 20)) AS s FROM visits"
+    (row,) = answered(sql, records)
+    assert abs(row["s"] - 1_000) <= 5
+    (row,) = answered(sql, [{"pid": pid, "score": 2**62} for pid in range(100)])
+    assert abs(row["s"] - 2_000) <= 5
+
+
 def test_the_same_l1_norm_costs_the_same_laplace_noise_in_every_form() -> None:
     forms = ({"max_groups": 2, "max_rows_per_group": 3}, in_all(6), {"bounding": Bounding.SCALE})
     found = [placed("SELECT city, COUNT(*) FROM visits GROUP BY city", PureDP(Fraction(1)), **form) for form in forms]
@@ -243,3 +315,34 @@ def test_what_nobody_can_move_is_compiled_and_answered_under_scaling() -> None:
     asked = "SELECT city, SUM(CLAMP(1, 0, 0)) AS s, COUNT(*) AS n FROM visits GROUP BY city"
     rows = answered(asked, EVERYWHERE, **scaled)
     assert [row["s"] for row in rows] == [0, 0, 0]
+
+
+def test_a_sum_of_different_values_counts_each_of_them_once() -> None:
+    records = [{"pid": pid, "city": "Ada", "age": age} for pid in range(20) for age in (10, 10, 30)]
+    records += [{"pid": 30, "city": "Brin", "age": 500}, {"pid": 31, "city": "Brin"}]
+    sql = "SELECT city, SUM(DISTINCT age) AS s, MAX(DISTINCT age) AS m FROM visits GROUP BY city"
+    for form in ({"max_groups": 1, "max_rows_per_group": 2}, in_all(2), SCALED):
+        found = {row["city"]: row["s"] for row in answered(sql, records, **form)}
+        assert (found["Ada"], found["Brin"], found["Cole"]) == (40, 100, 0)
+    for bad in ("SUM(DISTINCT age, delta)", "AVG(DISTINCT age)"):
+        with pytest.raises(QueryRefused, match="DISTINCT"):
+            answered(f"SELECT {bad} FROM visits", records)
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        "SUM(DISTINCT age, {bounds})",
+        "COUNT(age, {bounds})",
+        "COUNT(*, {bounds})",
+        "MEDIAN(age, {bounds})",
+        "MAX(age, {bounds})",
+        "SUM(ABS(age, {bounds}))",
+        "SUM(age, {bounds}, {bounds})",
+    ],
+)
+def test_bounds_per_group_that_nothing_would_read_are_refused(where: str) -> None:
+    bounds = "contribution_bounds_per_group => (0, 20)"
+    with pytest.raises(QueryRefused, match="contribution_bounds_per_group"):
+        cut_clauses(f"SELECT {where.format(bounds=bounds)} FROM visits")
+    assert cut_clauses(f"SELECT SUM(age, {bounds}), AVG(age, {bounds}) FROM visits").per_group

@@ -388,6 +388,7 @@ SIZES = [(90, 60, 14), (50, 130, 12), (130, 40, 25)]
 """Rows of a, rows of b, people: the larger side of a join is now one, now the other."""
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("seed", range(3))
 def test_nested_questions_are_bit_for_bit_those_of_the_twin(seed: int, tmp_path: Path) -> None:
     compare_many(seed, 60, SIZES[seed % 3], tmp_path)

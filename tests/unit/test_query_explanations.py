@@ -59,13 +59,14 @@ def test_no_field_of_a_record_has_the_name_of_a_method_of_mappings() -> None:
     """It would hide the method, and the method would be taken for the field's default."""
     methods = {name for name in vars(Mapping) if not name.startswith("_")} | {"to_dict"}
     assert methods >= {"keys", "items", "values", "get"}
+    records = _records()
     found = [
         f"{record.name}.{line.target.id}"
-        for record in _records()
+        for record in records
         for line in record.body
         if isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name) and line.target.id in methods
     ]
-    assert len(_records()) > 20
+    assert len(records) > 20
     assert found == []
 
 

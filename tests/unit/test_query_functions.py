@@ -52,7 +52,7 @@ def test_every_aggregate_is_understood(form: str) -> None:
 
 @pytest.mark.parametrize("form", ["REPLACE(note, 'A')", "REPLACE(note, 'A', )", "SUBSTRING(note)"])
 def test_a_function_with_too_few_arguments_is_refused(form: str) -> None:
-    with pytest.raises(QueryRefused, match="arguments, not"):
+    with pytest.raises(QueryRefused, match=r"arguments, not|nothing stands after this comma"):
         compile_query(f"SELECT COUNT({form}) FROM visits", clinic.TABLES, BUDGET)
 
 

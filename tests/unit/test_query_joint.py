@@ -208,6 +208,37 @@ def test_without_noise_the_answers_are_those_of_a_loop(world: DuckDBEngine, seed
 
 
 @pytest.mark.usefixtures("no_noise")
+def test_a_condition_that_no_row_meets_counts_nothing_beside_the_others(world: DuckDBEngine) -> None:
+    never, small, prime = "NULL LIKE '%a_'", "age < score", "city LIKE 'C%'"
+    items = ", ".join(
+        f"COUNT(CASE WHEN {c} THEN charge END) AS {n}" for c, n in ((never, "a"), (prime, "b"), (small, "c"))
+    )
+    plan = _plan(f"{items}, COUNT(*) AS n")
+    assert plan.nodes[0].steps[0].joints
+    exact = world.run(f"SELECT {items}, COUNT(*) AS n FROM answers").to_pylist()
+    assert execute(plan, world, intervals=False).to_pylist() == exact
+    assert exact[0]["a"] == 0
+
+
+NEVER = (
+    "insured AND age BETWEEN 59 AND 27",
+    "age IS NULL AND age > 3 AND sex = 'F'",
+    "insured AND NOT insured",
+    "NULL",
+)
+
+
+@pytest.mark.usefixtures("no_noise")
+@pytest.mark.parametrize("never", NEVER)
+def test_aggregates_of_which_none_ever_has_a_row_are_answered(world: DuckDBEngine, never: str) -> None:
+    both = f"COUNT(*) FILTER (WHERE {never}), COUNT(*) FILTER (WHERE {never} AND sex = 'M')"
+    for items in (both, f"SUM(age) FILTER (WHERE {never}), COUNT(age) FILTER (WHERE {never} AND age < 9)"):
+        plan = compile_query(f"SELECT {items} FROM answers", clinic.TABLES, ONE)
+        assert plan.free or not plan.nodes[0].steps[0].joints
+        assert [*execute(plan, world, intervals=False).to_pylist()[0].values()] == [0, 0]
+
+
+@pytest.mark.usefixtures("no_noise")
 def test_what_a_person_has_beyond_the_bound_is_shared_among_the_cells() -> None:
     """Six rows where three count: half of each, without the chance of a sample."""
     rows = clinic.rows_of([{"pid": 1, "sex": s} for s in "FFFFMM"] + [{"pid": 2, "sex": "F"}])

@@ -238,6 +238,7 @@ PAIRS = [
 HEAVY = make_large_person(100_000, 100_000)
 
 
+@pytest.mark.quick_cases(20)
 @pytest.mark.parametrize(("bounding", "form", "key", "name"), PAIRS)
 def test_a_person_with_a_hundred_thousand_rows_moves_totals_by_what_was_priced(
     bounding: Bounding, form: str, key: str, name: str

@@ -88,6 +88,7 @@ PAIRS = [
     ("SELECT DATE_PART('month', day) AS k, COUNT(*) AS n FROM visits GROUP BY 1", "WHERE day IS NOT NULL"),
     ("SELECT COUNT(*) AS n FROM visits WHERE EXTRACT(epoch FROM seen) > 1588000000", None),
     ("SELECT COUNT(*) AS n FROM visits WHERE seen >= TO_TIMESTAMP(1583020800)::TIMESTAMP", None),
+    ("SELECT COUNT(*) AS n FROM visits WHERE day >= MAKE_DATE(2020, 3, 1)", None),
     ("SELECT COUNT(*) AS n FROM visits WHERE score < 9007199254740993 AND score <> 9223372036854775807", None),
     ("SELECT CORR(age, delta) AS c, COVAR_SAMP(charge, age) AS s, COVAR_POP(age, charge) AS p FROM visits", None),
     ("SELECT REGR_SLOPE(charge, age) AS s, REGR_INTERCEPT(charge, age) AS i, REGR_R2(charge, age) AS r, "

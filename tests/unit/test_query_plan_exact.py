@@ -151,7 +151,10 @@ TAMPERED: list[tuple[str, Any, Budget, Callable[[Step], Step]]] = [
     (MEDIANS, clinic.TABLES, PureDP(1), _noise(0, lower=-1)),
     (MEDIANS, clinic.TABLES, PureDP(1), _noise(0, quantiles=(Fraction(1, 3),))),
     (MEDIANS, clinic.TABLES, PureDP(1), _noise(0, exchanged=True)),
-    (MEDIANS, clinic.TABLES, PureDP(1), _limit(norm=1)),
+    (MEDIANS, SCALED, PureDP(1), _limit(groups=3)),
+    ("SELECT SUM(age) FROM visits", SCALED, PureDP(1), _limit(groups=2)),
+    ("SELECT SUM(age) FROM visits", SCALED, PureDP(1), _limit(rows=4)),
+    ("SELECT SUM(age) FROM visits", SCALED, GAUSS, _limit(groups=2)),
     (MEDIANS, clinic.TABLES, PureDP(1), lambda step: _change(step, 0, measurement=Rows(None, None))),
 ]  # fmt: skip
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from datetime import date
 from fractions import Fraction
 from typing import Any
@@ -19,6 +20,7 @@ from deniable.query.compile import compile_query, list_variants
 from deniable.query.measurements import Distinct, Ordered, Recipe, Rows, Total, Units
 from deniable.query.plan import Limits, Sensitivity
 from deniable.query.sql import private_sql
+from deniable.query.sql.render import render_each
 from deniable.query.techniques import grouping_sets, sample_aggregate
 from noise_spy import put_twin
 
@@ -224,23 +226,16 @@ def test_a_threshold_looks_at_whole_units() -> None:
     )
 
 
-WEIGHTS = [
-    (COUNTED, Limits(2, 3, norm=1), True,
-     f"CASE WHEN count(m) <= 6 THEN {1 << 28} ELSE CAST({6 << 28} // count(m) AS BIGINT) END"),
-    (SUMMED, Limits(2, 3, norm=1), True,
-     f"CASE WHEN COALESCE(sum(abs(m)), 0) <= 600 THEN {1 << 28} ELSE "
-     f"CAST({600 << 28} // COALESCE(sum(abs(m)), 0) AS BIGINT) END"),
-    (COUNTED, Limits(2, 3, norm=1), False,
-     f"CASE WHEN COALESCE(sum(abs(m)), 0) <= 6 THEN {1 << 28} ELSE "
-     f"CAST({6 << 28} // COALESCE(sum(abs(m)), 0) AS BIGINT) END"),
-]  # fmt: skip
+PART_OF_MEAN = dataclasses.replace(SUMMED, quotient=True)
+WEIGHTS = [(COUNTED, "sum(abs(m))", 6), (SUMMED, "sum(abs(m))", 600), (PART_OF_MEAN, "sum(abs(n_m))", 6)]
 
 
-@pytest.mark.parametrize(("measurement", "limits", "by_row", "text"), WEIGHTS)
-def test_the_factor_of_a_unit_brings_its_norm_within_the_bound(
-    measurement: Any, limits: Limits, by_row: bool, text: str
-) -> None:
-    assert private_sql._render_weight("m", measurement, limits, by_row) == text
+@pytest.mark.parametrize(("measurement", "norm", "bound"), WEIGHTS)
+def test_the_factor_of_a_unit_brings_its_norm_within_the_bound(measurement: Any, norm: str, bound: int) -> None:
+    norm = f"COALESCE({norm}, 0)"
+    assert private_sql._render_weight("m", measurement, Limits(2, 3, norm=1)) == (
+        f"CASE WHEN {norm} <= {bound} THEN {1 << 28} ELSE CAST({bound << 28} // {norm} AS BIGINT) END"
+    )
 
 
 def test_the_squared_norm_is_compared_in_whole_numbers() -> None:
@@ -248,7 +243,7 @@ def test_the_squared_norm_is_compared_in_whole_numbers() -> None:
     size = f"CAST((abs({entry}) + 1) // 2 AS HUGEINT)"
     squares, bound = f"COALESCE(sum({size} * {size}), 0)", 3 * (2**33 // 2) ** 2
     factor = f"least(1.0, {bound**0.5!r} / (sqrt(CAST({squares} AS DOUBLE)) * 1.000000001)) * {1 << 28}"
-    assert private_sql._render_weight("m", total(2**33), Limits(3, 1, norm=2), False) == (
+    assert private_sql._render_weight("m", total(2**33), Limits(3, 1, norm=2)) == (
         f"CASE WHEN {squares} <= {bound} THEN {1 << 28} ELSE CAST(floor({factor}) AS BIGINT) END"
     )
 
@@ -285,7 +280,7 @@ EACH_VALUE = [
 @pytest.mark.parametrize(("values", "text"), EACH_VALUE)
 def test_values_at_equal_distances_are_a_range(values: tuple[Any, ...], text: str | None) -> None:
     listed = ", ".join(f"CAST({value} AS BIGINT)" for value in values)
-    assert private_sql._render_each(values) == (text or f"unnest([{listed}])")
+    assert render_each(values) == (text or f"unnest([{listed}])")
 
 
 def test_a_public_relation_protects_nobody() -> None:

@@ -308,13 +308,13 @@ def test_edges_enclose_their_bin_and_no_more(whole: bool) -> None:
         assert (auto_bounds._lower_edge(number, whole), auto_bounds._upper_edge(number, whole)) == expected
 
 
-def bounds_plan(error: int) -> Any:
+def bounds_plan(error: int, bins: int = 4, deviation: float = 1) -> Any:
     def accuracy(alpha: float, size: int) -> int:
         assert alpha == pytest.approx(0.1)
-        assert size == 4
+        assert size == bins
         return error
 
-    step = SimpleNamespace(placed=[SimpleNamespace(accuracy=accuracy)])
+    step = SimpleNamespace(placed=[SimpleNamespace(accuracy=accuracy, deviation=deviation)])
     return SimpleNamespace(nodes=[SimpleNamespace(node=SimpleNamespace(name="n"), steps=[step])])
 
 
@@ -325,12 +325,48 @@ def bounds_plan(error: int) -> Any:
 def test_bounds_are_those_of_bins_above_the_threshold(error: int, threshold: int, found: Any) -> None:
     keys = pa.table({"bin": [4, -2, 0, 1]})
     noisy = SimpleNamespace(keys=keys, values=(np.array([50, 20, 11, 21 if error < 21 else 0]),))
-    told = auto_bounds.read_bounds(bounds_plan(error), {"n": (noisy,)}, True, 0.9)  # type: ignore[dict-item]
+    plan = bounds_plan(error, deviation=error / 2)
+    told = auto_bounds.read_bounds(plan, {"n": (noisy,)}, True, 0.9)  # type: ignore[dict-item]
     expected = FoundBounds(Fraction(0), Fraction(1), threshold, found=False)
     if found is not None:
         lower = Fraction(found[0])
         expected = FoundBounds(lower, Fraction(found[1]), threshold)
     assert told == expected
+
+
+@pytest.mark.parametrize(
+    ("people", "expected"),
+    [
+        ({4: 200}, (0, 8)),  # one sign: from 0 on
+        ({-4: 200}, (-8, 0)),
+        ({4: 200, -1: 200}, (-8, 8)),  # both signs: symmetric
+        ({4: 200, -2: 45, -3: 45, -4: 45}, (-8, 8)),  # a sign that is seen by its bins together alone
+        ({4: 200, -2: 12, -3: -12, -4: 12}, (0, 8)),  # noise is no sign
+        ({4: 80, -4: 80}, (-8, 8)),  # found by both signs together alone
+        ({4: 90, 5: 90, -4: 90, -5: 90}, (-16, 16)),  # and by neighbors
+        ({4: 200, 5: 31}, (0, 16)),  # next to the outermost: 1.5 deviations
+        ({4: 200, 5: 29}, (0, 8)),
+        ({4: 200, 6: 99}, (0, 8)),  # not next to it: as much as noise alone reaches
+        ({4: 200, 6: 101}, (0, 32)),
+        ({0: 500}, None),  # zeros alone say nothing of the others
+        ({0: 500, 4: 99}, None),
+    ],
+)
+def test_bounds_to_clamp_by_contain_zero(people: dict[int, int], expected: tuple[int, int] | None) -> None:
+    """Noise alone reaches 100 in a bin, and has a deviation of 20."""
+    bins = range(-53, 54)
+    noisy = SimpleNamespace(keys=pa.table({"bin": bins}), values=(np.array([people.get(each, 0) for each in bins]),))
+    plan = bounds_plan(100, len(bins), 20)
+    told = auto_bounds.read_clamp(plan, {"n": (noisy,)}, 0.9, True)  # type: ignore[dict-item]
+    assert told == FoundBounds(*map(Fraction, expected or (0, 1)), 100, found=expected is not None)
+
+
+def test_where_values_are_is_told_with_a_sign_that_is_seen_by_its_bins_together() -> None:
+    people = {4: 200, -2: 60, -3: 60, -4: 60}
+    bins = range(-53, 54)
+    noisy = SimpleNamespace(keys=pa.table({"bin": bins}), values=(np.array([people.get(each, 0) for each in bins]),))
+    told = auto_bounds.read_bounds(bounds_plan(100, len(bins), 20), {"n": (noisy,)}, True, 0.9)  # type: ignore[dict-item]
+    assert told == FoundBounds(Fraction(-8), Fraction(8), 100)
 
 
 def test_bounds_are_written_as_numbers_of_sql() -> None:

@@ -29,7 +29,7 @@ from deniable.reports.blocks import (
 )
 from deniable.reports.demo import build_register_page
 from deniable.reports.page import MOST_TWIN_ROWS, render, write
-from deniable.reports.tradeoffs import build_lattice_page
+from deniable.reports.tradeoffs import build_lattice_page, name_level, plot_lattice
 
 EVIL = "</script><script>alert(1)</script><img src=x onerror=alert(1)> & \"quoted\" 'text'"
 ROWS = [{"kind": "attack", "rate": 0.8}, {"kind": "control", "rate": 0.1}]
@@ -232,6 +232,15 @@ RECODING = {
     ],
     "classes": {"tuples": [["1960s", "6950*", "[30, 40)", "F", "*"]] * 3, "sizes": [5, 6, 7]},
 }
+
+
+def test_nodes_that_leave_out_most_rows_are_marked_and_groups_of_an_order_are_no_steps() -> None:
+    point = {"cost": 0.2, "base": 0.2, "risk": 0.1, "levels": {"age": 1}, "chosen": False, "acceptable": False}
+    points = [point | {"suppressed": out} for out in (0, 10, 11, 20)]
+    points.append(point | {"suppressed": 11, "acceptable": True})
+    kinds = [row["node"] for row in plot_lattice(points, 20)["data"]["values"]]
+    assert kinds == ["acceptable", *["fails a model"] * 2, *["fails, and most rows would be left out"] * 2]
+    assert name_level(1, {"levels": 3, "hierarchy": {"order": {"sizes": [2]}}}) == "in groups of 2"
 
 
 def test_a_k_anonymous_release_names_its_levels_and_shows_how_large_its_classes_are() -> None:

@@ -155,3 +155,12 @@ def test_an_end_that_is_open_has_an_arrow_and_closed_ends_have_none() -> None:
     layers = plots.draw_bars(rows, category="name", value="y", alt="Bars", **BAND)["layer"]
     assert [layer["mark"].get("shape") for layer in layers] == [None, None, "triangle-left"]
     assert len(plots.draw_bars(ROWS, category="name", value="y", alt="Bars", **BAND)["layer"]) == 2
+
+
+def test_rings_of_several_series_are_seen_where_they_lie_on_each_other() -> None:
+    rows = [{"x": 1, "y": 0, "made": made} for made in ("as it is", "k-anonymous", "synthetic")]
+    spec = plots.draw_scatter(rows, x="x", y="y", series="made", alt="Points", rings=True)
+    sizes = [row["ring"] for row in spec["data"]["values"]]
+    assert sizes == sorted(set(sizes), reverse=True)
+    assert len(sizes) == len(rows)
+    assert not spec["mark"]["filled"]

@@ -274,8 +274,9 @@ def test_work_of_one_name_is_done_once_and_waiting_work_can_be_cancelled():
         await asyncio.sleep(0.05)
         with pytest.raises(Busy):
             await scheduler.run("ana", work, "one too many")
-        assert scheduler.cancel("ana", "later")
-        assert not scheduler.cancel("ana", "same")
+        assert scheduler.cancel("ana", "later") == (True, False)
+        assert scheduler.cancel("ana", "same") == (False, None)
+        assert scheduler.cancel("ben", "same") == (False, None)
         gate.set()
         assert await first == await second == 7
         with pytest.raises((Stopped, asyncio.CancelledError)):
@@ -358,7 +359,7 @@ def test_dummies_fill_declared_bounds_and_categories_and_read_nothing():
 
 
 def test_only_questions_say_that_they_may_be_charged_when_time_is_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An explanation that took too long said so too, though it never costs anything."""
+    """An explanation that took too long said so too, though it never costs anything; so did a question that waits."""
     monkeypatch.setattr(scheduler_module, "SLACK_SECONDS", 0.05)
     ended = threading.Event()
 
@@ -368,14 +369,14 @@ def test_only_questions_say_that_they_may_be_charged_when_time_is_up(monkeypatch
         def query(self, **_: Any) -> None:
             ended.wait(20)
 
-    async def ask() -> list[bool]:
+    async def ask() -> list[object]:
         scheduler = Scheduler(SlowCurator(), Limits(seconds=0.05))  # type: ignore[arg-type]
         told = []
         for work in (scheduler.run("ana", lambda: ended.wait(20)), scheduler.work("ana", "query", {"sql": "SELECT 1"})):
             with pytest.raises(TimedOut) as refusal:
                 await work
-            told.append(bool(refusal.value.as_dict()["charged"]))
+            told.append(refusal.value.as_dict()["charged"])
         ended.set()
         return told
 
-    assert asyncio.run(ask()) == [False, True]
+    assert asyncio.run(ask()) == [False, None]

@@ -13,16 +13,27 @@ import pytest
 
 pytest.importorskip("starlette", reason="the server extra is not installed")
 
+from deniable import Curator
 from deniable.curator.governance.reports import state_plainly
 from deniable.curator.query.metadata import QuestionPreview
+from deniable.dp.accounting import rho_within
 from deniable.dp.accounting.accountant import accountant_for
 from deniable.dp.accounting.events import GaussianEvent
+from deniable.governance.grants import Asker
 from deniable.ledger import Balance
 from deniable.policy.budget import ApproxDP, PureDP
+from deniable.policy.document import parse
 from deniable.server.service import Question
 from deniable.server.workbench.analyst import say_preview
 from deniable.server.workbench.answers import view_answer, write_elsewhere
-from deniable.server.workbench.charts import Interval, Spending, choose_axis, draw_intervals, draw_spending
+from deniable.server.workbench.charts import (
+    LONGEST_LINE,
+    Interval,
+    Spending,
+    choose_axis,
+    draw_intervals,
+    draw_spending,
+)
 
 
 def show(keys: tuple[str, ...] = (), **columns: list[object]) -> object:
@@ -69,25 +80,77 @@ def test_an_axis_has_round_marks_around_its_numbers() -> None:
         assert 2 <= len(axis.marks) <= 9
 
 
-def test_spending_is_drawn_within_the_height_of_its_limit() -> None:
-    drawn = draw_spending("spent", [Spending("2026-01-01", 2.0), Spending("2026-01-02", 4.0)], 10.0)
-    heights = [float(each) for each in re.findall(r'<rect [^>]*height="([\d.]+)">', drawn)]
-    assert heights[0] == pytest.approx(heights[1] / 2)
-    assert 'class="limit"' in drawn
+def test_spending_of_several_is_stacked_and_never_runs_into_the_numbers_of_its_axis() -> None:
+    days = [Spending(f"2026-01-{day:02}", (day / 2, day / 4)) for day in range(1, 31)]
+    drawn = draw_spending("spent", ["care", "<b>"], days)
+    bars = re.findall(
+        r'<rect class="spent f(\d)" x="([\d.]+)%" y="([\d.]+)" width="([\d.]+)%" height="([\d.]+)"', drawn
+    )
+    assert [bar[0] for bar in bars] == ["0", "1"] * 30
+    below, above = (tuple(map(float, bar[1:])) for bar in bars[-2:])
+    assert above[1] + above[3] == pytest.approx(below[1], abs=0.11), "one stands on the other"
+    assert below[3] == pytest.approx(2 * above[3], rel=0.01)
+    assert below[0] + below[2] < 90, "the numbers of the axis stand right of all bars"
+    assert drawn.count("2026-01-01") == 3, "two parts tell their day, and the axis does"
+    assert "<b>" not in drawn
 
 
-def test_an_account_in_rho_is_stated_in_the_epsilon_of_its_limit() -> None:
+def test_what_is_left_in_rho_is_told_in_percent_and_intervals_have_no_powers_of_ten() -> None:
+    assert say_preview(QuestionPreview("rho", 1.48, 1.36, 0.02, 66, [], [], "a person")) == (
+        "91% left (1.36 of rho 1.48); this takes 1.36%; about 66 like it fit."
+    )
+    view = show(n=[100000.0], n_low=[0.0], n_high=[250000.0])
+    assert view.rows[0][0].reach == "0 to 250,000"
+    assert "e+" not in str(view.charts)
+    written = re.findall(r'class="mark" x="([\d.]+)%"[^>]*>([^<]*)<', str(view.charts[0]))
+    assert [mark for _, mark in written] == ["0", "100,000", "200,000"], "long numbers of an axis stand apart"
+
+
+def test_an_account_in_rho_is_stated_in_the_rho_of_its_limit() -> None:
     limit = ApproxDP(10, Fraction(1, 10**6))
     account = accountant_for("zcdp", limit)
     whole = account.compute_remaining()
-    half = account.compose(GaussianEvent(variance=1 / whole.rho))  # its rho is half of what there is
+    assert whole.epsilon == 10, "a pure question could have all of it"
+    half = account.compose(GaussianEvent(variance=1 / rho_within(limit.epsilon, limit.delta)))  # half of the rho
     [plain] = state_plainly([Balance("the dataset", limit, half.compute_spent(), half.compute_remaining())])
-    assert (plain.unit, plain.limit) == ("epsilon", 10.0)
-    assert plain.left == pytest.approx(5.0)
+    assert (plain.unit, plain.limit) == ("rho", pytest.approx(float(account.rho_left)))
+    assert 0.475 < plain.left / plain.limit < 0.5, "half, less what half of the delta costs"
     [free] = state_plainly([Balance("nobody", None, None, None)])
     assert free.left is None
     [pure] = state_plainly([Balance("ana", PureDP(10), PureDP(Fraction(9, 5)), PureDP(Fraction(41, 5)))])
     assert pure.left == pytest.approx(8.2)
+
+
+def test_a_price_is_what_is_charged_and_a_free_question_shows_the_balance_that_ends_first() -> None:
+    """An epsilon of 0.1 was shown as 0.101 once something was spent, and free questions with the dataset's balance."""
+    policy = parse(BUDGETS)
+    ana = Asker("ana", "care")
+    with Curator(policy, sources={"people": pa.table({"id": [1, 2, 3], "age": [30, 40, 50]})}) as curator:
+        asked = "SELECT COUNT(*) AS n FROM people"
+        curator.query(asked, epsilon="0.9", who=ana)
+        told = curator.preview(asked + " WHERE age < 40", epsilon="0.1", who=ana)
+        assert (told.limit, told.left, told.takes) == (5.0, 4.1, 0.1)
+        free = curator.preview(asked, epsilon="0.9", who=ana)
+        assert (free.limit, free.left, free.takes) == (5.0, 4.1, 0.0)
+
+
+BUDGETS = """\
+version: 1
+dataset: clinic
+tables:
+  people:
+    source: people.parquet
+    unit: {column: id, max_groups: 1, max_rows_per_group: 1}
+    columns:
+      id: {role: identifier}
+      age: {role: quasi-identifier, type: integer, between: [0, 100]}
+budgets:
+  dataset: {epsilon: 20, accounting: pure}
+  purposes:
+    care: {epsilon: 10}
+  analysts:
+    ana: {purposes: [care], epsilon: 5}
+"""
 
 
 @pytest.mark.parametrize(
@@ -119,3 +182,21 @@ def test_the_same_question_elsewhere_is_quoted_for_each_language() -> None:
     assert json.loads(json.loads(body))["sql"] == sql
     assert commands[commands.index("-p") + 1] == "5544"
     assert "psql" not in write_elsewhere(Question(sql), "http://127.0.0.1:8400", "clinic", None)
+
+
+def test_a_long_label_is_broken_into_lines_and_none_is_cut():
+    labels = ["the same long beginning of a name that ends in " + end for end in ("north", "south")]
+    drawn = str(draw_intervals("Counts", [Interval(label, 3.0, 1.0, 5.0) for label in labels]))
+    lines = re.findall(r'<text class="label"[^>]*>([^<]*)<', drawn)
+    assert " ".join(lines) == " ".join(labels)
+    assert max(map(len, lines)) <= LONGEST_LINE
+    heights = [float(y) for y in re.findall(r'<text class="label"[^>]*y="([\d.]+)"', drawn)]
+    dots = [float(y) for y in re.findall(r'<circle[^>]*cy="([\d.]+)"', drawn)]
+    assert heights == sorted(heights)
+    assert heights[1] < dots[0] < heights[2] < heights[3] < dots[1]
+    assert dots[1] < float(re.findall(r'height="(\d+)"', drawn)[0])
+
+
+def test_controls_that_turn_letters_are_written_out_in_a_label():
+    drawn = str(draw_intervals("Counts", [Interval("paid\u202etxt", 3.0, 1.0, 5.0)]))
+    assert r">paid\u202etxt<" in drawn

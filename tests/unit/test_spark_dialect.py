@@ -164,6 +164,7 @@ def test_rows_are_kept_left_out_and_sampled_by_people(engines: Any) -> None:
     for restriction in (
         Listed("who", ("Ana",), keep=False, loose=True),
         Listed("who", ("7",), keep=False, loose=True),
+        Listed("who", ("7",), keep=False, loose=True, by_number=True),
         Listed("who", ("ana", "8"), keep=True),
         Listed("n", ("2", "3.0", "x"), keep=True),
     ):

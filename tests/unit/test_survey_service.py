@@ -8,14 +8,16 @@ import os
 import random
 import shutil
 import subprocess
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import numpy as np
 import pytest
 
 from deniable.cli.survey import _build_document
-from deniable.curator.survey import SurveyReport
+from deniable.curator.survey import SurveyReport, page_of
 from deniable.dp.samplers.seeded import SeededEntropy
 from deniable.errors import AccessRefused, DataError, IntegrityError, StorageError
 from deniable.localdp import client
@@ -23,7 +25,7 @@ from deniable.localdp.numeric.scale import mean_among, mean_of
 from deniable.localdp.serialization import FORMAT
 from deniable.localdp.survey.definition import parse_survey
 from deniable.localdp.survey.results import contrast_groups, estimate_results
-from deniable.localdp.survey.service import SurveyService, open_service, open_store
+from deniable.localdp.survey.service import SurveyService, _parse_message, open_service, open_store
 from deniable.localdp.survey.store import Arrival
 
 SURVEY = parse_survey(
@@ -69,6 +71,7 @@ def test_two_copies_in_one_batch_count_once(survey_service):
     "changes",
     [
         {"format": FORMAT + 1},
+        {"format": float(FORMAT)},
         {"survey": "another"},
         {"responses": {}},
         {"responses": []},
@@ -95,6 +98,14 @@ def test_malformed_messages_are_turned_away(survey_service, changes):
 def test_what_is_not_even_a_document_is_turned_away(survey_service, raw):
     with pytest.raises(DataError):
         survey_service.check(raw)
+
+
+def test_a_message_with_a_key_that_stands_twice_is_turned_away(survey_service):
+    sent = message(survey_service)
+    twice = sent.replace(b'{"format"', b'{"format": 1, "format"', 1)
+    assert json.loads(twice) == json.loads(sent)
+    with pytest.raises(DataError):
+        survey_service.check(twice)
 
 
 @pytest.mark.parametrize(
@@ -240,17 +251,6 @@ def test_a_store_that_cannot_be_used_is_refused_in_words(tmp_path):
     (tmp_path / "notes.txt").write_text("not a store at all, " * 100)
     with pytest.raises(IntegrityError, match="not a store"):
         open_store(tmp_path / "notes.txt", SURVEY)
-
-
-def test_half_a_record_counts_for_nothing_and_its_place_is_free(tmp_path):
-    store = open_store(tmp_path / "s", SURVEY)
-    assert store.add([Arrival(os.urandom(32), "{}"), Arrival(os.urandom(32), "{}")]) == [True, True]
-    store.close()
-    content = bytearray((tmp_path / "s" / "responses").read_bytes())
-    place = next(at for at, byte in enumerate(content) if byte)
-    content[place + 20] ^= 1
-    (tmp_path / "s" / "responses").write_bytes(content)
-    assert open_store(tmp_path / "s", SURVEY, writable=False).count() == 1
 
 
 def test_a_store_of_another_version_of_the_survey_is_refused(survey_service, tmp_path):
@@ -441,11 +441,112 @@ def test_an_invitation_without_a_pinned_survey_is_refused_before_anything_is_ask
         client.Survey.fetch("http://127.0.0.1:9/#.INVITATION")
 
 
+@pytest.mark.parametrize("status", [404, 500, None])
+def test_a_server_that_refuses_or_cannot_be_reached_is_told_in_words(status):
+    class Refuse(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_error(status)
+
+        def log_message(self, *_) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Refuse) as server:
+        address = f"http://127.0.0.1:{server.server_port}"
+        answering = Thread(target=server.handle_request) if status else None
+        if answering:
+            answering.start()
+        else:
+            server.server_close()
+        with pytest.raises(client.Refused, match=f"HTTP status {status} at" if status else "cannot be reached at"):
+            client.Survey.fetch(f"{address}/#pinned")
+        if answering:
+            answering.join()
+    with pytest.raises(client.Refused, match="cannot be reached"):
+        client.Survey.fetch("http://no such host/")
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-16-le", "utf-32-be"])
+def test_a_message_in_an_encoding_that_no_client_sends_is_refused(encoding):
+    written = json.dumps({"format": 2, "survey": "s"})
+    assert _parse_message(written.encode("utf-8"), {"format", "survey"}) == {"format": 2, "survey": "s"}
+    with pytest.raises(DataError, match="not JSON"):
+        _parse_message(written.encode(encoding), {"format", "survey"})
+
+
 def test_an_answer_of_the_wrong_type_is_refused_before_anything_is_counted():
     memory = client.Memory()
     with pytest.raises(client.Refused):
         CLIENT.responses({"smoker": "no", "ward": "B", "hours": "seven"}, memory)
     with pytest.raises(client.Refused, match="has no question 'shoe'"):
         CLIENT.responses({"smoker": "no", "shoe": 41}, memory)
-    assert memory._state["spent"] == {}
-    assert memory._state["questions"] == {}
+    assert memory.state["spent"] == {}
+    assert memory.state["questions"] == {}
+
+
+def test_a_response_that_is_refused_as_a_whole_uses_up_nothing(tmp_path):
+    memory, answers = client.Memory(str(tmp_path / "memory.json")), {"smoker": "no", "ward": "B", "hours": 7}
+    CLIENT.responses(answers, memory)
+    before, stored = json.dumps(memory.state), (tmp_path / "memory.json").read_text()
+    with pytest.raises(client.Refused, match="this device has told"):
+        CLIENT.responses(answers | {"ward": "C", "smoker": "yes"}, memory)
+    assert json.dumps(memory.state) == before
+    assert (tmp_path / "memory.json").read_text() == stored
+    assert CLIENT.responses({"smoker": "yes"}, memory)  # what is left can still be told
+
+
+@pytest.mark.parametrize("content", ["[]", "null", '"x"', "{", ""])
+def test_a_memory_whose_file_is_damaged_refuses_to_answer(tmp_path, content):
+    (tmp_path / "memory.json").write_text(content)
+    with pytest.raises(client.Refused, match="is damaged"):
+        client.Memory(str(tmp_path / "memory.json"))
+
+
+SIGNATURES = ["zz", 5, None, [], "", "-1", "0x"]
+
+
+@pytest.mark.parametrize("answer", [{"signed": each} for each in SIGNATURES] + [{}, [], None, "x"], ids=json.dumps)
+def test_a_server_that_answers_with_no_signature_is_refused(invited, monkeypatch, answer):
+    monkeypatch.setattr(client, "_exchange", lambda *_: json.dumps(answer).encode())
+    description = json.loads(page_of(invited).document)
+    asked = client.Survey(description, "http://127.0.0.1:9", invited.invitations(1)[0])
+    with pytest.raises(client.Refused, match="signature"):
+        asked.submit({"q": "no"}, client.Memory())
+
+
+NO_OBJECTS = [b"", b"<!doctype html><p>Sign in</p>", b'{"survey": "h', b"[]", b"null", b"[" * 100_000, b"\xff\xfe"]
+
+
+@pytest.mark.parametrize("answer", NO_OBJECTS, ids=lambda answer: answer[:12].decode("latin-1"))
+def test_a_server_whose_answer_is_no_json_object_is_refused_in_words(monkeypatch, answer):
+    monkeypatch.setattr(client, "_exchange", lambda *_: answer)
+    for pinned in ("", f"#{client.pin(answer)}"):
+        with pytest.raises(client.Refused, match="is no survey"):
+            client.Survey.fetch(f"http://127.0.0.1:9/{pinned}")
+    with pytest.raises(client.Refused, match="was sent, but the answer is no receipt"):
+        client.Survey(SURVEY.describe(), "http://127.0.0.1:9").submit({"smoker": "no"})
+
+
+NO_SIGNATURES = """
+import { readFileSync } from "node:fs";
+const client = await import(process.argv[1]);
+const { key, signed } = JSON.parse(readFileSync(0, "utf8"));
+const cases = [...signed.map((each) => [key, each]), [{ ...key, modulus: "zz" }, "1"]];
+console.log(JSON.stringify(cases.map(([used, each]) => {
+  try {
+    return client.finishTicket(used, "x", new client.Memory(), each);
+  } catch (refusal) {
+    return refusal instanceof client.Refused;
+  }
+})));
+"""
+
+
+def test_the_client_for_browsers_refuses_what_is_no_signature(invited):
+    node = shutil.which("node")
+    if node is None:
+        pytest.skip("node is not installed")
+    told = {"key": {"modulus": f"{invited.signer.modulus:x}", "exponent": 65537}, "signed": SIGNATURES}
+    path = Path(client.__file__).with_name("client.mjs").as_uri()
+    words = [node, "--input-type=module", "-e", NO_SIGNATURES, path]
+    done = subprocess.run(words, input=json.dumps(told), capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout) == [True] * (len(SIGNATURES) + 1)

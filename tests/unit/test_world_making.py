@@ -25,6 +25,7 @@ IDENTIFIERS = {
     "hospital": ("voters", "voter_id"),
     "salaries": ("salaries", "employee_id"),
     "survey": ("survey", "respondent_id"),
+    "county": ("people", "person"),
 }
 
 
@@ -50,6 +51,10 @@ PINNED = {
     "ratings.films": "bf8436d04516630a",
     "taxi.rides": "74ff89e4b8ff3819",
     "taxi.hotspots": "641b197273a316df",
+    "county.people": "6176e0854f1ca449",
+    "county.friends": "41b75c69c1abd188",
+    "county.calls": "27fad7e7925d6264",
+    "county.blocks": "756d566642ff4e05",
 }
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from datetime import timedelta
 
 import numpy as np
 import pandas as pd
 import pytest
 
 from deniable import world
+from deniable.world.county import BROKEN
 from deniable.world.hospital import GOVERNOR
 from deniable.world.salaries import JOBS, PROPORTIONS
 
@@ -300,3 +302,20 @@ def test_parties_from_the_stadium_at_night_pay_in_cash() -> None:
     assert cash[stadium & night & party].mean() > 0.55
     for two in (stadium & night & ~party, stadium & ~night & party, ~stadium & night & party):
         assert cash[two].mean() == pytest.approx(0.32, abs=0.03)
+
+
+def test_in_the_county_friends_share_a_club_and_a_water_main_breaks_in_august() -> None:
+    made = frames("county", 20_000)
+    people, friends, calls = made["people"].set_index("person"), made["friends"], made["calls"]
+    shared = (people.club[friends["one"]].to_numpy() == people.club[friends["other"]].to_numpy()).mean()
+    by_chance = float((people.club.value_counts(normalize=True) ** 2).sum())
+    assert shared > 1.4 * by_chance
+    assert not friends.duplicated().any()
+    assert (friends["one"] != friends["other"]).all()
+    week = calls[calls["day"].between(BROKEN, BROKEN + timedelta(days=6))]
+    water = (week["reason"] == "water").sum()
+    assert 0.07 < water / len(calls) < 0.1
+    assert water > 4 * (week["reason"] != "water").sum()
+    used = set(made["people"]["block"])
+    assert used < set(made["blocks"]["block"])
+    assert len(used) == 448

@@ -11,8 +11,11 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.csv as csv
 import pytest
+from rich.console import Console
 
 from deniable.cli.main import main
+from deniable.cli.policy import _print_findings
+from deniable.curator.policy.scan import scan
 from deniable.masking import keys
 
 POLICY = """
@@ -79,6 +82,22 @@ def test_a_key_given_as_a_word_is_refused_without_repeating_it(folder: Path) -> 
     said = _refused(*words, "--key", "people=hunter2hunter2")
     assert "never the key itself" in str(said["expected"])
     assert "hunter2" not in json.dumps(said)
+
+
+@pytest.mark.parametrize("text", ["a,b\n,\n,\n", 'a,b\n" ",\n"",\n'])
+def test_scanning_a_table_without_any_value_is_refused_since_nothing_was_measured(folder: Path, text: str) -> None:
+    (folder / "nothing.csv").write_text(text)
+    said = _refused("scan", folder / "nothing.csv")
+    assert "has no value in any column, and nothing was measured" in str(said["happened"])
+
+
+def test_scanning_names_the_columns_without_a_value(folder: Path) -> None:
+    (folder / "some.csv").write_text("name,phone\nAnn,\nBob,\n")
+    found = scan(str(folder / "some.csv"))
+    assert found.without_values == ["phone"]
+    console = Console(file=io.StringIO(), width=200)
+    _print_findings(console, found.to_dict())
+    assert "Nothing is known of phone: no row that was looked at has a value there." in console.file.getvalue()  # type: ignore[attr-defined]
 
 
 def test_scanning_a_file_that_is_not_there_says_so(folder: Path) -> None:

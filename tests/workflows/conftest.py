@@ -84,7 +84,12 @@ class Served:
 
 @contextlib.contextmanager
 def serving(
-    folder: Path, policy: str = POLICY, limits: Any = None, ledger: str | None = None, **places: Any
+    folder: Path,
+    policy: str = POLICY,
+    limits: Any = None,
+    ledger: str | None = None,
+    has_steward: bool = True,
+    **places: Any,
 ) -> Iterator[Served]:
     """A server in a thread of its own until the block ends."""
     pytest.importorskip("uvicorn", reason="the server extra is not installed")
@@ -133,7 +138,8 @@ def serving(
         served.log = log
         served.tokens["ana"], _ = requests.issue(curator.context, "ana", Role.ANALYST, ["research"])
         served.tokens["ben"], _ = requests.issue(curator.context, "ben", Role.ANALYST, ["care"])
-        served.tokens["steward"], _ = requests.issue(curator.context, "steward", Role.STEWARD)
+        if has_steward:
+            served.tokens["steward"], _ = requests.issue(curator.context, "steward", Role.STEWARD)
         served.tokens["auditor"], _ = requests.issue(curator.context, "auditor", Role.AUDITOR)
         yield served
     finally:

@@ -49,8 +49,8 @@ def test_an_assistant_looks_explains_asks_and_requests_over_http(served: Any) ->
     async def work(client: Client) -> None:
         tools = {each.name: each for each in (await client.list_tools()).tools}
         assert set(tools) == {
-            "list_tables", "explain_query", "ask_query", "show_budget", "list_questions", "list_requests",
-            "request_release",
+            "list_tables", "explain_query", "ask_query", "explain_batch", "ask_batch", "show_budget", "list_questions",
+            "list_requests", "request_release",
         }  # fmt: skip
         assert all(each.description and each.annotations is not None for each in tools.values())
         assert "SELECT" in tools["ask_query"].input_schema["properties"]["sql"]["description"]
@@ -83,6 +83,34 @@ def test_an_assistant_looks_explains_asks_and_requests_over_http(served: Any) ->
     with_http(served, served.tokens["ana"], work)
     charges = list(served.curator.ledger.entries(acts=("charge",)))
     assert (charges[-1].analyst, charges[-1].purpose) == ("ana", "research")
+
+
+def test_an_assistant_asks_several_questions_with_one_charge(served: Any) -> None:
+    texts = [f"SELECT COUNT(*) AS n FROM people WHERE age < {age}" for age in (31, 62)]
+
+    def count() -> int:
+        return len(list(served.curator.ledger.entries(acts=("charge",))))
+
+    async def work(client: Client) -> None:
+        before = count()
+        refused, told = await call(client, "explain_batch", questions=texts, epsilon="1")
+        assert not refused, told
+        assert [each["together"] for each in told["questions"]] == [[1, 2], [1, 2]]
+        assert count() == before
+        refused, found = await call(client, "ask_batch", questions=texts, epsilon=1, request_id="several")
+        assert (refused, found["charged"], found["repeated"]) == (False, True, False)
+        assert [each["sql"] for each in found["answers"]] == texts
+        assert count() == before + 1
+        _, asked = await call(client, "list_questions")
+        assert asked[0]["request"] == "several"
+        _, again = await call(client, "ask_batch", questions=texts, epsilon="1")
+        assert (again["charged"], again["repeated"]) == (False, True)
+        assert [each["rows"] for each in again["answers"]] == [each["rows"] for each in found["answers"]]
+        refused, why = await call(client, "ask_batch", questions=[*texts, "SELECT note FROM people"], epsilon="1")
+        assert (refused, why["charged"], why["question"]) == (True, False, 3)
+        assert count() == before + 1
+
+    with_http(served, served.tokens["ana"], work)
 
 
 @pytest.mark.parametrize(

@@ -295,7 +295,7 @@ def test_numbers_can_be_replaced_by_the_means_of_groups(clinic: Path) -> None:
     assert made["released"] == ROWS
     assert 0 < made["lost_variance"] < 0.5
     assert run("check", "o.parquet", "--qi", "age,charge")["k"] >= 6
-    with pytest.raises(DeniableError, match="k-anonymity only"):
+    with pytest.raises(DeniableError, match="knows no other model"):
         run("anonymize", "visits.parquet", *words, "--l", "diagnosis=2", "-o", "o.parquet")
 
 
@@ -344,7 +344,10 @@ def test_whatever_fails_after_the_rows_were_written_removes_them(
         "sealing": ("deniable.release.seal", OSError()),
         "measuring": ("deniable.assess.certificate.certify", MemoryError()),
         "interrupted": ("deniable.curator.publish.find_signing_key", KeyboardInterrupt()),
-        "remembering": ("deniable.curator.anonymize.releases.remember_release", OSError()),
+        "remembering": (
+            f"deniable.curator.anonymize.releases.remember_{'map' if way == 'grid' else 'release'}",
+            OSError(),
+        ),
     }[failing]
 
     def fail(*_: Any, **__: Any) -> None:
@@ -537,7 +540,12 @@ def test_the_command_line_of_one_command_has_that_command_alone_and_of_a_slip_ha
     assert [each.name for each in narrow_app(["anonymize", "x.csv"]).registered_commands] == ["anonymize"]
     assert [each.name for each in narrow_app(["policy", "check"]).registered_groups] == ["policy"]
     assert narrow_app(["anonimize"]) is app
-    assert narrow_app([]) is app
+    overview = narrow_app([])
+    for listed, whole in (
+        (overview.registered_commands, app.registered_commands),
+        (overview.registered_groups, app.registered_groups),
+    ):
+        assert [each.name for each in listed] == [each.name for each in whole]
     assert len(app.registered_commands) > 10
 
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+import time
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
 import deniable
-from deniable.errors import AccessRefused, QueryRefused
+from deniable.errors import AccessRefused, Cancelled, DeniableError, QueryRefused
+from deniable.server.scheduler import ThreadPool
 
 
 def test_questions_are_awaited_together_and_cost_what_they_cost_one_by_one(served: Any) -> None:
@@ -55,3 +58,28 @@ def test_a_question_whose_task_is_cancelled_is_taken_back_at_the_server(
     with pytest.raises(asyncio.CancelledError):
         asyncio.run(ask())
     assert taken == ["mine"]
+
+
+def test_a_question_that_was_taken_back_is_not_asked_again(served: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The client asks again after an answer that is late, and a question taken back has none."""
+    before = len(list(served.curator.ledger.entries(acts=("charge",))))
+    server = deniable.connect(served.http, served.tokens["ana"])
+    monkeypatch.setattr(ThreadPool, "_find_next", lambda _self: None)  # every place is taken: it waits
+    told: list[BaseException] = []
+
+    def ask() -> None:
+        try:
+            server.query("SELECT COUNT(*) FROM people WHERE age > 43", epsilon=1, request="taken back")
+        except DeniableError as refusal:
+            told.append(refusal)
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    until = time.monotonic() + 30
+    while not server.cancel("taken back"):
+        assert time.monotonic() < until, "the question does not wait"
+        time.sleep(0.01)
+    monkeypatch.undo()
+    asking.join(30)
+    assert [type(each) for each in told] == [Cancelled]
+    assert len(list(served.curator.ledger.entries(acts=("charge",)))) == before

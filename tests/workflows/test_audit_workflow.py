@@ -3,9 +3,13 @@
 Noise comes from the operating system. At confidence 1 - 1e-9 a sound mechanism is refuted once in a billion runs.
 """
 
+import itertools
 import json
 import subprocess
 import sys
+import threading
+import time
+from fractions import Fraction
 from pathlib import Path
 
 import pytest
@@ -13,6 +17,7 @@ from typer.testing import CliRunner
 
 from deniable.assess.mechanism_audit import MECHANISMS
 from deniable.cli.main import app
+from deniable.dp.samplers import discrete_laplace
 from deniable.errors import DataError, ParameterError
 
 SURE = "0.999999999"
@@ -85,15 +90,15 @@ def test_the_page_draws_the_game_beside_the_bound_and_tells_the_verdict(tmp_path
 
 def test_a_claim_of_mu_is_judged_as_such_and_its_page_says_so(tmp_path):
     page = tmp_path / "audit.html"
-    code, found = audit("laplace", "--mu", "0.2", "--runs", 4000, "--report", page)
+    code, found = audit("laplace", "--mu", "0.2", "--spends", 1, "--runs", 4000, "--report", page)
     assert code == 2
     assert found["claimed"] == "mu 0.2"
     assert found["game"]["most"] == pytest.approx(0.539828)  # Phi(0.1)
     # Phi(Phi^-1(a) + 0.2), which at a = 1/2 is Phi(0.2); the bound of epsilon 1 would be 0.82 there.
     assert all(point["bound"] <= point["false_alarms"] + 0.08 for point in found["game"]["points"])
     assert "The claim of mu 0.2 is refuted: mu is at least" in page.read_text()
-    assert audit("laplace", "--mu", 1, "--runs", 1000)[1]["blind"][0].startswith("a true mu below 1.")
-    assert "more runs are needed" in audit("laplace", "--mu", 39, "--runs", 400)[1]["blind"][0]
+    assert audit("laplace", "--mu", 1, "--spends", 1, "--runs", 1000)[1]["blind"][0].startswith("a true mu below 1.")
+    assert "more runs are needed" in audit("laplace", "--mu", 39, "--spends", 1, "--runs", 400)[1]["blind"][0]
     assert "more runs are needed" in audit("laplace", "--epsilon", 30, "--runs", 400)[1]["blind"][0]
 
 
@@ -109,6 +114,13 @@ def test_a_claim_of_mu_is_judged_as_such_and_its_page_says_so(tmp_path):
         (("SELECT COUNT(*) FROM visits", "--neighbors", "audited:lose_one"), "--neighbors"),
         (("outputs", "--world", "a.csv", "--world", "b.csv", "--timed"), "--timed"),
         (("echo {world}", "--world", "a", "--world", "b", "--timed"), "--timed"),
+        (("laplace", "--tries", 5), "--tries"),
+        (("laplace", "--canaries", 100), "--canaries"),
+        (("outputs", "--world", "a.csv", "--world", "b.csv", "--runs", 500), "--runs"),
+        (("audited:show_canaries", "--canaries", 500, "--runs", 900), "--runs"),
+        (("training", "--delta", "1e-5", "--runs", 900), "--runs"),
+        (("training", "--delta", "1e-5", "--mu", 1), "--mu"),
+        (("SELECT COUNT(*) FROM visits", "--tries", 3), "--tries"),
     ],
 )
 def test_what_would_change_nothing_is_refused(words, option, functions):
@@ -116,11 +128,38 @@ def test_what_would_change_nothing_is_refused(words, option, functions):
         audit(*words)
 
 
+@pytest.mark.parametrize("words", [("--epsilon", "1e400"), ("--spends", "1e400"), ("--mu", "1e400", "--spends", 1)])
+def test_a_claim_beyond_all_floats_is_refused(words):
+    with pytest.raises(ParameterError, match="too large for an audit"):
+        audit("laplace", *words)
+
+
 def test_pairs_are_named_in_one_way(functions):
     with pytest.raises(ParameterError, match="--world or --neighbors, not both"):
         audit("audited:noisy_sum", "--world", "[1]", "--world", "[]", "--neighbors", "audited:lose_one")
-    with pytest.raises(ParameterError, match="not a mu"):
-        audit("training", "--delta", "1e-5", "--mu", 1)
+    with pytest.raises(ParameterError, match="--tries has no meaning where the pairs are given"):
+        audit("audited:noisy_sum", "--world", "[1]", "--world", "[]", "--tries", 5)
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("laplace", "--mu", 1, "--spends", 1, "--epsilon", 1), "--epsilon has no meaning beside --mu"),
+        (("laplace", "--mu", 1), "for which epsilon the noise is made"),
+        (("gaussian", "--mu", "0.5", "--delta", "0.1"), "for which epsilon the noise is made"),
+        (("audited:noisy_length", "--world", "[1]", "--world", "[]", "--mu", 1, "--delta", "0.1"), "beside --mu"),
+    ],
+)
+def test_a_claim_is_an_epsilon_with_a_delta_or_a_mu(words, told, functions):
+    with pytest.raises(ParameterError, match=told):
+        audit(*words)
+
+
+def test_noise_for_an_epsilon_and_a_delta_is_judged_by_a_mu():
+    """At epsilon 1 and delta 0.1 mu is 0.9; so many runs bound it by 0.7 from below, far from 0.5 even when so sure."""
+    words = ("gaussian", "--spends", 1, "--delta", "0.1", "--runs", 30_000)
+    assert audit(*words, "--mu", "0.5")[0] == 2
+    assert audit(*words, "--mu", 2)[0] == 0
 
 
 def test_what_a_newcomer_mistypes_is_answered_with_help():
@@ -200,13 +239,164 @@ def test_so_many_calls_are_made_that_the_claim_could_be_refuted(functions):
 
 def test_a_function_that_fails_for_some_people_is_refuted_and_one_that_always_fails_is_refused(functions):
     assert audit("audited:fail_for_one", "--world", "0", "--world", "1", "--runs", 2000)[0] == 2
-    with pytest.raises(ParameterError, match="raised ZeroDivisionError in every run"):
+    with pytest.raises(ParameterError, match=r"raised ZeroDivisionError in every run\. No world was named"):
         audit("audited:always_fail", "--runs", 400)
 
 
+@pytest.mark.parametrize("name", ["fail_in_one_world", "fail_many_in_one_world", "tell_by_failing", "count_wrongly"])
+def test_a_function_that_always_fails_in_one_world_is_refuted(name, functions):
+    code, found = audit(f"audited:{name}", "--world", "0", "--world", "1", "--runs", 400, confidence="0.999")
+    assert code == 2, found["audit"]["sentence"]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("cut_the_world", "cut_the_world_many", "fill_the_same_list", "fill_the_same_array"),
+        *("exit_in_one_world", "exit_by_world"),
+        *("raise_other_types", "raise_other_words", "raise_other_words_many"),
+    ],
+)
+def test_every_run_has_a_world_and_an_output_of_its_own_and_failures_that_differ_are_leaks(name, functions):
+    words = (f"audited:{name}", "--world", "[1,2,3]", "--world", "[1,2]", "--runs", 400)
+    code, found = audit(*words, confidence="0.999")
+    assert code == 2, found["audit"]["sentence"]
+
+
+def test_failures_that_do_not_tell_the_worlds_apart_are_refused(functions):
+    with pytest.raises(ParameterError, match="Every run failed, in more than one way"):
+        audit("audited:raise_by_chance", "--world", "[1,2,3]", "--world", "[1,2]", "--runs", 400)
+
+
+def test_a_world_that_cannot_be_copied_is_refused(functions):
+    from deniable.curator.audit import AuditOrder
+    from deniable.curator.audit import audit as audited
+
+    with pytest.raises(ParameterError, match="cannot be copied"):
+        audited(AuditOrder("f", worlds=(threading.Lock(), threading.Lock()), runs=400, function=lambda _: 1))
+
+
+def test_a_module_that_ends_when_it_is_imported_is_told(functions, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(tmp_path))
+    for name, text, told in (("ending", "import sys; sys.exit(0)", "SystemExit"), ("broken", "1/0", "ZeroDivision")):
+        (tmp_path / f"{name}_module.py").write_text(text)
+        with pytest.raises(ParameterError, match=f"raised {told}"):
+            audit(f"{name}_module:f", "--runs", 400)
+
+
+def test_who_was_in_is_not_changed_by_the_function_that_scores(functions):
+    assert audit("audited:forget_canaries", "--canaries", 2000, "--epsilon", 1)[0] == 2
+
+
+@pytest.mark.parametrize("name", ["fail_now_and_then", "give_other_types"])
+def test_a_batch_that_fails_is_one_observation(name, functions):
+    """Whether a batch fails, or which type its array has, is chance alone: single runs fail alike in both worlds."""
+    assert audit(f"audited:{name}", "--world", "0", "--world", "1", "--runs", 400, confidence="0.999")[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("give_nothing", ("--world", 0, "--world", 0, "--runs", 400)),
+        ("give_empty_array", ("--world", 0, "--world", 0, "--runs", 400)),
+    ],
+)
+def test_outputs_without_numbers_stand(name, words, functions):
+    assert audit(f"audited:{name}", *words)[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("audited:score_in_words", "--canaries", 200), "are not numbers"),
+        (("audited:fail_to_score", "--canaries", 200), "raised ValueError"),
+        (("audited:exit_scoring", "--canaries", 200), "raised SystemExit"),
+        (("audited:needs_a_list", "--runs", 400), "No world was named"),
+        (("audited:noisy_length", "--neighbors", "audited:always_fail", "--runs", 400), "raised ZeroDivisionError"),
+        (("audited:noisy_length", "--neighbors", "audited:no_pair", "--runs", 400), "no pair of worlds"),
+        (("audited:always_fail", "--timed", "--runs", 400), "No world was named"),
+    ],
+)
+def test_mistakes_of_a_function_are_told_as_such(words, told, functions):
+    with pytest.raises(ParameterError, match=told):
+        audit(*words)
+
+
+def test_an_audit_that_was_not_made_has_an_exit_code_of_its_own(functions):
+    program = Path(sys.executable).parent / "deniable"
+    for words in (["laplace", "--tries", "5"], ["laplace", "--runs", "5"], ["laplace", "--nonsense"], ["laplac"]):
+        done = subprocess.run([program, "audit", *words], capture_output=True, text=True)
+        assert done.returncode == 1, done.stderr
+
+
 def test_what_a_program_prints_need_not_be_utf_8(tmp_path):
-    latin = f"{sys.executable} -c \"import sys; sys.stdout.buffer.write(b'caf\\xe9 ' + b'{{world}}')\""
+    latin = "printf 'caf\\351 {world}'"
     assert audit(latin, "--world", "1", "--world", "1", "--runs", 400)[0] == 0
+
+
+FAILING = """bad=$1; runs=$2; line=1
+[ $bad$kind = 0spaces ] && line="a b"
+[ $bad$kind = 1spaces ] && line="a  b"
+[ $bad$kind = 0digits ] && line=0.1
+[ $bad$kind = 1digits ] && line=0.10
+[ $bad$kind = 1type ] && line=true
+[ $bad$kind = 1lines ] && runs=$((runs + 1))
+while [ $runs -gt 0 ]; do echo "$line"; runs=$((runs - 1)); done
+[ $bad$kind != 1code ]
+"""
+
+
+@pytest.mark.parametrize("kind", ["code", "lines", "spaces", "type", "digits"])
+def test_a_program_tells_by_failing_and_by_how_it_prints(kind, tmp_path, monkeypatch):
+    """At 100 runs each the claim of epsilon 0.1 is refuted by an event that always tells."""
+    monkeypatch.setattr("deniable.curator.audit.MANY_RUNS", 100)
+    program = tmp_path / "program.sh"
+    program.write_text(f"kind={kind}\n{FAILING}")
+    words = (f"sh {program} {{world}} {{runs}}", "--world", "0", "--world", "1", "--epsilon", "0.1")
+    assert audit(*words, confidence="0.999")[0] == 2
+
+
+@pytest.mark.parametrize("runs", ["", " {runs}"], ids=["one by one", "at once"])
+@pytest.mark.parametrize(("code", "refuted"), [("$(($1 + 3))", True), ("3", False)], ids=["differ", "alike"])
+def test_exit_codes_that_differ_between_the_worlds_are_a_leak(code, refuted, runs, tmp_path, monkeypatch):
+    monkeypatch.setattr("deniable.curator.audit.MANY_RUNS", 100)
+    program = tmp_path / "program.sh"
+    program.write_text(f"exit {code}\n")
+    words = (f"sh {program} {{world}}{runs}", "--world", "0", "--world", "1", "--epsilon", "0.1")
+    if refuted:
+        assert audit(*words, confidence="0.999")[0] == 2
+    else:
+        with pytest.raises(DataError, match="ended with exit code 3"):
+            audit(*words, confidence="0.999")
+
+
+@pytest.mark.parametrize(
+    ("suffix", "one", "other"),
+    [
+        (".txt", "true", "1"),
+        (".txt", "x y", "x  y"),
+        (".jsonl", "true", "1"),
+        (".jsonl", "null", '"nan"'),
+        (".jsonl", '{"a": {"b": 1}}', '{"a.b": 1}'),
+        (".jsonl", '{"a": 1, "b": 2}', '{"b": 2, "a": 1}'),
+        (".csv", "1", "1.0"),
+    ],
+)
+def test_files_of_outputs_that_are_written_otherwise_are_told_apart(suffix, one, other, tmp_path):
+    files = [tmp_path / f"{place}{suffix}" for place in range(2)]
+    for file, text in zip(files, (one, other), strict=True):
+        file.write_text(("answer\n" if suffix == ".csv" else "") + f"{text}\n" * 400)
+    words = ("outputs", "--world", files[0], "--world")
+    assert audit(*words, files[1])[0] == 2
+    assert audit(*words, files[0])[0] == 0
+
+
+def test_what_a_file_is_as_a_whole_accuses_nobody(tmp_path):
+    """One row of 400 decides which type a reader gives a column, and the order of columns is no output."""
+    first, second = tmp_path / "first.csv", tmp_path / "second.csv"
+    first.write_text("a,b\n" + "1,x\n" * 400)
+    second.write_text("b,a\n" + "x,1\n" * 399 + "x,0.5\n")
+    assert audit("outputs", "--world", first, "--world", second)[0] == 0
 
 
 PROGRAM = """import sys, random
@@ -277,3 +467,18 @@ def test_what_cannot_be_audited_says_why(functions, tmp_path):
         audit("echo {world} {runs}", "--world", "a", "--world", "b", "--runs", 400)
     with pytest.raises(ParameterError, match="one output for each run"):
         audit("audited:one_number", "--runs", 400)
+
+
+@pytest.mark.parametrize(("noisy", "failed"), [(True, False), (False, True)])
+def test_times_and_numbers_of_runs_refute_no_sound_mechanism_and_hide_no_leak(noisy, failed):
+    """All runs of one world were made before those of the other, so that a clock told them apart."""
+    from deniable.curator.audit import AuditOrder
+    from deniable.curator.audit import audit as audited
+
+    numbers = itertools.count()
+
+    def stamp(world):
+        return [next(numbers), time.time(), world + (int(discrete_laplace(Fraction(1), 1)[0]) if noisy else 0)]
+
+    order = AuditOrder("f", worlds=(0, 1), runs=1_000, function=stamp, confidence=float(SURE))
+    assert audited(order).failed is failed

@@ -44,6 +44,15 @@ def test_the_demo_finds_the_governor_answers_with_noise_and_writes_its_page(told
     assert named["k-anonymous"] == 0
     assert {row["epsilon"] for row in chapters["The ledger"]["table"]} == {"no guarantee", "0.5", "1"}
     assert "is refused" in chapters["The ledger"]["sentences"][1]
+    weeks = chapters["A number every week"]["table"]
+    assert weeks[0]["calls about water, week from"] == "2025-08-13"
+    assert weeks[0]["at least"] > weeks[1]["calls"]
+    levels = {row["level"]: row for row in chapters["A census"]["table"]}
+    assert (levels["block"]["areas"], levels["all"]["standard deviation of a total"]) == (512, "0.0")
+    assert "2,000 people of the county" in chapters["A census"]["sentences"][0]
+    assert "are found by how many friends" in chapters["Who knows whom"]["sentences"][0]
+    assert "are inside a club" in chapters["Who knows whom"]["sentences"][1]
+    assert "of 1,000" in chapters["Where people go"]["sentences"][0]
     assert "they can deny it" in chapters["A question that nobody need answer truly"]["sentences"][0]
     assert "Theodore W. Ashbourne" in (folder / "story.html").read_text(encoding="utf-8")
 
@@ -52,7 +61,7 @@ def test_every_command_that_the_demo_prints_runs_as_it_is_printed(told: Any, mon
     _, chapters, state = told
     monkeypatch.setenv("DENIABLE_STATE", state)
     commands = [command for chapter in chapters.values() for command in chapter["commands"]]
-    assert len(commands) >= 12
+    assert len(commands) >= 20
     for command in commands:
         program, *words = shlex.split(command)
         assert program == "deniable"

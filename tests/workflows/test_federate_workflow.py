@@ -142,6 +142,21 @@ def test_a_client_that_leaves_after_dealing_is_not_in_the_sum_which_is_exact(
     assert abs(state.result.rows - 2400) < 200
 
 
+def test_the_people_of_a_ledger_are_in_a_round_once(clinics: list[Path]) -> None:
+    what = _plan(clinics[0])
+    served, told = Served(what, patience=3.0), []
+    for thread in [_join(policy, served.address, told) for policy in (clinics[0], *clinics[:3])]:
+        thread.join(60)
+    state = served.finish()
+    failures = [each for each in told if isinstance(each, Exception)]
+    assert [type(each) for each in failures] == [AccessRefused]
+    assert "in this round already" in str(failures[0])
+    assert state.result is not None
+    assert state.result.clients == 3
+    with Curator.open(clinics[0]) as curator:
+        assert len(list(curator.ledger.entries(acts=("charge",)))) == 1
+
+
 def test_a_client_without_budget_sends_nothing_and_the_round_fails_for_want_of_clients(
     clinics: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

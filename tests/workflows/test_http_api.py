@@ -99,6 +99,22 @@ def test_a_request_id_is_charged_once_even_when_sent_at_once(served):
     assert other.status_code == 403
 
 
+def test_another_question_under_the_same_id_at_once_does_not_get_its_answer(served):
+    texts, found = [f"SELECT COUNT(*) AS n FROM people WHERE age < {age}" for age in (31, 67)], []
+
+    def send(text: str) -> None:
+        found.append((text, ask(served, {"sql": text, "epsilon": "0.125"}, **{"x-request-id": "of two"})))
+
+    senders = [threading.Thread(target=send, args=(texts[i % 2],)) for i in range(6)]
+    for sender in senders:
+        sender.start()
+    for sender in senders:
+        sender.join()
+    answered = {text for text, response in found if response.status_code == 200}
+    assert len(answered) == 1
+    assert {response.status_code for text, response in found if text not in answered} == {403}
+
+
 def test_cost_remaining_schema_dummies_and_receipts(served):
     priced = ask(served, {"sql": COUNT, "epsilon": "10"}, path="/v1/cost").json()
     assert priced["cost"]["epsilon"] == "10"

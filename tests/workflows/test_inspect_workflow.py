@@ -111,3 +111,23 @@ def test_scores_without_real_rows_are_refused(town: Path) -> None:
     done = _run("inspect", "v.json", "--scores", cwd=town)
     assert done.returncode == 2
     assert "scores compare with the real rows" in done.stderr
+
+
+def test_findings_are_drawn_from_the_real_and_the_synthetic_rows(town: Path) -> None:
+    false = "-- charges_are_below_nothing: A charge that cannot be.\nSELECT MAX(charge) < 0 FROM visits\n"
+    (town / "more.sql").write_text(false + "-- unknown_here: Says nothing of few rows.\nSELECT COUNT(*) FROM visits\n")
+    with Curator.open(town / "policy.yaml") as curator:
+        view = curator.inspect(town / "v.json", "visits", findings=[town / "findings.py", town / "more.sql"])
+        with pytest.raises(ParameterError, match="compare with the real rows"):
+            curator.inspect(town / "v.json", findings=town / "more.sql")
+        with pytest.raises(ParameterError, match="two findings"):
+            curator.inspect(town / "v.json", "visits", findings=[town / "more.sql", town / "more.sql"])
+    found = {each["finding"]: each for each in view["utility"]["findings"]}
+    assert found["charges_are_below_nothing"]["real"] is False
+    assert found["charges_are_below_nothing"]["kept"]
+    assert found["unknown_here"]["synthetic"] > 0
+    assert len(found) == 9
+    assert all(each["kept"] == (each["synthetic"] is not None and each["real"] == each["synthetic"])
+               for each in found.values() if isinstance(each["real"], bool))  # fmt: skip
+    done = _run("inspect", "v.json", "--against", "visits", "--findings", "more.sql", cwd=town)
+    assert "2 of 2 findings are kept" in done.stdout

@@ -85,6 +85,9 @@ def test_a_node_of_the_lattice_is_clicked_and_shows_why_it_fails(visit, find_vio
     check_look(page, find_violations)
     page.locator(".node[aria-label^='Levels 0, 0:']").click()
     page.wait_for_url("**levels=0-0**")
+    assert "emptied" in page.locator(".node[aria-current]").get_attribute("class"), "most rows are alone there"
+    assert "most rows would be left out" in page.locator(".node[aria-current]").get_attribute("aria-label")
+    assert page.locator(".node.emptied.acceptable, .node.emptied.chosen").count() == 0
     told = page.inner_text(".node-detail")
     assert "fails" in told
     assert re.search(r"3-anonymity.*: \d+ classes break it, with \d+ rows", told)
@@ -180,6 +183,36 @@ def test_a_survey_goes_from_its_form_to_results_of_two_phones(visit, chromium, f
     assert "2 people have answered" in page.inner_text("#responses"), "what was answered is kept"
 
 
+WRITTEN = """\
+survey: written  # by hand
+title: Written by hand
+questions:
+  weight: {ask: What do you weigh?, type: number, between: [20, 250.5], step: 0.5, epsilon: 1}
+  drugs: {ask: Which drugs?, type: several, options: [none, some], epsilon: 1}
+  fruit: {ask: Which fruit?, type: word, epsilon: 2}
+"""
+
+
+def test_a_survey_that_was_written_by_hand_is_shown_as_respondents_see_it(visit, up):
+    (up.folder / "written.survey.yaml").write_text(WRITTEN)
+    text = visit("steward", "/labs/survey/written").inner_text("main")
+    assert {"What do you weigh?", "a number from 20 to 250.5", "none some", "a word"} <= set(text.splitlines())
+
+
+FINDINGS = """\
+-- there_are_two_sexes: Both sexes are among the people.
+SELECT COUNT(DISTINCT sex) = 2 FROM people
+-- people_have_an_age: The mean age is above 0.
+SELECT AVG(age) FROM people
+"""
+
+
+def keep_screenshot(page: Any, name: str) -> None:
+    """With DENIABLE_SHOTS a screenshot is kept there."""
+    if os.environ.get("DENIABLE_SHOTS"):
+        page.screenshot(path=str(Path(os.environ["DENIABLE_SHOTS"]) / f"{name}.png"), full_page=True)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("lab", "button"), [("synthetic", "Charge and make it"), ("model", "Charge and train it")])
 def test_a_model_is_made_for_a_stated_charge_and_shown_beside_the_real_rows(visit, up, find_violations, lab, button):
@@ -198,12 +231,25 @@ def test_a_model_is_made_for_a_stated_charge_and_shown_beside_the_real_rows(visi
     check_look(page, find_violations)
     assert "Do not pass this on" in page.inner_text(".report")
     assert up.curator.context.ledger.balance()[0].remaining != left
+    (up.folder / "findings.sql").write_text(FINDINGS)
+    page.goto(f"{up.steward}/labs/{lab}")
+    left = up.curator.context.ledger.balance()[0].remaining
     if lab == "synthetic":
-        page.goto(up.steward + "/labs/synthetic")
-        left = up.curator.context.ledger.balance()[0].remaining
-        page.get_by_role("button", name="Look at it beside the real rows").click()
-        page.wait_for_selector(".report")
-        assert up.curator.context.ledger.balance()[0].remaining == left, "looking is free"
+        page.fill("#regress", "age ~ sex")
+        page.select_option("#findings", "findings.sql")
+        page.check("[name=scores]")
+    page.get_by_role("button", name=re.compile("^Look at it")).click()
+    page.wait_for_selector(".report", timeout=120_000)
+    check_look(page, find_violations)
+    assert up.curator.context.ledger.balance()[0].remaining == left, "looking is free"
+    if lab == "synthetic":
+        text = page.inner_text(".report")
+        assert "2 of 2 findings are kept" in text
+        assert {"Associations", "A regression on both", "Standard scores"} <= set(
+            page.locator(".report h2").all_inner_texts()
+        )
+        assert "--findings" in page.locator("pre").last.text_content()
+    keep_screenshot(page, f"look-{lab}")
 
 
 @pytest.mark.slow
@@ -239,8 +285,7 @@ def compare_layout(page: Any, name: str) -> None:
 
     With DENIABLE_SHOTS a screenshot is kept there; with DENIABLE_LAYOUTS=write what is seen is kept from now on.
     """
-    if os.environ.get("DENIABLE_SHOTS"):
-        page.screenshot(path=str(Path(os.environ["DENIABLE_SHOTS"]) / f"{name}.png"), full_page=True)
+    keep_screenshot(page, name)
     seen = [[tag, words, round(left, 3), round(width, 3)] for tag, words, left, width in page.evaluate(DESCRIBE_LAYOUT)]
     if os.environ.get("DENIABLE_LAYOUTS") == "write":
         GOLDEN.mkdir(exist_ok=True)

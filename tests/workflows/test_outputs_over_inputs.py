@@ -76,3 +76,46 @@ def test_a_model_is_not_written_over_by_what_is_drawn_or_told_from_it(
         done = CliRunner().invoke(app, [*words])
         assert "one would be lost" in str(done.exception), words
     assert [(tmp_path / name).read_text() for name in ("model.csv", "rows.csv")] == ["kept", "kept"]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("anonymize", "visits.csv", "--qi", "sex", "--k", "2", "-o", "made.csv", "--report", "visits.csv"),
+        ("anonymize", "visits.csv", "--qi", "sex", "--k", "2", "-o", "made.csv", "--report", "made.csv"),
+        ("anonymize", "visits.csv", "--qi", "sex", "--k", "2", "-o", "made.csv", "--report", "made.csv.release.json"),
+        ("anonymize", "visits.csv", "--qi", "sex", "--k", "2", "-o", "made.csv", "--report", "other.csv"),
+        ("attack", "visits.csv", "--knows", "sex", "--report", "visits.csv"),
+        ("attack", "visits.csv", "--knows", "sex", "--resume", "visits.csv"),
+        ("release", "catalog", "visits.csv", "-o", "visits.csv"),
+        ("register", "-p", "policy.yaml", "-o", "visits.csv"),
+        ("estate", ".", "-o", "visits.csv"),
+        ("query", "SELECT COUNT(*) AS n FROM visits", "-p", "policy.yaml", "--curve", "other.csv"),
+        ("publish", "daily", "-p", "policy.yaml", "--report", "other.csv"),
+        ("scan", "visits.csv", "--save", "visits.csv"),
+        ("scan", "visits.csv", "--draft", "visits.csv", "--force"),
+        ("policy", "init", "visits.csv", "--out", "visits.csv", "--force"),
+    ],
+)
+def test_a_page_or_a_document_replaces_no_data(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    rows = "id,sex,old\n" + "".join(f"{i},{'FM'[i % 2]},true\n" for i in range(40))
+    for name in ("visits.csv", "other.csv"):
+        (tmp_path / name).write_text(rows)
+    (tmp_path / "policy.yaml").write_text(POLICY)
+    done = CliRunner().invoke(app, [*words])
+    assert isinstance(done.exception, ParameterError), done.output
+    assert "Choose another name" in str(done.exception)
+    assert [(tmp_path / name).read_text() for name in ("visits.csv", "other.csv")] == [rows, rows]
+    assert not (tmp_path / "made.csv").exists()
+
+
+def test_a_page_replaces_a_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "visits.csv").write_text("sex\n" + "F\nM\n" * 20)
+    words = ["attack", "visits.csv", "--knows", "sex", "--report", "page.html"]
+    (tmp_path / "page.html").touch()
+    assert [CliRunner().invoke(app, words).exit_code for _ in range(2)] == [0, 0]
+    assert (tmp_path / "page.html").read_text().startswith("<!doctype html")

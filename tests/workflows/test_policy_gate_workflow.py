@@ -37,6 +37,8 @@ tables:
       day: {type: date, between: [2026-01-01, 2026-12-31]}
 stream:
   daily: {table: visits, time: day, every: day, start: 2026-01-01, periods: 2, rho: 1, questions: {all: {count: rows}}}
+tabulation:
+  sexes: {table: visits, cells: [sex], rho: 1}
 budgets:
   dataset: {epsilon: 500, delta: 0.01, accounting: zcdp}
   purposes: {research: {epsilon: 300, delta: 0.01}}
@@ -76,8 +78,11 @@ READING = {
     ("query",): ("SELECT COUNT(*) FROM visits", "--epsilon", "1"),
     ("hierarchy",): ("visits", "sex", "--epsilon", "1"),
     ("publish",): ("daily",),
+    ("tabulate",): ("sexes",),
     ("top",): ("visits", "sex", "--count", "1", "--epsilon", "1"),
+    ("places",): ("visits", "--at", "lat,lon", "--epsilon", "1", "-o", "places.csv"),
     ("margins",): ("visits", "sex", "--epsilon", "1"),
+    ("weighted",): ("visits", "lat", "--weight", "lon", "--epsilon", "1"),
     ("watch",): ("SELECT COUNT(*) FROM visits", "--threshold", "10", "--epsilon", "1"),
     ("sample-and-aggregate",): ("visits", "math:prod", "--blocks", "5", "--between", "0,1", "--epsilon", "1"),
     ("mask",): ("-o", "masked.csv", "--table", "visits"),
@@ -108,9 +113,10 @@ READING_NO_ROWS = {
     *(("token", "new"), ("token", "list"), ("token", "revoke"), ("key", "check"), ("key", "rotate")),
     *(("federate", "plan"), ("survey", "results"), ("release", "verify"), ("vault", "reveal"), ("audit",)),
 }
-OTHERWISE = {("serve",), ("mcp",), ("subject",), ("federate", "join")}
+OTHERWISE = {("serve",), ("mcp",), ("subject",), ("federate", "join"), ("network",)}
 """A server answers by the same curator, and tests of its own hold that; a person's report is about that person; a
-federated round needs a server and other clients (`test_federate_workflow.py`)."""
+federated round needs a server and other clients (`test_federate_workflow.py`); a network is of a table of edges, in
+which a person has rows by two columns (`test_network_workflow.py`)."""
 
 
 def list_commands(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:

@@ -213,13 +213,15 @@ def test_tools_learn_the_schema_from_the_catalog(served, question):
 def test_a_question_can_be_cancelled(served):
     with psycopg.connect(served.dsn(), autocommit=True) as connection:
         told: list[str] = []
-        threading.Timer(0.05, connection.cancel_safe, kwargs={"timeout": 20}).start()
         connection.execute("SET deniable.epsilon = 1")
+        canceller = threading.Timer(0.05, connection.cancel_safe, kwargs={"timeout": 60})
+        canceller.start()
         for _ in range(3):  # whether it was in time or not, the session goes on
             try:
                 connection.execute("SELECT COUNT(*), AVG(age), STDDEV(age) FROM people WHERE age > 44")
             except psycopg.errors.QueryCanceled as stopped:
                 told.append(str(stopped))
+        canceller.join()
         assert connection.execute("SELECT 1").fetchone() == (1,)
         charges = len(list(served.curator.ledger.entries(acts=("charge",))))
         assert all("harged" in each or "charge stands" in each for each in told)

@@ -211,7 +211,7 @@ def test_what_fails_in_the_database_stays_charged_and_only_the_steward_learns_wh
         assert str(refusal.value) == str(ExecutionFailed())
         assert curator.remaining() != before
         failed = [entry for entry in curator.ledger.entries() if entry.act == "fail"]
-        assert [entry.details for entry in failed] == [{"cause": cause}]
+        assert [entry.details["cause"] for entry in failed] == [cause]
         verify(curator.ledger)
     with psycopg.connect(database) as connection:
         left = "SELECT count(*) FROM pg_class WHERE relpersistence = 't'"

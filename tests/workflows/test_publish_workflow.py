@@ -7,7 +7,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from datetime import date, timedelta
+from datetime import date, datetime, timedelta
 from fractions import Fraction
 from itertools import product
 from pathlib import Path
@@ -28,6 +28,7 @@ from deniable.errors import (
     BudgetExceeded,
     ExecutionFailed,
     IntegrityError,
+    InternalError,
     ParameterError,
     PolicyError,
     QueryRefused,
@@ -366,6 +367,48 @@ def test_a_stream_stays_as_it_was_declared(folder: Path) -> None:
     assert len(list_charges(folder)) == 1
 
 
+def edit(folder: Path, old: str, new: str) -> None:
+    written = (folder / "policy.yaml").read_text()
+    assert written.count(old) == 1
+    (folder / "policy.yaml").write_text(written.replace(old, new))
+
+
+def test_an_edit_that_a_stream_does_not_depend_on_leaves_it_as_it_is(folder: Path) -> None:
+    before = publish(folder, 1)
+    edit(folder, "charge: {type: integer, between: [0, 100], role: insensitive}",
+         "charge: {type: integer, between: [0, 90], role: sensitive}")  # fmt: skip
+    edit(folder, "role: identifier}", "role: identifier, mask: redact}")
+    after = publish(folder, 3)
+    assert after.rows[: len(before.rows)] == before.rows
+    assert after.closed == 4
+    assert len(list_charges(folder)) == 1
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [("between: [0, 100]", "between: [0, 90]"), ("categories: [a, b]", "categories: [a, b, c]"),
+     ("id: {type: integer,", "id: {")],
+)  # fmt: skip
+def test_an_edit_of_a_column_that_a_stream_uses_stops_it(folder: Path, old: str, new: str) -> None:
+    make(folder, questions=EVERY)
+    publish(folder, 1)
+    edit(folder, old, new)
+    with pytest.raises(ParameterError, match="begun under another declaration"):
+        publish(folder, 2)
+
+
+def test_a_stream_that_was_charged_under_the_whole_table_goes_on(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from deniable.curator.query.stream import plan
+    from deniable.policy.document import digest
+
+    with monkeypatch.context() as patched:
+        patched.setattr(plan, "_name_declaration", lambda _, s, t: digest({"stream": s, "table": t})[len("sha256:") :])
+        before = publish(folder, 1)
+    after = publish(folder, 2)
+    assert after.rows[: len(before.rows)] == before.rows
+    assert len(list_charges(folder)) == 1
+
+
 def test_a_stream_that_does_not_fit_the_budget_is_refused_and_can_be_declared_smaller(folder: Path) -> None:
     make(folder, epsilon="3", budget="1")
     with pytest.raises(BudgetExceeded):
@@ -463,7 +506,6 @@ def test_a_mistake_in_a_declaration_is_told_with_its_line(folder: Path, more: st
     [
         ("time: day", "time: ward", "'ward' is no date"),
         ("table: visits", "table: trips", "no private table 'trips'"),
-        ("    delta: 1e-6\n", "", "needs a delta"),
         ("every: day\n    start: 2026-01-01", "every: month\n    start: 2026-01-31", "not every month"),
         ("count: rows}", "count: rows, sum: charge}", "of which one is enough"),
         ("count: rows}", "count: rows, levels: true}", "levels without groups"),
@@ -515,3 +557,94 @@ def test_the_noise_that_is_drawn_is_the_noise_that_is_charged(folder: Path, monk
     (charge,) = list_charges(folder)
     assert len(drawn) == 6
     assert [to_dict(each.event) for each in drawn] == [charge.event] * 6
+
+
+def drop_delta(folder: Path) -> None:
+    text = (folder / "policy.yaml").read_text()
+    (folder / "policy.yaml").write_text(text.replace("    delta: 1e-6\n", ""))
+
+
+def test_without_a_delta_a_stream_has_laplace_noise_of_pure_epsilon_and_goes_on_from_its_store(folder: Path) -> None:
+    make(folder, questions=EVERY, more="window: 3\n    max_periods: 2")
+    drop_delta(folder)
+    with Curator.open(folder / "policy.yaml") as curator:
+        told = curator.explain_publish("daily")
+    assert told.noise == "discrete Laplace"
+    assert "delta" not in told.budget
+    first = publish(folder, 2)
+    report = publish(folder)
+    assert report.rows[: len(first.rows)] == first.rows
+    assert (report.delta, float(report.epsilon)) == (0, float(EXACT))
+    counts = [float(sum(row[1] == d for row in ROWS)) for d in range(6)]  # everybody has one row
+    assert pick(report, "visits") == pytest.approx(counts, abs=0.01)
+    assert pick(report, "visits", "total")[-1] == pytest.approx(60, abs=0.02)
+    assert pick(report, "mean")[0] == pytest.approx(sum(row[3] for row in ROWS if row[1] == 0) / counts[0], abs=0.1)
+    (charge,) = list_charges(folder)
+    assert {each["kind"] for each in charge.event["events"]} == {"laplace"}
+
+
+@pytest.mark.parametrize("pure", [False, True], ids=["gaussian", "laplace"])
+def test_noise_for_less_than_one_person_moves_is_found_before_anything_is_charged(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, pure: bool
+) -> None:
+    make(folder, epsilon="1", budget="2")
+    if pure:
+        drop_delta(folder)
+    honest = StreamMechanism.within
+    monkeypatch.setattr(StreamMechanism, "within", lambda budget, made, _, parts: honest(budget, made, 1, parts))
+    with pytest.raises(InternalError, match="not made for what it measures"):
+        publish(folder)
+    assert list_charges(folder) == []
+
+
+OFFSETS = ["2026-01-01T23:30:00+02:00", "2026-01-02T00:30:00+0200", "2026-01-02 12:00:00.5Z", "2026-01-03T00:30-03"]
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_times_with_an_offset_are_in_the_period_of_their_day_in_utc(tmp_path: Path, kind: str) -> None:
+    """A text with an offset and a column with a zone are the same times: an engine that drops offsets would differ."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    (tmp_path / "visits.csv").write_text("\n".join(["day", *OFFSETS]) + "\n")
+    moments = [datetime.fromisoformat(each) for each in OFFSETS]
+    pq.write_table(pa.table({"day": pa.array(moments, pa.timestamp("us", "UTC"))}), tmp_path / "visits.parquet")
+    policy = POLICY % {"unit": "row", "budget": "5000", "epsilon": "4000", "more": "", "questions": ""}
+    columns = policy[policy.index("      id:") : policy.index("budgets:")]
+    policy = policy.replace(columns, "      day: {type: datetime}\n").replace("visits.csv", f"visits.{kind}")
+    (tmp_path / "policy.yaml").write_text(policy)
+    assert [round(each) for each in pick(publish(tmp_path, 3), "visits")] == [2, 1, 1, 0]
+
+
+def test_analysts_read_over_http_what_was_published_and_nothing_is_measured_by_that(tmp_path: Path, serve: Any) -> None:
+    import httpx
+
+    make(tmp_path)
+    budgets = "  purposes: {research: {epsilon: 1}, care: {epsilon: 1}}\n  analysts:\n"
+    budgets += "    ana: {purposes: [research]}\n    ben: {purposes: [care]}\nstream:\n"
+    written = (tmp_path / "policy.yaml").read_text().replace("stream:\n", budgets)
+    with serve(policy=written) as up:
+        headers = {"authorization": f"Bearer {up.tokens['ana']}"}
+
+        def read(name: str) -> httpx.Response:
+            return httpx.get(f"{up.http}/v1/streams/{name}", headers=headers, timeout=60)
+
+        assert read("daily").status_code == 400
+        assert "nothing of 'daily' was published yet" in read("daily").text
+        report = up.curator.publish("daily", until=day(1))
+        told = read("daily").json()
+        assert (told["closed"], told["closed_now"]) == (2, 0)
+        assert [row["value"] for row in told["rows"]] == [row.value for row in report.rows]
+        assert len(list(up.curator.ledger.entries(acts=("charge",)))) == 1
+        assert read("weekly").status_code == 400
+        steward = {"authorization": f"Bearer {up.tokens['steward']}"}
+        closing = httpx.post(f"{up.steward}/v1/streams/daily", headers=steward, timeout=60)
+        closed = closing.json()["closed"]
+        assert closed > 2
+        assert closing.headers["x-deniable-charged"] == "false", "the first run paid for all of them"
+        assert closing.json()["charged"] is False
+        assert closing.json()["rows"][: len(report.rows)] == told["rows"]
+        assert read("daily").json()["closed"] == closed
+        again = httpx.post(f"{up.steward}/v1/streams/daily", headers=steward, timeout=60)
+        assert (again.json()["closed_now"], again.headers["x-deniable-charged"]) == (0, "false")
+        assert len(list(up.curator.ledger.entries(acts=("charge",)))) == 1

@@ -52,9 +52,9 @@ def test_the_budget_is_spent_over_commands_and_explaining_leaves_nothing_behind(
     assert deniable("query", COUNTS, "--epsilon", "1", "--explain", cwd=tmp_path).returncode == 0
     assert not ledger.exists()
     costs = [
-        deniable("query", f"SELECT COUNT(*) FROM visits WHERE charge > {number}", "--epsilon", "1", cwd=tmp_path)
+        deniable("query", f"SELECT COUNT(*) FROM visits WHERE charge > {number}", "--epsilon", "3", cwd=tmp_path)
         for number in range(4)
-    ]  # the policy's epsilon 10 is rho 1.48, and a question's is 0.5
+    ]  # three of them are 9 of the policy's epsilon 10
     assert [done.returncode for done in costs[:2]] == [0, 0], costs[0].stderr
     assert costs[3].returncode != 0
     assert "Nothing was charged" in costs[3].stderr

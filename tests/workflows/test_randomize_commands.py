@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from deniable.curator.survey import estimate_released, randomize, sweep_epsilon
-from deniable.errors import BudgetExceeded, DataError, IntegrityError, ParameterError
+from deniable.errors import BudgetExceeded, DataError, DeniableError, IntegrityError, ParameterError
 
 POLICY = """\
 version: 1
@@ -243,6 +244,26 @@ def test_the_same_order_gives_the_same_rows_again_and_costs_nothing_more(clinic)
     assert spent(clinic / "policy.yaml") == pytest.approx(1)
 
 
+@pytest.mark.parametrize(
+    "change",
+    [("role: sensitive, categories", "categories"), ("tables:", "release: {minimize: {columns: [pid]}}\ntables:")],
+    ids=["undecided", "minimized"],
+)
+def test_where_no_column_may_leave_none_is_randomized_and_nothing_is_charged(clinic, change):
+    """An empty list of columns was read as all of them."""
+    (clinic / "policy.yaml").write_text(VISITS.replace(*change))
+    with pytest.raises(DeniableError, match="no column of 'visits'"):
+        randomize(None, clinic / "policy.yaml", clinic / "told.parquet", "1/2")
+    assert not (clinic / "told.parquet").exists()
+    assert not (clinic / "policy.ledger.sqlite").exists()  # it begins with the first charge
+
+
+def test_a_ladder_without_epsilons_or_with_an_accuracy_beyond_one_is_refused(folder):
+    for epsilons, accuracy, words in (([], 0.5, "no epsilon"), (["1"], 1.5, "accuracy")):
+        with pytest.raises(ParameterError, match=words):
+            sweep_epsilon(None, folder / "policy.yaml", "job", ["salary"], epsilons, accuracy)
+
+
 def test_a_policy_without_budgets_lets_nothing_be_randomized(clinic):
     (clinic / "policy.yaml").write_text(VISITS.replace("budgets: {dataset: {epsilon: 1}}\n", ""))
     with pytest.raises(BudgetExceeded, match="no budgets"):
@@ -311,6 +332,59 @@ def test_a_regression_on_randomized_records_is_that_of_the_people_and_a_naive_on
     assert naive < terms["bonus"]["low"]
     with pytest.raises(ParameterError, match="regressed"):
         estimate_released(out, regress="job", on=["bonus"])
+    with pytest.raises(ParameterError, match="the column 'bonus' is named twice"):
+        estimate_released(out, regress="salary", on=["bonus", "bonus"])
+
+
+@pytest.mark.parametrize(("epsilon", "rows", "least"), [(16, 20, 0.1), (1, 20, 0.0), (16, 200, 1.0)])
+def test_a_regression_of_few_records_has_intervals_that_hold_or_none(epsilon, rows, least):
+    """A feature whose spread its noise hides has no interval. Of few records about 1 interval in 100 misses."""
+    import numpy as np
+
+    from deniable.localdp.postprocessing import regress
+    from deniable.localdp.records import plan_records, randomize
+    from deniable.policy.schema import Bounds, Column, ColumnType, TableSchema
+
+    rng, tables = np.random.default_rng(3), 30
+    ends = {"age": 100, "pay": 200}
+    columns = tuple(Column(c, ColumnType.INTEGER, bounds=Bounds(0, e), nullable=False) for c, e in ends.items())
+    own = {"age": Fraction(epsilon), "pay": Fraction(16)}
+    made = plan_records(TableSchema("t", "t.parquet", columns), sum(own.values(), Fraction(0)), own=own)
+    age = rng.integers(0, 101, tables * rows)
+    told = randomize(made, pa.table({"age": age, "pay": 20 + age + rng.integers(-20, 21, len(age))}))
+    found = [regress(made, told.slice(rows * each, rows), "pay", ["age"])[1].interval for each in range(tables)]
+    given = [ends for ends in found if ends is not None]
+    assert len(given) >= least * tables
+    assert len(given) <= 5 or least > 0, "epsilon 1 tells nothing of 20 ages"
+    assert sum(not low <= 1 <= high for low, high in given) <= 6, "more than 1 in 20 miss"
+
+
+CARDS = """\
+version: 1
+dataset: clinic
+budgets: {dataset: {epsilon: 3}}
+tables:
+  visits:
+    source: visits.parquet
+    unit: {column: pid, max_groups: 2, max_rows_per_group: 2}
+    columns:
+      pid:  {role: identifier, type: integer, between: [0, 1000], nullable: false}
+      card: {role: identifier, type: integer, between: [0, 1000], nullable: false}
+      pay:  {role: sensitive, type: integer, between: [0, 100], nullable: false}
+"""
+
+
+def test_no_epsilon_is_spent_on_who_somebody_is_and_advice_is_of_one_record(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"pid": [1, 1, 2], "card": [7, 7, 8], "pay": [1, 2, 3]}), tmp_path / "visits.parquet")
+    (tmp_path / "policy.yaml").write_text(CARDS)
+    for name in ("pid", "card"):
+        with pytest.raises(ParameterError, match=f"column '{name}' only says whose row it is"):
+            randomize(None, tmp_path / "policy.yaml", tmp_path / "o.parquet", 1, columns=[name, "pay"])
+    out, policy = tmp_path / "o.parquet", tmp_path / "policy.yaml"
+    with pytest.raises(BudgetExceeded, match=r"2 records of one pid are charged: ask for at most epsilon 1.5 a record"):
+        randomize(None, policy, out, 2)
+    randomize(None, policy, out, "1.5")
+    assert pq.read_table(out).column_names == ["pay"]
 
 
 def test_no_whole_number_makes_randomizing_fail_and_bounds_too_large_are_refused_before_the_charge(
@@ -332,3 +406,101 @@ tables:
     told = pq.read_table(tmp_path / "told.parquet")["a"].to_pylist()
     assert len(told) >= 3
     assert all(abs(value) < 10_000 for value in told)  # noise of scale 100: farther once in e^100
+
+
+def test_a_column_that_is_named_twice_is_refused(folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(ParameterError, match="named twice"):
+        randomize(str(folder / "salaries.parquet"), folder / "policy.yaml", tmp_path / "x.csv", 1, None, ["sex", "sex"],
+                  {"sex": "0.2"})  # fmt: skip
+
+
+FEW = """\
+version: 1
+dataset: few
+budgets: {dataset: {epsilon: 1000}}
+tables:
+  few:
+    source: few.parquet
+    unit: row
+    columns:
+      job: {role: sensitive, categories: [a, b, c], nullable: false}
+      pay: {role: sensitive, type: integer, between: [0, 10], nullable: false}
+      has: {role: sensitive, type: integer, between: [0, 1]}
+"""
+
+
+@pytest.fixture
+def few(tmp_path: Path) -> Callable[..., Path]:
+    """Randomize a table of these rows."""
+    (tmp_path / "policy.yaml").write_text(FEW)
+
+    def make(epsilon: int, **columns: list[Any]) -> Path:
+        pq.write_table(pa.table(columns), tmp_path / "few.parquet")
+        randomize(None, tmp_path / "policy.yaml", tmp_path / "told.parquet", epsilon)
+        return tmp_path / "told.parquet"
+
+    return make
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3])
+@pytest.mark.parametrize("epsilon", [1, 30])
+def test_every_number_that_an_estimate_tells_is_finite_or_unknown_however_few_rows_there_are(few, run, rows, epsilon):
+    told = few(epsilon, job=["a"] * rows, pay=[3] * rows, has=[None, 1, 0][:rows])
+    found = run(f"estimate {told} --mean has --by job --json")
+    assert "NaN" not in json.dumps(found)
+    assert "Infinity" not in json.dumps(found)
+    for group in found["means"]:
+        assert 0 <= group["low"] <= group["high"] <= 1
+        assert group["mean"] is None or 0 <= group["mean"] <= 1
+    if epsilon == 30:  # nobody is in this group, so that nothing is known of it
+        assert found["means"][2] == {"group": "c", "mean": None, "low": 0, "high": 1}
+    with pytest.raises(DataError, match="fewer records"):
+        estimate_released(told, regress="pay", on=["job", "has"])
+
+
+def test_a_mean_that_is_unknown_is_printed_as_such(few, monkeypatch, capsys):
+    from deniable.cli.main import main
+
+    told = few(30, job=["a"] * 5, pay=[3] * 5, has=[1] * 5)
+    monkeypatch.setattr(sys, "argv", ["deniable", "estimate", str(told), "--mean", "pay", "--by", "job"])
+    with pytest.raises(SystemExit):
+        main()
+    assert "mean of c: unknown  [0.00, 10.00]" in capsys.readouterr().out
+
+
+def test_missing_numbers_of_a_scale_without_a_middle_step_move_no_mean(few):
+    told = few(48, job=["a"] * 6000, pay=[3] * 6000, has=[1, None, None] * 2000)
+    found = estimate_released(told, 0.9999999, number="has", by="job")
+    (mean,) = (column["mean"]["mean"] for column in found["columns"] if column["column"] == "has")
+    assert mean == pytest.approx(1, abs=0.05)
+    assert found["means"][0]["mean"] == pytest.approx(1, abs=0.05)
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "people", "rare", "runs"),
+    [("32", 40, 0.04, 300)]
+    + [pytest.param(*case, 1500, marks=pytest.mark.slow)
+       for case in (("1", 20, 0.5), ("4", 200, 0.5), ("16", 20, 0.04), ("32", 20, 0.01), ("32", 60, 0.1))],
+)  # fmt: skip
+def test_intervals_of_means_by_group_cover_from_twenty_records_on_where_few_differ(epsilon, people, rare, runs):
+    """Ten people of whom one earns 10 rarely show it: their own spread is no measure of what is possible."""
+    from fractions import Fraction
+
+    import numpy as np
+
+    from deniable.localdp import records
+    from deniable.policy.schema import Bounds, Column, ColumnType, TableSchema
+
+    columns = (Column("job", categories=("a", "b"), nullable=False),
+               Column("pay", ColumnType.INTEGER, bounds=Bounds(0, 10), nullable=False))  # fmt: skip
+    made, rng = (
+        records.plan_records(TableSchema("t", "t.parquet", columns), Fraction(epsilon)),
+        np.random.default_rng(5),
+    )
+    job, chance = rng.choice(["a", "b"], runs * people), rng.random(runs * people)
+    pay = np.where(job == "a", 10 * (chance < rare), 10 * (chance < 0.5))
+    told = records.randomize(made, pa.table({"job": job, "pay": pay}))
+    ends = [records.estimate_means_by(made, told.slice(run * people, people), "pay", "job")[0][1].interval()
+            for run in range(runs)]  # fmt: skip
+    hit = np.mean([low <= 10 * rare <= high for low, high in ends])
+    assert hit > 0.95 - 5.5 * (0.05 * 0.95 / runs) ** 0.5  # a false alarm in 5e-8

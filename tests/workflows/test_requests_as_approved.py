@@ -171,10 +171,66 @@ def test_each_table_of_a_synthetic_request_is_in_its_price(at: Path) -> None:
 
 
 def test_tables_that_do_not_fit_together_are_refused_before_the_first_charge(at: Path) -> None:
-    asked = ask("synthesize", {"rho": "0.2"}, "visits", "stays")
+    with pytest.raises(BudgetExceeded, match="purpose 'research'"):
+        ask("synthesize", {"rho": "0.2"}, "visits", "stays", approve=False)
+    asked = ask("synthesize", {"rho": "0.15"}, "visits", "stays")
+    make(ask("synthesize", {"rho": "0.1"}).id, "before")
     with pytest.raises(BudgetExceeded, match="2 tables"):
         make(asked.id)
-    assert entries("charge") == []
+    assert len(entries("charge")) == 1
+
+
+@pytest.mark.parametrize("ledger", ["file", "postgres"])
+def test_what_cannot_be_made_is_refused_when_it_is_filed_and_again_when_it_is_approved(
+    at: Path, request: pytest.FixtureRequest, ledger: str
+) -> None:
+    place = "policy.ledger.sqlite" if ledger == "file" else request.getfixturevalue("postgres_address")
+    whole = Path("policy.yaml").read_text().replace("dataset: clinic", f"dataset: filed_{ledger}")
+    Path("policy.yaml").write_text(whole)
+    with Curator.open("policy.yaml", ledger=place) as curator:
+        context = curator.context.speak_for(ANA)
+        made = requests.ask(context, "synthesize", ["visits"], ASKED)
+        for technique, parameters, words in (
+            ("synthesize", {"epsilon": "1e59", "delta": "1e-6"}, "asked rho"),
+            ("anonymize", {"k": 2_000_000}, "rows of 'visits' are read"),
+        ):
+            with pytest.raises(DeniableError, match=words):
+                requests.ask(context, technique, ["visits"], parameters)
+    pure = whole.replace("accounting: zcdp", "accounting: pure").replace("rho:", "epsilon:")
+    assert pure != whole
+    Path("policy.yaml").write_text(pure)
+    with Curator.open("policy.yaml", ledger=place) as curator:
+        for asked in (ASKED, {"epsilon": 1}, {"epsilon": 1, "delta": "1e-6"}, {"rho": "1/10"}):
+            with pytest.raises(
+                ParameterError, match=r"pure accounting cannot price.*budgets: dataset: {accounting: zcdp"
+            ):
+                requests.ask(curator.context.speak_for(ANA), "synthesize", ["visits"], asked)
+        with pytest.raises(ParameterError, match="pure accounting cannot price"):
+            requests.decide(curator.context, made.id, True, "fine")
+        assert [entry.act for entry in curator.ledger.entries()] == ["request"]
+
+
+def test_a_k_that_protects_nobody_is_not_filed_and_a_larger_one_is_shown(at: Path) -> None:
+    Path("policy.yaml").write_text(Path("policy.yaml").read_text().replace(RELEASE, ""))
+    words = ["request", "anonymize", "visits", "--analyst", "ana", "--purpose", "research"]
+    refused = CliRunner().invoke(app, [*words, "--k", "1"])
+    assert "in a class of one row nobody is hidden" in str(refused.exception)
+    assert "asked: columns sex, k 7" in CliRunner().invoke(app, [*words, "--k", "7", "--columns", "sex"]).output
+    assert CliRunner().invoke(app, [*words[:-4], "--analyst", "ana", "--purpose", "research"]).exit_code == 0
+    shown = CliRunner().invoke(app, ["requests"]).output
+    assert "asked: columns sex, k 7" in shown
+    assert "asked: as the policy says" in shown
+    assert shown.count("  risk: ") == 2
+
+
+@pytest.mark.parametrize("technique", ["mask", "anonymize"])
+def test_a_release_that_is_not_made_again_says_so(at: Path, technique: str) -> None:
+    asked = ask(technique)
+    make(asked.id)
+    shutil.rmtree("out")
+    with pytest.raises(AccessRefused, match="file a new request") as refused:
+        make(asked.id)
+    assert "--out" not in str(refused.value)
 
 
 def test_a_second_try_charges_only_what_was_not_charged(at: Path) -> None:
@@ -198,6 +254,24 @@ def test_what_was_written_once_is_not_measured_again_into_another_folder(at: Pat
         make(asked.id)
     with pytest.raises(AccessRefused, match="begun in another folder"):
         make(asked.id, "elsewhere")
+    assert not (at / "elsewhere").exists(), "a folder with a lock was left behind"
+    (at / "there").mkdir()
+    with pytest.raises(AccessRefused, match="begun in another folder"):
+        make(asked.id, "there")
+    assert list((at / "there").iterdir()) == []
+
+
+@pytest.mark.parametrize("technique", ["mask", "anonymize", "synthesize"])
+def test_a_column_that_is_named_twice_is_refused_when_it_is_asked_for(at: Path, technique: str) -> None:
+    more = ASKED if technique == "synthesize" else {}
+    with pytest.raises(ParameterError, match="column 'sex' is named twice"):
+        ask(technique, {"columns": ["sex", "sex"], **more})
+    assert not (at / "policy.ledger.sqlite").exists()
+    with opened() as curator:
+        for columns in (("sex", "sex"), ("sex", "town", "sex")):
+            for allow in (curator.context.scope.columns_to_release, curator.context.scope.columns_to_describe):
+                with pytest.raises(ParameterError, match="named twice"):
+                    allow("visits", columns)
 
 
 def test_what_failed_after_a_charge_says_that_it_stands(at: Path) -> None:

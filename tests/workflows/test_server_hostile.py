@@ -335,10 +335,14 @@ def test_no_page_of_the_steward_is_shown_to_an_analyst(served):
     open_to_all = ("/static/", "/first/", "/enter", "/leave")
     paths = [each.path for each in routes if "GET" in (each.methods or ()) and not each.path.startswith(open_to_all)]
     assert {"/", "/budgets", "/estate", "/ledger", "/tokens"} <= set(paths)
-    with httpx.Client(base_url=served.steward, follow_redirects=True) as browser:
+    cookies = {"deniable_steward": served.tokens["ana"]}
+    with httpx.Client(base_url=served.steward, follow_redirects=True, cookies=cookies) as browser:
         entered = browser.post("/enter", data={"token": served.tokens["ana"]}, headers={"origin": served.steward})
         shown = {path: browser.get(re.sub(r"\{[^}]*\}", "x", path)).status_code for path in paths}
     assert entered.status_code == 403
+    assert "This is the token of an analyst, who has no page here." in entered.text
+    assert "auditor or steward" in entered.text
+    assert "set-cookie" not in entered.headers
     assert {path: code for path, code in shown.items() if code not in (403, 404)} == {}
 
 

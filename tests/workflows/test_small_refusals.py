@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterator
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,10 @@ from deniable.cli.main import app
 from deniable.curator.governance import requests
 from deniable.errors import ParameterError, PolicyError
 from deniable.governance.grants import Role
+from deniable.ledger import Act, Posting
+from deniable.ledger.entry import LOST
+from deniable.ledger.loss import Loss
+from deniable.policy.budget import PureDP
 
 POLICY = """
 version: 1
@@ -92,6 +97,28 @@ def test_stewards_and_auditors_read_what_is_left_of_the_dataset(own: Any, name: 
     found = get(own, "/v1/remaining", name)
     assert found.status_code == 200, found.text
     assert [each["node"] for each in found.json()["balance"]] == ["the dataset"]
+
+
+def test_what_is_left_is_named_over_http_as_it_is_enforced_and_as_nothing_while_a_loss_is_not_settled(own: Any) -> None:
+    own.curator.query("SELECT COUNT(*) FROM people", epsilon="1/4")
+    (found,) = get(own, "/v1/remaining", "steward").json()["balance"]
+    (balance,) = own.curator.balance()
+    kinds = balance.kinds
+    assert kinds is not None, "the policy adds up by rho"
+    wanted = {"epsilon": kinds.epsilon, "rho": kinds.rho, "delta": kinds.delta}
+    assert set(found["remaining"]) == set(wanted)
+    for name, amount in wanted.items():
+        told = Fraction(found["remaining"][name])
+        assert 0 < told <= amount, f"what is told of {name} can be asked for"
+        assert told > amount * Fraction(99999, 100000), name
+    assert found["left"] == own.curator.context.state_left()
+    number = own.curator.ledger.record(Posting(Act.SEPARATE, details={LOST: Loss().facts()})).number
+    for name in ("steward", "ana"):
+        for each in get(own, "/v1/remaining", name).json()["balance"]:
+            assert each["remaining"] == {"epsilon": "0", "rho": "0", "delta": "0"}
+            assert each["left"].startswith(f"nothing: the ledger is closed, since entries are lost (entry {number}")
+    assert own.curator.remaining() == PureDP(0)
+    assert "left is nothing: the ledger is closed" in repr(own.curator)
 
 
 def test_a_steward_of_any_name_reads_what_is_left_and_the_schema(own: Any) -> None:

@@ -120,7 +120,7 @@ def test_a_question_that_takes_too_long_is_stopped_and_stays_charged(
         assert str(refusal.value) == str(ExecutionFailed())
         assert curator.remaining() != before
         failed = [entry for entry in curator.ledger.entries() if entry.act == "fail"]
-        assert [entry.details for entry in failed] == [{"cause": "the work was stopped before it ended"}]
+        assert [entry.details["cause"] for entry in failed] == ["the work was stopped before it ended"]
         verify(curator.ledger)
 
 

@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -156,8 +156,10 @@ def test_a_terminal_that_is_killed_loses_no_decision(table: Path) -> None:
     os.close(ours)
     assert "What is in people.csv" in seen
     assert Path("tty/decisions.yaml").read_text().count("\n") == 3
+    Path("tty/.decisions.yaml.0123456789ab.part").write_text("what a killed process was writing")
     done = run("start", table, "--out", "tty", "--yes")
     assert done.exit_code == 0, done.output
+    assert not list(Path("tty").glob(".*.part"))
     assert '"researchers"' in Path("tty/decisions.yaml").read_text()
     assert "Attacking the table as it stands" not in done.output
 
@@ -345,14 +347,54 @@ def test_people_with_several_rows_are_counted_though_nothing_is_called_an_id(tab
     assert "5-anonymity, counted in people" in told["release"]["models"]
 
 
-def test_a_table_of_a_database_is_released_like_a_file(table: Path) -> None:
+@pytest.mark.parametrize(
+    ("number", "facts", "unit"),
+    [
+        (lambda i: f"{i},", "birth,zip,sex", "code"),
+        (lambda i: f"S{i:02d},", "sex", "code"),  # as diagnoses are written
+        (lambda i: "", "birth,zip,sex", "birth"),
+    ],
+)
+def test_no_person_with_many_rows_is_released_as_they_are(
+    table: Path, number: Callable[[int], str], facts: str, unit: str
+) -> None:
+    """Rows alone would be ten of one person, with the exact birth, place and sex of that person."""
+    draw = random.Random(2)
+    people = [
+        {"birth": f"{1940 + i}-0{1 + i % 9}-{10 + i % 18}", "zip": f"0{2130 + i % 20}", "sex": draw.choice("FM")}
+        for i in range(40)
+    ]
+    lines = [",".join([*(["code"] if number(0) else []), facts, "hr"])]
+    for _ in range(1000):
+        i = draw.randrange(40)
+        cells = ",".join(people[i][name] for name in facts.split(","))
+        lines.append(f"{number(i)}{cells},{draw.randint(50, 150)}")
+    table.write_text("\n".join(lines) + "\n")
+    done = run("start", table, "--yes", "--out", "people", "--json")
+    assert done.exit_code == 0, done.output
+    told = json.loads(done.stdout)
+    assert told["decisions"]["unit"] == unit
+    assert "10-anonymity, counted in people" in told["release"]["models"]
+    assert unit not in read_columns("people/release.csv")
+    insisted = run("start", table, "--yes", "--out", "rows", "--unit", "row", "--json")
+    assert json.loads(insisted.stdout)["decisions"]["unit"] == "row"
+
+
+def test_a_view_of_a_database_is_released_like_a_file(table: Path) -> None:
     import duckdb
 
     with duckdb.connect("clinic.duckdb") as connection:
-        connection.execute("CREATE TABLE visits AS SELECT age, sex, region, diagnosis FROM 'people.csv'")
+        connection.execute("CREATE TABLE people AS SELECT * FROM 'people.csv'")
+        connection.execute("CREATE VIEW visits AS SELECT age, sex, region, diagnosis FROM people")
+        connection.execute("CREATE VIEW elsewhere AS SELECT * FROM 'people.csv'")
+        connection.execute("CREATE VIEW failing AS SELECT age, CAST(sex AS INTEGER) AS sex FROM people")
     done = run("start", "duckdb:clinic.duckdb#visits", "--yes")
     assert done.exit_code == 0, done.output
     assert pq.read_table("visits-release/release.parquet").column_names == ["age", "sex", "region", "diagnosis"]
+    for view in ("elsewhere", "failing"):
+        refused = run("start", f"clinic.duckdb#{view}", "--yes")
+        assert isinstance(refused.exception, DataError)
+        assert "the view of 'clinic.duckdb' cannot be read" in str(refused.exception)
 
 
 WIDE = (
@@ -416,6 +458,8 @@ def test_a_release_that_an_attack_passes_a_limit_of_is_removed_and_not_tried_unt
     done = run("start", table, "--yes", "--out", "odd")
     assert done.exit_code == 2
     assert "the release was removed" in done.output
+    assert "What is promised of it" not in done.output
+    assert "deniable anonymize" not in done.output
     assert not list(Path("odd").glob("release*"))
     monkeypatch.setattr(start, "attack_after", real)
     again = run("start", table, "--yes", "--out", "odd")
@@ -445,6 +489,15 @@ def test_rows_that_are_refused_before_they_leave_are_not_tried_until_they_pass(
     again = run("start", table, "--yes", "--out", "odd")
     assert type(again.exception) is Infeasible
     assert "was attacked, passed a limit and was removed" in str(again.exception)
+
+
+def test_what_was_refused_is_refused_by_hand_too(table: Path) -> None:
+    table.write_text("sex,age\n" + ",\n" * 50)
+    refused = run("start", table, "--yes", "--out", "odd")
+    by_hand = run("anonymize", "-p", "odd/policy.yaml", "--table", "people", "-o", "odd/release.csv")
+    assert str(refused.exception) == str(by_hand.exception)
+    assert "uniqueness is limited, and could not be measured" in str(by_hand.exception)
+    assert not list(Path("odd").glob("*release*"))
 
 
 def test_a_release_that_was_changed_since_is_refused_when_it_is_looked_at_again(table: Path) -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from hashlib import blake2b
 from pathlib import Path
 
 import pytest
@@ -16,7 +18,23 @@ from deniable.curator.survey import open_service, page_of
 from deniable.localdp import client
 from deniable.localdp.serialization import FORMAT
 from deniable.localdp.survey.service import digest_invitation
+from deniable.localdp.survey.store import CHECK, FIRST_PLACES, HEAD, KEY
 
+EVERY_TYPE = """\
+survey: every
+title: Every type
+questions:
+  yes: {ask: A?, type: yes-no, epsilon: 1}
+  one: {ask: B?, type: choice, options: [a, b, c], epsilon: 1}
+  many: {ask: B?, type: choice, options: [o1, o2, o3, o4, o5, o6, o7, o8, o9, o10, o11, o12], epsilon: 1}
+  several: {ask: C?, type: several, options: [a, b], epsilon: 1}
+  mean: {ask: D?, type: number, between: [0, 12], epsilon: 1}
+  spread: {ask: D?, type: number, between: [0, 12], wanted: distribution, epsilon: 1}
+  listed: {ask: E?, type: word, words: [aspirin, ibuprofen], epsilon: 1}
+  found: {ask: E?, type: word, longest: 4, letters: ab, epsilon: 1}
+"""
+ANSWERS = {"yes": "yes", "one": "a", "many": "o3", "several": ["a"], "mean": 7, "spread": 7, "listed": "aspirin",
+           "found": "ab"}  # fmt: skip
 SURVEY = """\
 survey: ward
 title: Ward survey
@@ -27,22 +45,27 @@ questions:
 """
 
 
-@pytest.fixture(scope="module")
-def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A survey that 1,500 people have answered."""
-    path = tmp_path_factory.mktemp("survey") / "ward.yaml"
-    path.write_text(SURVEY)
+def answer(path: Path, people: list[dict[str, object]]) -> Path:
+    """Let people answer a survey."""
     service = open_service(path)
     survey, batch = client.Survey(service.survey.describe()), []
-    for person in range(1500):
-        answers = {"smoker": "yes" if person % 5 == 0 else "no", "hours": 5 + person % 4, "drug": "aspirin"}
-        told = survey.responses(answers, client.Memory())
+    for answers in people:
+        told = survey.responses(answers, client.Memory(allowance=100))
         ticket = os.urandom(32).hex()
         body = {"format": FORMAT, "survey": service.survey.identity, "ticket": ticket, "responses": told}
         batch.append(service.check(json.dumps(body).encode()))
     assert all(service.store.add(batch))
     service.store.close()
     return path
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A survey that 1,500 people have answered."""
+    path = tmp_path_factory.mktemp("survey") / "ward.yaml"
+    path.write_text(SURVEY)
+    smoker = ["yes", "no", "no", "no", "no"]
+    return answer(path, [{"smoker": smoker[p % 5], "hours": 5 + p % 4, "drug": "aspirin"} for p in range(1500)])
 
 
 @dataclass(frozen=True)
@@ -180,3 +203,71 @@ def test_results_are_recorded_once_in_the_ledger_of_a_policy_beside_what_budgets
     assert told["releases"][0]["epsilon"] == pytest.approx(json.loads(done.stdout)["local_epsilon"], rel=1e-5)
     assert told["standing"]["local"] == 1
     assert told["standing"]["charged"] == 0
+
+
+def refuse_constant(name: str) -> float:
+    raise AssertionError(f"{name} is no number of JSON")
+
+
+@pytest.mark.parametrize(("people", "unanswered"), [(0, "seen"), (1, "seen"), (1, "randomized"), (3, "randomized")])
+def test_every_number_that_results_tell_is_finite_however_few_answered(run, tmp_path, people, unanswered):
+    file, page = tmp_path / "every.yaml", tmp_path / "page.html"
+    text = EVERY_TYPE.replace(", wanted: distribution", "") if unanswered == "randomized" else EVERY_TYPE
+    file.write_text(text + f"unanswered: {unanswered}\n" if unanswered == "randomized" else text)
+    answer(file, [ANSWERS] * people)
+    store = str(file.with_suffix(".responses"))
+    orders = [[], ["--joint", "yes,one,many"], *(["--of", name, "--before", store] for name in ANSWERS)]
+    orders += [["--by", "yes", "--of", name] for name in ANSWERS]
+    told = 0
+    for order in orders:
+        done = run("results", str(file), *order, *([] if order else ["-o", str(page)]), "--json")
+        assert done.returncode in (0, 2), done.stderr
+        json.loads(done.stdout, parse_constant=refuse_constant)
+        told += done.returncode == 0
+    assert told >= (1 if people == 0 else 8)
+    assert not {"nan", "inf"} & set(re.findall(r"[a-z]+", run("results", str(file)).stdout.lower()))
+
+
+@pytest.mark.parametrize("totals", ["0,0", "inf,1", "nan,1", "1e308,1e308", "-1,2"])
+def test_totals_that_are_no_sizes_of_groups_are_refused(file, run, totals):
+    done = run("results", str(file), "--by", "smoker", "--of", "smoker", "--totals", totals)
+    assert done.returncode == 2
+    done = run("results", str(file), "--by", "smoker", "--of", "hours", "--totals", totals)
+    assert done.returncode == 2
+
+
+def test_a_record_that_was_changed_on_the_disk_is_told_and_the_rest_is_counted(run, tmp_path):
+    file, page = tmp_path / "ward.yaml", tmp_path / "page.html"
+    file.write_text(SURVEY)
+    answer(file, [{"smoker": "yes", "hours": 6, "drug": "aspirin"}] * 4)
+    store = file.with_suffix(".responses")
+    whole = (store / "responses").read_bytes()
+    size = len(whole) // (FIRST_PLACES + 2)  # the first place and the last hold no record
+    first, second = [at for at in range(size, len(whole) - size, size) if any(whole[at : at + size])][:2]
+    changed = bytearray(whole)
+    changed[first + HEAD] ^= 1
+    forged = bytearray(whole[second + CHECK : second + size])  # with a checksum of its own, but such as nobody sends
+    forged[KEY : HEAD - CHECK + 7] = (7).to_bytes(4, "big") + b'{"q":1}'
+    changed[second : second + size] = blake2b(forged, digest_size=CHECK).digest() + forged
+    (store / "responses").write_bytes(changed)
+    done = run("results", str(file), "-o", str(page), "--json")
+    told = json.loads(done.stdout)
+    assert (told["responses"], told["damaged"]) == (2, 2)
+    words = "2 stored records are damaged and not counted"
+    assert words in told["damage"]
+    assert words in page.read_text()
+    assert words in run("results", str(file)).stdout.replace("\n", " ")
+    assert (
+        json.loads(run("results", str(file), "--of", "hours", "--before", str(store), "--json").stdout)["damaged"] == 4
+    )
+
+
+def test_answers_of_which_several_may_be_given_are_compared_between_groups(run, tmp_path):
+    file = tmp_path / "every.yaml"
+    file.write_text(EVERY_TYPE)
+    answer(file, [ANSWERS | {"yes": said, "several": ["a" if said == "yes" else "b"]} for said in ("yes", "no") * 200])
+    done = run("results", str(file), "--by", "yes", "--of", "several", "--confidence", "0.99999", "--json")
+    first, second = json.loads(done.stdout)["contrasts"]
+    assert (first["answer"], second["answer"]) == ("a", "b")
+    assert first["low"] <= -1 <= first["high"]
+    assert second["low"] <= 1 <= second["high"]

@@ -248,6 +248,19 @@ def test_the_files_of_a_killed_server_do_not_join_a_thousand_invitations_and_res
     try_to_join(tmp_path, 1000)
 
 
+def test_a_second_server_of_a_survey_and_one_on_a_taken_port_are_refused_before_they_name_an_address(server, tmp_path):
+    address, folder = server
+    (tmp_path / "other.yaml").write_text(SURVEY)
+    start = "import sys; from deniable.cli.main import main; sys.argv[0] = 'deniable'; main()"
+    taken = address.rsplit(":", 1)[1]
+    for file, port, words in ((folder / "survey.yaml", "1", "in use"), (tmp_path / "other.yaml", taken, "port")):
+        command = [sys.executable, "-c", start, "survey", "serve", str(file), "--port", port]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+        assert done.returncode
+        assert words in done.stderr
+        assert "Survey at" not in done.stderr
+
+
 def test_a_link_that_was_made_for_another_survey_is_refused_by_the_client(server):
     address, folder = server
     service = open_service(folder / "survey.yaml")
@@ -268,3 +281,26 @@ def test_the_pages_files_have_the_hashes_that_are_published(server):
         assert integrity in published, f"{name} is published with another hash: write {integrity}"
     with urllib.request.urlopen(f"{address}/sdk/client.py", timeout=20) as answer:
         assert f"sha384-{base64.b64encode(sha384(answer.read()).digest()).decode()}" in published
+
+
+@pytest.mark.parametrize("name", ["responses", "lock"])
+def test_a_store_that_is_changed_under_the_server_is_not_written_to_and_names_no_file(name, tmp_path):
+    with served(tmp_path) as (address, _):
+        survey = client.Survey.fetch(address)
+        identity = survey.description["survey"]
+        assert post(f"{address}/responses", _message(identity, os.urandom(32).hex()))[0] == 201
+        store = tmp_path / "survey.responses"
+        if name == "responses":
+            os.truncate(store / name, (store / name).stat().st_size // 2)
+        else:
+            (store / name).unlink()
+            second = open_service(tmp_path / "survey.yaml")
+            second.store.claim()
+        left = (store / "responses").read_bytes()
+        status, told = post(f"{address}/responses", _message(identity, os.urandom(32).hex()))
+        assert status == 503
+        assert str(tmp_path) not in json.dumps(told)
+        assert (store / "responses").read_bytes() == left
+        if name == "lock":
+            second.store.close()
+            assert post(f"{address}/responses", _message(identity, os.urandom(32).hex()))[0] == 201

@@ -41,7 +41,7 @@ def test_json_says_what_was_written(tmp_path: Path) -> None:
     told = json.loads(made.stdout)
     assert (told["people"], told["seed"], told["rows"]) == (5469, 2026, {"salaries": 5469})
     listed = json.loads(deniable("world", "list", "--json").stdout)
-    assert [kind["world"] for kind in listed] == ["hospital", "salaries", "survey", "ratings", "taxi"]
+    assert [kind["world"] for kind in listed] == ["hospital", "salaries", "survey", "ratings", "taxi", "county"]
 
 
 @pytest.mark.parametrize(

@@ -222,7 +222,12 @@ def check_end(folder: Path, answers: set[str], told: list[tuple[str, str]]) -> N
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("clinic")
+    return write_files(tmp_path_factory.mktemp("clinic"))
+
+
+def write_files(folder: Path) -> Path:
+    """A policy with its table, also for bench/ledger.py --faults."""
+    folder.mkdir(exist_ok=True)
     (folder / "policy.yaml").write_text(POLICY)
     (folder / "visits.csv").write_text("id,age,sex\n" + "".join(f"{n},{n},{'FM'[n % 2]}\n" for n in range(40)))
     return folder

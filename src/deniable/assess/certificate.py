@@ -50,7 +50,7 @@ from deniable.assess.released_rows import (
     write_values,
 )
 from deniable.attacks.codes import encode_combinations, pack_codes
-from deniable.release.record import Record, SparseRecord
+from deniable.release.record import SparseRecord
 
 if TYPE_CHECKING:
     from deniable.policy.schema import Spec
@@ -59,13 +59,14 @@ STAR = "*"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class MeasuredProperty(Record):
-    """One property that was claimed, what was measured of it in the worst class, and whether it holds."""
+class MeasuredProperty(SparseRecord):
+    """One property that was claimed, what was measured in the worst class or why nothing was, and whether it holds."""
 
     name: str
     parameters: dict[str, str]
     measured: float | None
     holds: bool
+    note: str | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -111,17 +112,15 @@ def certify(released: Path | pa.Table, claim: Claim) -> Certificate:
     rows = cells.rows
     if claim.rows_read is not None and claim.rows_read != rows + (0 if claim.starred else claim.suppressed):
         broken.append("the rows that were read are not those written and those suppressed")
-    if not claim.quasi_identifiers:
-        measured = Measurements(rows, claim.suppressed, names)
-        return Certificate(measured, *(tuple(dict.fromkeys(each)) for each in (broken, left, copies.found)))
-    classes = cells.collect()
-    stars, classes = _part_stars(classes, claim)
-    broken += _compare_stars(stars, claim) + _compare_values(classes, claim) + _compare_people(classes, claim)
-    sizes = np.concatenate([classes.sizes, stars])
-    smallest = int(sizes.min()) if len(sizes) else None
-    found = [_measure_property(spec, classes, stars, claim) for spec in claim.models]
-    broken += [f"{one.name} does not hold" for one in found if not one.holds]
-    measured = Measurements(rows, claim.suppressed, names, len(sizes), smallest, found)
+    measured = Measurements(rows, claim.suppressed, names)
+    if claim.quasi_identifiers:
+        stars, classes = _part_stars(cells.collect(), claim)
+        broken += _compare_stars(stars, claim) + _compare_values(classes, claim) + _compare_people(classes, claim)
+        sizes = np.concatenate([classes.sizes, stars])
+        smallest = int(sizes.min()) if len(sizes) else None
+        found = [_measure_property(spec, classes, stars, claim) for spec in claim.models]
+        broken += [f"{one.name} does not hold" for one in found if not one.holds]
+        measured = Measurements(rows, claim.suppressed, names, len(sizes), smallest, found)
     return Certificate(measured, *(tuple(dict.fromkeys(each)) for each in (broken, left, copies.found)))
 
 
@@ -282,7 +281,8 @@ def _compare_values(classes: Classes, claim: Claim) -> list[str]:
 def _measure_property(spec: Spec, classes: Classes, stars: Counts, claim: Claim) -> MeasuredProperty:
     words = {name: str(value) for name, value in spec.options.items()}
     measured, holds = MEASURES[spec.kind](spec.options, classes, stars, claim)
-    return MeasuredProperty(spec.kind.replace("_", "-"), words, measured, holds)
+    note = None if measured is not None or len(classes.sizes) else "every row was suppressed: none shows a value"
+    return MeasuredProperty(spec.kind.replace("_", "-"), words, measured, holds, note)
 
 
 Options = Mapping[str, Any]

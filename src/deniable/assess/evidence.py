@@ -21,6 +21,7 @@ from deniable.attacks.outcome import Deadline, Outcome, Progress, tell
 from deniable.errors import DataError
 
 if TYPE_CHECKING:
+    from deniable.attacks.traces import Resolution
     from deniable.kanonymity.recoding import Recoding
 
 Places = NDArray[np.int64]
@@ -30,6 +31,8 @@ NOBODY = "rows with a formal guarantee are nobody's; compare them with --origina
 """Why what is rare in a release is not counted as people found."""
 NEEDS = "needs "
 """How the reason begins why an attack lacked something; other reasons say that it does not apply."""
+NEEDS_RECODING = f"{NEEDS}a k-anonymous release with its recoding beside it, and the original rows (--original)"
+"""Why minimality was not tried where rows were not generalized by one recoding."""
 BEYOND_CHANCE = 5.0
 """So many standard deviations are no chance."""
 FEWEST_SHARED = 5
@@ -41,7 +44,8 @@ class Evidence:
     """What the steward gives to the test; only `release` leaves.
 
     `original` are the true rows, `control` rows of other people of the same kind, `register` what an intruder may hold
-    with names, `truth` the entry of the register for each released row. `ratings` names person, item, rating and day.
+    with names, `truth` the entry of the register for each released row. `ratings` names person, item, rating and day,
+    `trace` person, latitude, longitude and time, which an intruder knows to the `resolutions`, `edges` two ends.
     `others` are further releases of the same people; `noisy` says of the release and of each of them whether it is
     synthetic or has noise, and `knowledge` is what the intruder knows that any of them shows. `recoding` tells how a
     k-anonymous release was made.
@@ -60,6 +64,9 @@ class Evidence:
     noisy: tuple[bool, ...] = ()
     knowledge: tuple[str, ...] = ()
     recoding: Recoding | None = None
+    trace: tuple[str, ...] | None = None
+    resolutions: tuple[Resolution, ...] = ()
+    edges: tuple[str, ...] | None = None
 
     @property
     def of_nobody(self) -> bool:
@@ -69,7 +76,16 @@ class Evidence:
     def lacks(self, *parts: str) -> str:
         """Which of these parts are missing, in words; empty when all are there."""
         missing = [part for part in parts if not _is_present(getattr(self, part))]
-        return f"{NEEDS}{' and '.join(_WORDS[part] for part in missing)}" if missing else ""
+        if missing:
+            return f"{NEEDS}{' and '.join(_WORDS[part] for part in missing)}"
+        empty = [part for part in parts if part in _EMPTY and self._is_empty(getattr(self, part))]
+        return f"{NEEDS}{' and '.join(_EMPTY[part] for part in empty)}" if empty else ""
+
+    def _is_empty(self, names: Sequence[str]) -> bool:
+        """Whether all values of these columns are missing from the release, so that there is nothing to measure."""
+        there = [name for name in names if name in self.release.column_names]
+        rows = self.release.num_rows
+        return bool(there) and rows > 0 and all(self.release[name].null_count == rows for name in there)
 
 
 _WORDS = {
@@ -79,7 +95,13 @@ _WORDS = {
     "control": "rows of other people (--control)",
     "register": "a register with names (--register)",
     "ratings": "the columns of person, item, rating and day (--ratings)",
+    "trace": "the columns of person, latitude, longitude and, if there is one, time (--trace)",
+    "edges": "the columns of the two ends of each edge (--edges)",
     "others": "another release of the same people (--with)",
+}
+_EMPTY = {
+    "knows": "values of the columns an intruder knows: all of them are missing",
+    "sensitive": "values of the sensitive columns: all of them are missing",
 }
 
 
@@ -182,6 +204,35 @@ def spread_limit(limits: Mapping[str, Fraction], exposed: Iterable[str]) -> dict
 def is_wanting(attempt: Mapping[str, Any]) -> bool:
     """Whether an attempt, as plain values, gave no figure for want of something; not where it does not apply."""
     return not attempt["outcomes"] and (not attempt["skipped"] or attempt["skipped"].startswith(NEEDS))
+
+
+OF_STATISTICS = ("reconstruction", "tables", "differencing", "auditing")
+"""The attacks on published statistics and on logs of questions."""
+
+
+def sort_unmeasured(
+    attempts: Iterable[Mapping[str, Any]], limits: Iterable[str], required: Iterable[str]
+) -> tuple[list[str], dict[str, str]]:
+    """Of limited attacks without a figure those whose limit is not met, and those that do not apply, with the reason.
+
+    A limit that must be judged (`required`), or whose attack lacked something, is not met. Where there is nothing that
+    an attack could find, or it attacks other things than those given, its limit holds, and that is told: a policy is
+    for tables, logs and statistics alike.
+    """
+    tried = {one["attack"]: one for one in sorted(attempts, key=lambda one: bool(one["outcomes"]))}
+    unknown = [name for name in limits if name not in tried or not tried[name]["outcomes"]]
+    unmet = [name for name in unknown if name in required or (name in tried and is_wanting(tried[name]))]
+    other = "it attacks published statistics and logs of questions"
+    reasons = {name: other if name in OF_STATISTICS else "it is not tried on what was given" for name in unknown}
+    reasons |= {name: tried[name]["skipped"] for name in unknown if name in tried}
+    return unmet, {name: reasons[name] for name in unknown if name not in unmet}
+
+
+def needs_more_evidence(why: str) -> bool:
+    """Whether an attack lacked what does not stand in rows and policy: the steward may give it to a later one."""
+    return any(_WORDS[part] in why for part in ("control", "register", "ratings", "trace", "edges", "others")) or (
+        why == NEEDS_RECODING
+    )
 
 
 def refuse_shared_people(original: pa.Table, control: pa.Table, columns: Sequence[str], unit: str | None) -> None:

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from deniable.attacks.uniqueness import (
+    SAME,
     JointRisk,
     blame_columns,
     find_identifying_sets,
     find_weakest_rows,
+    list_linking_sets,
     measure_joint_risk,
     measure_uniqueness,
     sweep_knowledge,
 )
-from deniable.errors import Infeasible
+from deniable.errors import NOTHING_CHARGED, Infeasible
 from deniable.policy.budget import format_number
 from deniable.release.record import Record
 
@@ -119,6 +121,8 @@ JOINT_ROWS = 200_000
 class JointExposure(Record):
     """What somebody could do who knows several released columns of a person, or all, in numbers and in one sentence.
 
+    `together` is the share of people whom all columns single out: of one of their rows, or, where columns such as a
+    token link the rows of a person (`linked_by`), of all of them. `of_one_row` is then the share of one row alone.
     `accepted_by` is who stands for it where it is beyond the policy's limit.
     """
 
@@ -129,6 +133,8 @@ class JointExposure(Record):
     rows_searched: int
     words: str
     accepted_by: str | None = None
+    linked_by: list[str] = field(default_factory=list)
+    of_one_row: float | None = None
 
 
 class Whose(NamedTuple):
@@ -155,9 +161,16 @@ def tell_people(engine: Engine, name: str, unit: str | Whose | None) -> tuple[st
 
 
 def measure_joint_exposure(
-    engine: Engine, name: str, columns: Sequence[str], unit: str | Whose | None = None
+    engine: Engine,
+    name: str,
+    columns: Sequence[str],
+    unit: str | Whose | None = None,
+    links: Sequence[str] = (),
 ) -> JointExposure | None:
-    """What the released columns of an attached table single out together; None where nothing is released."""
+    """What the released columns of an attached table single out together; None where nothing is released.
+
+    `links` are columns that nobody knows, and that show which rows are of one person, such as tokens.
+    """
     from deniable.engines.base import quote
 
     source, person = tell_people(engine, name, unit)
@@ -172,7 +185,68 @@ def measure_joint_exposure(
     rows = engine.run(f"SELECT {listed} FROM {source}{part}")  # noqa: S608  our own words and quoted names
     risk = measure_joint_risk(rows, named, unit=person)
     together = risk.together if not part else _count_together(engine, source, named, person)
-    return describe_joint_risk(replace(risk, together=together), rows.num_rows, "people" if person else "rows")
+    linked = _count_linked(engine, source, named, person, links) if links else None
+    found = replace(risk, together=together, linked=linked)
+    return describe_joint_risk(found, rows.num_rows, "people" if person else "rows", links)
+
+
+def _count_linked(
+    engine: Engine, source: str, columns: Sequence[str], person: str | None, links: Sequence[str]
+) -> float | None:
+    """The largest share whom all their linked rows single out, by any column that links; None where none does."""
+    from deniable.engines.base import quote
+
+    same = [name for name in links if person and _stays_same(engine, source, name, person)]
+    owner = f"coalesce(CAST({quote(person)} AS VARCHAR), '')" if person else None
+    chosen = list_linking_sets(links, same)
+    shares = [
+        count_profiles(engine, number_rows(source, columns, link, owner), by_person=bool(person)) for link in chosen
+    ]
+    return max((share for share in shares if share is not None), default=None)
+
+
+def _stays_same(engine: Engine, source: str, name: str, person: str) -> bool:
+    """Whether a column has one value for each of nearly all people."""
+    from deniable.engines.base import quote
+
+    held = f"SELECT count(DISTINCT {quote(name)}) AS held FROM {source} GROUP BY {quote(person)}"  # noqa: S608
+    share = engine.run(f"SELECT avg(CASE WHEN held = 1 THEN 1 ELSE 0 END) FROM ({held})").column(0)[0]  # noqa: S608
+    return bool((share.as_py() or 0.0) >= SAME)
+
+
+def number_rows(
+    source: str, columns: Sequence[str], links: Sequence[str], owner: str | None = None, about: str = ""
+) -> str:
+    """The query of a number for what each row says (`h`), of a number for the rows linked with it (`g`), of the owner.
+
+    A row without a value in any of the columns that link is linked with none. Without an owner the linked rows are
+    their own.
+    """
+    from deniable.engines.base import quote
+
+    texts = [f"CAST({quote(name)} AS VARCHAR)" for name in links]
+    said = ", ".join(f"CAST({quote(name)} AS VARCHAR)" for name in columns)
+    nowhere = f"coalesce({', '.join(texts)}) IS NULL"
+    linked = f"CASE WHEN {nowhere} THEN hash('', row_number() OVER ()) ELSE hash({', '.join(texts)}) END"
+    return f"SELECT hash('{about}', {said}) AS h, {linked} AS g, {owner or linked} AS u FROM {source}"  # noqa: S608
+
+
+def count_profiles(engine: Engine, numbered: str, *, by_person: bool) -> float | None:
+    """The share of owners who alone have some linked rows, or of rows without owners; None where no rows are linked.
+
+    Linked rows are compared in whatever order: by how many they are, and by the sum of their numbers.
+    """
+    size = "count(*) AS size, sum(CAST(h AS HUGEINT)) AS content"
+    groups = f"SELECT min(u) AS lowest, max(u) AS highest, {size} FROM ({numbered}) GROUP BY g"  # noqa: S608
+    alone = "min(lowest) AS owner, min(lowest) = max(highest) AS alone, sum(size) AS held, max(size) AS largest"
+    profiles = f"SELECT {alone} FROM ({groups}) GROUP BY size, content"  # noqa: S608
+    share = (
+        f"count(DISTINCT owner) FILTER (alone) / (SELECT count(DISTINCT u) FROM ({numbered}))"  # noqa: S608
+        if by_person
+        else "coalesce(sum(held) FILTER (alone), 0) / sum(held)"
+    )
+    found = engine.run(f"SELECT {share} AS share, max(largest) AS most FROM ({profiles})").to_pylist()[0]  # noqa: S608
+    return float(found["share"] or 0.0) if (found["most"] or 0) > 1 else None
 
 
 def _count_together(engine: Engine, source: str, columns: Sequence[str], unit: str | None) -> float:
@@ -189,14 +263,43 @@ def _count_together(engine: Engine, source: str, columns: Sequence[str], unit: s
     return float(found.column(0)[0].as_py() or 0.0)
 
 
-def measure_joint_rows(rows: pa.Table, columns: Sequence[str], unit: str | None = None) -> JointExposure | None:
-    """What columns of rows at hand single out together; None where there are none."""
+def measure_linked_tables(
+    engine: Engine, tables: Mapping[str, tuple[Sequence[str], str | None]], of: str = "", known: int | None = None
+) -> JointExposure | None:
+    """What all rows of a person in several attached tables single out, which a token in each of them links.
+
+    For each table the columns that somebody may know, and the token's. None for fewer than two tables. `of` says in
+    words what the tables are, `known` how many columns they have together.
+    """
+    from deniable.engines.base import quote
+
+    parts = [
+        number_rows(quote(name), columns, [link], about=str(place))
+        for place, (name, (columns, link)) in enumerate(tables.items())
+        if link is not None
+    ]
+    share = count_profiles(engine, " UNION ALL ".join(parts), by_person=True) if len(parts) > 1 else None
+    if share is None:
+        return None
+    count = known if known is not None else sum(len(columns) for columns, _ in tables.values())
+    links = list(dict.fromkeys(link for _, link in tables.values() if link is not None))
+    told = (
+        f"Whoever knows all {count} released columns of somebody in {of or f'all {len(parts)} tables'} singles out "
+        f"{share:.1%} of the people, since {', '.join(links)} {'links' if len(links) == 1 else 'link'} their rows."
+    )
+    return JointExposure(count, share, [], 0, sum(map(engine.count, tables)), told, linked_by=links)
+
+
+def measure_joint_rows(
+    rows: pa.Table, columns: Sequence[str], unit: str | None = None, links: Sequence[str] = ()
+) -> JointExposure | None:
+    """What columns of rows at hand single out together; None where there are none. `links` show whose rows are one."""
     named = [name for name in dict.fromkeys(columns) if name != unit]
     if not named or not rows.num_rows:
         return None
-    as_text = pa.table({name: rows[name].cast(pa.string()) for name in (*named, unit) if name})
-    risk = measure_joint_risk(as_text, named, unit=unit)
-    return describe_joint_risk(risk, rows.num_rows, "people" if unit else "rows")
+    as_text = pa.table({name: rows[name].cast(pa.string()) for name in dict.fromkeys((*named, unit, *links)) if name})
+    risk = measure_joint_risk(as_text, named, unit=unit, links=links)
+    return describe_joint_risk(risk, rows.num_rows, "people" if unit else "rows", links)
 
 
 def describe_joint_exposure(evidence: Evidence) -> JointExposure | None:
@@ -204,22 +307,30 @@ def describe_joint_exposure(evidence: Evidence) -> JointExposure | None:
     from deniable.assess.evidence import COUNT
 
     release, unit = evidence.release, evidence.unit if evidence.unit in evidence.release.column_names else None
-    return None if COUNT in release.column_names else measure_joint_rows(release, release.column_names, unit)
+    links = [unit] if unit else []
+    return None if COUNT in release.column_names else measure_joint_rows(release, release.column_names, unit, links)
 
 
-def describe_joint_risk(risk: JointRisk, rows: int, of: str = "people") -> JointExposure:
+def describe_joint_risk(risk: JointRisk, rows: int, of: str = "people", links: Sequence[str] = ()) -> JointExposure:
     """The numbers of a joint risk with the sentence that tells them."""
     sets = [{"columns": list(one.columns), "singled_out": one.share} for one in risk.sets]
-    return JointExposure(len(risk.columns), risk.together, sets, risk.searched, rows, explain_joint_risk(risk, of))
+    told = explain_joint_risk(risk, of, links)
+    found = JointExposure(len(risk.columns), risk.worst, sets, risk.searched, rows, told)
+    return found if risk.linked is None else replace(found, linked_by=list(links), of_one_row=risk.together)
 
 
-def explain_joint_risk(risk: JointRisk, of: str = "people") -> str:
+def explain_joint_risk(risk: JointRisk, of: str = "people", links: Sequence[str] = ()) -> str:
     """One sentence: what somebody could do who knows all released columns, or a few of them."""
     fewer = [one for one in reversed(risk.sets) if len(one.columns) < len(risk.columns)]
     some = [f"{len(one.columns)} of them ({', '.join(one.columns)}) {one.share:.1%}" for one in fewer]
     known = f"all {len(risk.columns)} released columns" if len(risk.columns) > 1 else f"{risk.columns[0]} alone"
     added = f"; whoever knows {', '.join(some)}" if some else ""
-    return f"Whoever knows {known} of somebody singles out {risk.together:.1%} of the {of}{added}."
+    begun = f"Whoever knows {known} of somebody singles out"
+    if risk.linked is None:
+        return f"{begun} {risk.together:.1%} of the {of}{added}."
+    linking = f"{', '.join(links)} {'links' if len(links) == 1 else 'link'} the rows of a person"
+    all_rows = f"{risk.worst:.1%} of the {of} by all their rows, since {linking}, and {risk.together:.1%} by one row"
+    return f"{begun} {all_rows}{added}."
 
 
 def judge_joint_exposure(found: JointExposure | None, limit: JointLimit | None) -> JointExposure | None:
@@ -227,13 +338,15 @@ def judge_joint_exposure(found: JointExposure | None, limit: JointLimit | None) 
     if found is None or limit is None or found.together <= limit.most:
         return found
     if limit.accepted_by is None:
+        linking = ", ".join(found.linked_by)
+        unlink = f"Remove {linking} (mask: nullify), so that nothing links the rows of a person, r" if linking else "R"
         raise Infeasible(
             f"All released columns together single out {found.together:.1%}, and the policy allows "
             f"{float(limit.most):.1%} at most",
             expected=found.words,
-            remedy="Release fewer columns, generalize more of them, or let the steward stand for it in the policy: "
-            f"release: {{joint: {{most: {format_number(limit.most)}, accepted_by: NAME}}}}",
-            charge="Nothing was charged. The ledger names a release that did not leave.",
+            remedy=f"{unlink}elease fewer columns, generalize more of them, or let the steward stand for it in the "
+            f"policy: release: {{joint: {{most: {format_number(limit.most)}, accepted_by: NAME}}}}",
+            charge=NOTHING_CHARGED,
             limit="joint",
         )
     return replace(found, accepted_by=limit.accepted_by)
@@ -246,7 +359,10 @@ def attack_original(evidence: Evidence) -> dict[str, dict[str, Any]]:
     assert evidence.original is not None
     original = evidence.original
     unit = evidence.unit if evidence.unit in original.column_names else None
-    found = {"uniqueness": measure_uniqueness(original, evidence.knows, unit=unit).as_dict()}
+    knows = [name for name in evidence.knows if name in original.column_names]  # not the ends of intervals
+    if not knows:
+        return {}
+    found = {"uniqueness": measure_uniqueness(original, knows, unit=unit).as_dict()}
     if evidence.register is not None:
-        found["linkage"] = link_register(original, evidence.register, evidence.knows, unit=unit).as_dict()
+        found["linkage"] = link_register(original, evidence.register, knows, unit=unit).as_dict()
     return found

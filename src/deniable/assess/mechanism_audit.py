@@ -26,7 +26,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from deniable.assess.outputs import Outputs, tabulate_outputs
+from deniable.assess.outputs import Subject
 from deniable.attacks.dp_audit import (
     AuditOutcome,
     Game,
@@ -41,6 +41,10 @@ from deniable.attacks.dp_audit import (
 from deniable.attacks.outcome import Progress, Rate, tell
 from deniable.dp.mechanisms import ExponentialMechanism, GaussianMechanism, LaplaceMechanism
 from deniable.errors import ParameterError, nearest
+from deniable.geography.grids import Box, Counted, MapPlan, Reach, measure_map
+from deniable.graphs.network import Network, make_complete
+from deniable.graphs.statistics import EDGE, NODE, Shape, plan_network
+from deniable.graphs.statistics import measure as measure_network
 from deniable.localdp.frequency.hashing import LocalHashing, bucket_of
 from deniable.localdp.frequency.sketch import HadamardSketch
 from deniable.localdp.heavy_hitters import PrefixTree
@@ -48,7 +52,7 @@ from deniable.localdp.protocol_choice import CANDIDATES
 from deniable.policy.budget import ApproxDP, budget
 from deniable.policy.schema import Bounds, Column, ColumnType, Neighboring, PrivacyUnit, TableSchema
 from deniable.release.record import Record
-from deniable.streams.factorization import choose_factorization
+from deniable.streams.factorization import choose_factorization, choose_tree
 from deniable.streams.mechanism import Part as StreamPart
 from deniable.streams.mechanism import StreamMechanism
 from deniable.streams.workload import Totals, Workload
@@ -74,21 +78,6 @@ class Claim:
     runs: int = 20_000
     confidence: float = 0.999
     mu: Fraction | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Subject:
-    """What is run: on a world, so many times; and the worlds that are neighbors, each pair with its name."""
-
-    words: str
-    run: Callable[[Any, int], Outputs]
-    pairs: tuple[tuple[Any, Any], ...]
-    labels: tuple[str, ...] = ("",)
-
-    def sample(self, place: int, runs: int) -> tuple[NDArray[Any], NDArray[Any], tuple[str, ...]]:
-        """Outputs of a pair as numbers, and what each column is."""
-        one, other = self.pairs[place]
-        return tabulate_outputs(self.run(one, runs), self.run(other, runs))
 
 
 def _laplace(epsilon: Fraction, _: Fraction) -> Subject:
@@ -150,8 +139,8 @@ STREAMED, OFTEN = 8, 3
 def _stream(epsilon: Fraction, delta: Fraction) -> Subject:
     """All rows of a stream with its noise, of nobody and of one person in the first or the last periods she may be."""
     whole = Workload(Totals.RANGES, STREAMED)
-    factorization = choose_factorization(whole, OFTEN)
-    made = StreamMechanism.within(budget(epsilon, delta), factorization, OFTEN, [StreamPart(1, Fraction(1))])
+    factorization = (choose_factorization if delta else choose_tree)(whole, OFTEN)
+    made = StreamMechanism.within(budget(epsilon, delta), factorization, OFTEN, [StreamPart(1, Fraction(1), 1)])
     first, last = (tuple(int(t in places) for t in range(STREAMED)) for places in
                    (range(OFTEN), range(STREAMED - OFTEN, STREAMED)))  # fmt: skip
 
@@ -163,6 +152,49 @@ def _stream(epsilon: Fraction, delta: Fraction) -> Subject:
     return Subject("", run, ((nobody, first), (nobody, last)), ("her first periods", "her last periods"))
 
 
+IN_CORNER, OFTEN_THERE, AT_ONCE = 41, 2, 250
+"""A map is audited with so many people in one place: there one more decides, by exact counts, how finely it is cut.
+
+So many runs are measured at once, each as a slot of time of its own."""
+
+
+def _map(epsilon: Fraction, _: Fraction) -> Subject:
+    """All counts about one place on an adaptive grid, and how finely it was cut, with and without one person's rows."""
+    reach = Reach.of(OFTEN_THERE, False)
+    made = MapPlan.within(budget(epsilon), Box(0.0, 0.0, 1.0, 1.0), AT_ONCE, reach, adaptive=True, pure=True)
+    pair = (IN_CORNER - OFTEN_THERE, IN_CORNER)
+    return Subject("", lambda points, runs: run_corner(made, measure_map, points, runs), (pair,))
+
+
+def run_corner(plan: MapPlan, measure: Callable[..., Counted], points: int, runs: int) -> NDArray[Any]:
+    """What an intruder sees of a corner with so many points, in so many runs: the counts there, and how it was cut."""
+    found = []
+    slot = np.repeat(np.arange(plan.slots), points)
+    corner = np.zeros(len(slot))
+    for _ in range(-(-runs // plan.slots)):
+        each = measure(plan, corner, corner, slot)
+        first = np.cumsum(each.sides**2) - each.sides**2
+        part = (np.cumsum(each.divided**2) - each.divided**2)[first]
+        found.append(np.column_stack([each.totals, each.cells[first], each.divided[first], each.parts[part]]))
+    return np.concatenate(found)[:runs]
+
+
+NETWORKS = ("edges", "degrees", "triangles", "stars")
+"""Statistics of networks that are audited, for both units."""
+
+
+def _measure_network(statistic: str, epsilon: Fraction, _: Fraction) -> Subject:
+    whole, fewer = make_complete(5), make_complete(4)
+    plans = {unit: plan_network(statistic, Shape(unit, listed=True), epsilon, 2) for unit in (EDGE, NODE)}
+    pairs = (((EDGE, whole), (EDGE, whole.keep(np.arange(whole.size) > 0))), ((NODE, whole), (NODE, fewer)))
+
+    def run(world: tuple[str, Network], runs: int) -> NDArray[Any]:
+        return np.array([measure_network(plans[world[0]], world[1])[statistic] for _ in range(runs)])
+
+    return Subject("", run, pairs, ("one edge", "one node"))
+
+
+_JOINED = "a statistic of five nodes that are all joined, with and without one edge, or one node"
 _ANSWERED = f"one person's response to a question with {ANSWERS} answers"
 MECHANISMS: dict[str, tuple[Callable[[Fraction, Fraction], Subject], str]] = {
     "laplace": (_laplace, "a count with Laplace noise, of 0 and of 1 people"),
@@ -174,6 +206,8 @@ MECHANISMS: dict[str, tuple[Callable[[Fraction, Fraction], Subject], str]] = {
         for place, (name, _, _) in enumerate(CANDIDATES)
     },
     "stream": (_stream, f"all {STREAMED} periods of a stream, of nobody and of a person in {OFTEN}; needs delta"),
+    "map": (_map, f"a place on an adaptive grid, with and without {OFTEN_THERE} rows of one person"),
+    **{f"network:{name}": (partial(_measure_network, name), _JOINED) for name in NETWORKS},
     "local:prefix-tree": (_tell_word, "one person's response about a word that nobody listed"),
 }
 """Every mechanism of ours that is audited by many runs, with its neighbors in words."""
@@ -336,22 +370,26 @@ def audit_subject(subject: Subject, claim: Claim, progress: Progress | None = No
     if pairs > 1:
         few = max(200, claim.runs // SCREENED)
         worst = find_worst_neighbors(
-            lambda place, runs: subject.sample(place, runs)[:2], pairs, epsilon=epsilon, delta=delta, runs=few,
+            lambda place, runs: subject.sample(place, runs)[0][:2], pairs, epsilon=epsilon, delta=delta, runs=few,
             progress=lambda share: tell(progress, share / 2),
         )  # fmt: skip
     tell(progress, 0.5)
-    left, right, names = subject.sample(worst, claim.runs)
+    (left, right, names, inside, unread), refusal = subject.sample(worst, claim.runs)
     tell(progress, 0.8)
     mu = None if claim.mu is None else float(claim.mu)
-    found = audit_outputs(left, right, epsilon=epsilon, delta=delta, mu=mu, confidence=claim.confidence, names=names)
-    game = play_with_outputs(left, right, epsilon=epsilon, delta=delta, mu=mu, points=MOST_POINTS)
+    found = audit_outputs(
+        left, right, epsilon=epsilon, delta=delta, mu=mu, confidence=claim.confidence, names=names, inside=inside
+    )
+    if refusal is not None and not found.violated:
+        raise refusal
+    game = play_with_outputs(left, right, epsilon=epsilon, delta=delta, mu=mu, points=MOST_POINTS, inside=inside)
     tell(progress, 1.0)
     label = subject.labels[worst] if worst < len(subject.labels) else ""
     words = f"{subject.words}; the worst of {pairs} pairs: {label or worst + 1}" if pairs > 1 else subject.words
     proof = asdict(found) | {"sentence": str(found)}
     return AuditReport(
         claim.mechanism, words, epsilon, delta, mu, min(len(left), len(right)), _plain(game), proof,
-        _list_blind_spots(found, pairs), found.violated, _describe_claim(epsilon, delta, mu),
+        [*_list_blind_spots(found, pairs), *unread], found.violated, _describe_claim(epsilon, delta, mu),
     )  # fmt: skip
 
 
@@ -467,7 +505,7 @@ def _list_noisy(found: Any) -> dict[str, int]:
             keys = ["/".join(map(str, row.values())) for row in part.keys.to_pylist()] or [""]
             for number, values in enumerate(part.values):
                 told |= {f"{node}.{step}.{key}.{number}": int(v) for key, v in zip(keys, values, strict=False)}
-    return told
+    return dict(sorted(told.items()))  # in which order they were measured is not shown to anybody
 
 
 def make_hostile_pairs(

@@ -1,43 +1,143 @@
-"""Outputs of any kind as tables of numbers, for an audit: numbers, texts, lists, mappings, and what is inside them."""
+"""What an audit runs, and its outputs as tables of numbers: numbers, texts, lists, mappings, and what is inside them.
+
+No two outputs that differ become the same row. Besides the numbers of an output, its types, the order of its keys and
+the way it was printed have columns where they vary; if all these still leave two different outputs alike, a column
+numbers the outputs themselves. That a run failed is an output too."""
 
 from __future__ import annotations
 
 import hashlib
+import json
 import math
 import re
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import date, datetime
 from decimal import Decimal
 from fractions import Fraction
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from deniable.errors import ParameterError
+from deniable.assess.inside_texts import Inside, count_inside
+from deniable.dp.samplers import permutation
+from deniable.errors import DeniableError, ParameterError
 
 Outputs = Sequence[Any] | NDArray[Any]
 MOST_COLUMNS, FEW_COLUMNS = 1000, 64
 """Of outputs with more entries, those that occur most are looked at."""
 
 
-def tabulate_outputs(first: Outputs, second: Outputs) -> tuple[NDArray[Any], NDArray[Any], tuple[str, ...]]:
+@dataclass(frozen=True, slots=True)
+class Printed:
+    """An output as it was printed, and the value that it was read as."""
+
+    text: str
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """A run (or a batch of runs) that failed: in words that may be shown, and what it told, which is not shown."""
+
+    words: str
+    told: str = ""
+    error: type[DeniableError] = ParameterError
+
+
+class Tabulated(NamedTuple):
+    """Outputs of two inputs as tables with the same columns, and what each column is.
+
+    The last `inside` columns count what is inside texts and lists; `unread` says what was not looked at there.
+    """
+
+    first: NDArray[Any]
+    second: NDArray[Any]
+    names: tuple[str, ...]
+    inside: int = 0
+    unread: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """What is run: on a world, so many times; and the worlds that are neighbors, each pair with its name.
+
+    A batch that fails as a whole is one observation, and not one for each run. Where a batch of one world fails, or its
+    array has another type, both worlds are run again by `alone`: one call for each output, of one world or the other in
+    a random order. So are subjects that have no batches: a time or a number of the run, which an output may hold, is
+    then no event of one world.
+    """
+
+    words: str
+    run: Callable[[Any, int], Outputs | Failed] | None
+    pairs: tuple[tuple[Any, Any], ...]
+    labels: tuple[str, ...] = ("",)
+    alone: Callable[[Any], Callable[[], Any]] | None = None
+    advice: str = "Try it by itself first"
+
+    def sample(self, place: int, runs: int) -> tuple[Tabulated, DeniableError | None]:
+        """Outputs of a pair as numbers, and the refusal that is due if failures are all there is.
+
+        Failures that tell the worlds apart are a leak: only those that do not are a mistake of whoever asks.
+        """
+        worlds = self.pairs[place]
+        first, second = self._run_mixed(worlds, runs) if self.run is None else (self.run(one, runs) for one in worlds)
+        if self.run is not None and self.alone is not None and _differ_as_batches(first, second):
+            first, second = self._run_mixed(worlds, runs)
+        for one in (first, second):
+            if isinstance(one, Failed):
+                raise one.error(one.words, remedy=self.advice, charge="")
+        assert not isinstance(first, Failed)
+        assert not isinstance(second, Failed)
+        failed = [one for side in (first, second) if isinstance(side, list) for one in side if isinstance(one, Failed)]
+        refusal = None
+        if failed and len(failed) == len(first) + len(second):
+            alike = len({one.words for one in failed}) == 1
+            words = f"{failed[0].words} in every run" if alike else "Every run failed, in more than one way"
+            refusal = failed[0].error(words, remedy=self.advice, charge="")
+        return tabulate_outputs(first, second), refusal
+
+    def _run_mixed(self, worlds: tuple[Any, Any], runs: int) -> tuple[list[Any], list[Any]]:
+        assert self.alone is not None
+        calls = [self.alone(world) for world in worlds]
+        found: tuple[list[Any], list[Any]] = ([], [])
+        for side in permutation(2 * runs) % 2:
+            found[side].append(calls[side]())
+        return found
+
+
+def _differ_as_batches(first: Outputs | Failed, second: Outputs | Failed) -> bool:
+    if isinstance(first, Failed) and isinstance(second, Failed):
+        return (first.words, first.told) != (second.words, second.told)
+    if isinstance(first, Failed) or isinstance(second, Failed):
+        return True
+    kinds = [side.dtype.kind if isinstance(side, np.ndarray) else "" for side in (first, second)]
+    return kinds[0] != kinds[1]
+
+
+def tabulate_outputs(first: Outputs, second: Outputs) -> Tabulated:
     """Outputs as two tables of numbers with the same columns.
 
     Lists have a column for each place and mappings one for each key, missing where an output has none; texts that are
     no numbers become numbers of their own, beside their length, their letters, their ends and the numbers inside them,
     and a text of several lines counts each of its lines. What a float cannot hold of a number has a column of its own.
+    Words and characters of texts, and entries of lists, are counted where the runs that an audit learns from differ.
 
-    >>> tabulate_outputs([{"a": 1}, {"a": 2, "b": "x"}], [{"a": 0}])[2]
+    >>> tabulate_outputs([{"a": 1}, {"a": 2, "b": "x"}], [{"a": 0}]).names
     ('output a', 'output b', 'output b first', 'output b last', 'output b length', 'output b letters', 'output entries')
+    >>> tabulate_outputs([True], [1]).names
+    ('output', 'output type')
     """
     arrays = [side for side in (first, second) if isinstance(side, np.ndarray) and side.dtype.kind in "iufb"]
     arrays = [side for side in arrays if side.dtype.kind == "f" or not (np.abs(side.astype(float)) > LARGEST).any()]
-    if len(arrays) == 2 and arrays[0].ndim == arrays[1].ndim <= 2:
-        return arrays[0].reshape(len(arrays[0]), -1), arrays[1].reshape(len(arrays[1]), -1), ()
-    listed = [[dict(_flatten("", output)) for output in side] for side in (first, second)]
+    if len(arrays) == 2 and arrays[0].shape[1:] == arrays[1].shape[1:] and arrays[0].ndim <= 2 and arrays[0].size:
+        return Tabulated(arrays[0].reshape(len(arrays[0]), -1), arrays[1].reshape(len(arrays[1]), -1), ())
+    read = [[_read(output) for output in side] for side in (first, second)]
+    _add_varying(read)
+    listed = [[output.numbers for output in side] for side in read]
     seen = Counter(name for side in listed for output in side for name in output)
     once = 1 if len(seen) > FEW_COLUMNS else 0  # of many entries, those that are seen once say nothing
     names = sorted(name for name, times in seen.most_common(MOST_COLUMNS) if times > once)
@@ -51,12 +151,29 @@ def tabulate_outputs(first: Outputs, second: Outputs) -> tuple[NDArray[Any], NDA
     if any(count < sum(map(len, listed)) for count in seen.values()):
         lengths = [np.array([[len(output)] for output in side], tables[0].dtype) for side in listed]
         names, tables = [*names, "entries"], [np.hstack(pair) for pair in zip(tables, lengths, strict=True)]
-    return tables[0], tables[1], tuple(f"output {name}".strip() for name in names)
+    numbers = [[_number_text(_write_exactly(output)) for output in side] for side in (first, second)]
+    if not _tell_apart(tables, numbers):
+        columns = [np.array(side, tables[0].dtype).reshape(-1, 1) for side in numbers]
+        names, tables = [*names, "as a whole"], [np.hstack(pair) for pair in zip(tables, columns, strict=True)]
+    counted = count_inside([[output.inside for output in side] for side in read])
+    tables = [np.hstack((table, more.astype(table.dtype))) for table, more in zip(tables, counted.tables, strict=True)]
+    told = tuple(f"output {name}".strip() for name in (*names, *counted.names))
+    return Tabulated(tables[0], tables[1], told, len(counted.names), counted.unread)
+
+
+def _tell_apart(tables: Sequence[NDArray[Any]], numbers: Sequence[Sequence[int]]) -> bool:
+    """Whether outputs that differ have rows that differ."""
+    known: dict[bytes, int] = {}
+    rows = ((row.tobytes(), number) for table, side in zip(tables, numbers, strict=True)
+            for row, number in zip(np.ascontiguousarray(table), side, strict=True))  # fmt: skip
+    return all(known.setdefault(row, number) == number for row, number in rows)
 
 
 Exact = int | float | Fraction
 NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
 DIGITS = re.compile(r"\d+")
+WORD = re.compile(r"\w+")
+DATE = re.compile(r"\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d.*)?")
 MOST_INSIDE = 64
 """Of the numbers inside a text, so many are looked at one by one."""
 LARGEST = 2**53
@@ -86,34 +203,138 @@ def _rest(value: Exact | None) -> float:
     return float(value - Fraction(nearest_float)) if math.isfinite(nearest_float) else float(value % 2**48)
 
 
-def _flatten(name: str, output: Any) -> Iterator[tuple[str, Exact]]:
-    """The numbers of an output, each with the way to it."""
+@dataclass(slots=True)
+class _Read:
+    """What an output has, each with the way to it: numbers; types; of mappings, their keys in order; how printed."""
+
+    numbers: dict[str, Exact] = field(default_factory=dict)
+    types: dict[str, str] = field(default_factory=dict)
+    orders: dict[str, tuple[Any, ...]] = field(default_factory=dict)
+    layouts: dict[str, tuple[int, str]] = field(default_factory=dict)
+    inside: Inside = field(default_factory=Inside)
+
+    def add(self, name: str, number: Exact) -> None:
+        """Keep a number; where two ways are written alike, the later one has a mark."""
+        while name in self.numbers:
+            name += "'"
+        self.numbers[name] = number
+
+
+def _add_varying(read: Sequence[Sequence[_Read]]) -> None:
+    """Types, orders of keys and layouts become numbers where they are not the same in all outputs."""
+    every = [output for side in read for output in side]
+    types, orders, layouts = defaultdict(set), defaultdict(set), defaultdict(set)
+    for output in every:
+        for name, told in output.types.items():
+            types[name].add(told)
+        for name, keys in output.orders.items():
+            orders[name, frozenset(keys)].add(keys)
+        for name, shape in output.layouts.items():
+            layouts[name].add(shape)
+    ordered = {name for (name, _), ways in orders.items() if len(ways) > 1}
+    spread = {name for name, ways in layouts.items() if len(ways) > 1 or any(name not in o.layouts for o in every)}
+    for output in every:
+        for name, told in output.types.items():
+            if len(types[name]) > 1:
+                output.add(f"{name} type".strip(), _number_text(told))
+        for name in ordered & output.orders.keys():
+            output.add(f"{name} order".strip(), _number_text(repr(output.orders[name])))
+        for name, (length, layout) in output.layouts.items():
+            if name in spread:
+                output.add(f"{name} printed length".strip(), length)
+                output.add(f"{name} printed layout".strip(), _number_text(layout))
+
+
+def _read(output: Any) -> _Read:
+    found = _Read()
+    _flatten(found, "", output)
+    return found
+
+
+def _flatten(found: _Read, name: str, output: Any, way: str = "") -> None:
+    """Add the numbers of an output, each with the way to it; `way` is the name without places in lists."""
+    if isinstance(output, Printed):
+        if output.text != _spell(output.value):
+            found.layouts[name] = len(output.text), WORD.sub("w", output.text)
+        if not isinstance(output.value, str):
+            found.inside.texts.append((way, output.text))
+        return _flatten(found, name, output.value, way)
+    if isinstance(output, np.generic):
+        output = output.item()
+    found.types[name] = type(output).__name__
+    if isinstance(output, Failed):
+        output = {"failed": output.words, "told": output.told}
     if isinstance(output, Mapping):
-        for key, value in output.items():
-            yield from _flatten(f"{name}.{key}" if name else str(key), value)
+        found.orders[name] = tuple(output)
+        others = sorted({type(key).__name__ for key in output} - {"str"})
+        found.types[name] += f" of {', '.join(others)}" if others else ""
+        keys = [str(key).replace(".", "\\.") for key in output]
+        inside = [
+            (key, value, f"{way}.{key}" if way else key) for key, value in zip(keys, output.values(), strict=True)
+        ]
+        found.inside.lists.append((f"{way} keys".strip(), keys))
     elif isinstance(output, list | tuple | np.ndarray):
-        for place, value in enumerate(output):
-            yield from _flatten(f"{name}.{place + 1}" if name else str(place + 1), value)
-    elif isinstance(output, str):
-        yield from _read_text(name, output)
+        inside = [(str(place + 1), value, way) for place, value in enumerate(output)]
+        found.inside.lists.append((way, [str(value) for value in output if not isinstance(value, NESTED)]))
     else:
-        yield name, _convert(output)
+        if isinstance(output, str):
+            found.inside.texts.append((way, output))
+        numbers = _read_text(name, output) if isinstance(output, str) else ((name, _convert(output)),)
+        for each, number in numbers:
+            found.add(each, number)
+        return None
+    if not inside:
+        found.add(name, 0)
+    for key, value, there in inside:
+        _flatten(found, f"{name}.{key}" if name else key, value, there)
+    return None
+
+
+NESTED = (Mapping, list, tuple, np.ndarray, Printed, Failed)
+
+
+def _spell(value: Any) -> str:
+    """How a value is usually printed: JSON, or words with a space between."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, list) and all(isinstance(each, str) for each in value):
+        return " ".join(value)
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _write_exactly(output: Any) -> str:
+    """An output as a text that no other output has: types, keys in order, and values as they are."""
+    if isinstance(output, Printed):
+        return f"printed {output.text!r}"
+    if isinstance(output, Mapping):
+        inside = ",".join(f"{_write_exactly(key)}:{_write_exactly(value)}" for key, value in output.items())
+        return f"{{{inside}}}"
+    if isinstance(output, list | tuple | np.ndarray):
+        return f"{type(output).__name__}[{','.join(map(_write_exactly, output))}]"
+    value = output.item() if isinstance(output, np.generic) else output
+    return f"{type(value).__name__} {value!r}"
 
 
 def _read_text(name: str, text: str) -> Iterator[tuple[str, Exact]]:
     """A text as the number it is; or as a number of its own (or how often it has each line) and all numbers inside."""
-    if (number := _parse_number(text)) is not None:
+    number = _parse_number(text)
+    if number is not None:
         yield name, number
-        return
-    if "\n" in text.strip():
+        if str(number) == text:
+            return
+    elif "\n" in text.strip():
         for line, times in Counter(text.strip().splitlines()).items():
             yield f"{name} lines '{line}'".strip(), times
     else:
         yield name, _number_text(text)
-        yield f"{name} length".strip(), len(text)
-        yield f"{name} letters".strip(), _number_text(DIGITS.sub("", text))  # 'Ann123' and 'Ann456' are alike
         for end, character in (("first", text[:1]), ("last", text[-1:])):
             yield f"{name} {end}".strip(), ord(character or "\0")
+    yield f"{name} length".strip(), len(text)
+    yield f"{name} letters".strip(), _number_text(DIGITS.sub("", text))  # 'Ann123' and 'Ann456' are alike
+    if number is not None:
+        return
+    if DATE.fullmatch(text) and (day := _parse_date(text)) is not None:
+        yield f"{name} date".strip(), _convert(day)
     for place, found in enumerate(islice(NUMBER.finditer(text), MOST_INSIDE)):
         inside = _parse_number(found[0])
         if inside is not None:
@@ -121,7 +342,7 @@ def _read_text(name: str, text: str) -> Iterator[tuple[str, Exact]]:
 
 
 def _number_text(text: str) -> int:
-    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=6).digest(), "big")
+    return int.from_bytes(hashlib.blake2b(text.encode(errors="surrogatepass"), digest_size=6).digest(), "big")
 
 
 def _parse_number(text: str) -> int | float | None:
@@ -131,13 +352,25 @@ def _parse_number(text: str) -> int | float | None:
         return None
 
 
+def _parse_date(text: str) -> datetime | None:
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError:
+        return None
+
+
+DAY = 86_400_000_000
+
+
 def _convert(value: Any) -> Exact:
-    if isinstance(value, np.generic):
-        value = value.item()
     if value is None:
         return math.nan
-    if isinstance(value, date | datetime):
-        return float(value.toordinal()) + (value.hour / 24 if isinstance(value, datetime) else 0.0)
+    if isinstance(value, datetime):
+        passed = value.replace(tzinfo=None) - datetime(value.year, value.month, value.day)
+        micro = (passed.seconds * 1_000_000) + passed.microseconds
+        return value.toordinal() + Fraction(micro, DAY) if micro else value.toordinal()
+    if isinstance(value, date):
+        return value.toordinal()
     if isinstance(value, Decimal):
         return Fraction(value) if value.is_finite() else float(value)
     if isinstance(value, int | float | Fraction):

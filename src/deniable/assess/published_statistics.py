@@ -29,7 +29,7 @@ from deniable.assess.evidence import Attempt
 from deniable.attacks.aggregates.cell_bounds import FAR, CellBounds, Margin, bound_margins
 from deniable.attacks.aggregates.published_tables import Attribute, Statistic, find_worlds
 from deniable.attacks.outcome import Outcome, Rate
-from deniable.errors import DataError, ParameterError
+from deniable.errors import DataError, ParameterError, nearest
 
 SMALL = 2
 """Cells of so few people are what suppression hides."""
@@ -45,6 +45,12 @@ EXPECTED = (
 )
 
 
+def _keep_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    if len(dict(pairs)) < len(pairs):
+        raise DataError("The file has a key twice", expected="Each key once", remedy="Leave one out", charge="")
+    return dict(pairs)
+
+
 def attack_statistics(text: str, seconds: float | None = None) -> tuple[Attempt, ...]:
     """Solve what a file says was published: one attempt, `tables`, with an outcome for records and one for cells.
 
@@ -53,7 +59,7 @@ def attack_statistics(text: str, seconds: float | None = None) -> tuple[Attempt,
     1.0
     """
     try:
-        told = json.loads(text, parse_float=Decimal)
+        told = json.loads(text, parse_float=Decimal, object_pairs_hook=_keep_once)
         records, cells = _parse_records(told), _parse_cells(told)
     except (ValueError, KeyError, TypeError, AttributeError, ArithmeticError):
         raise DataError(
@@ -64,7 +70,10 @@ def attack_statistics(text: str, seconds: float | None = None) -> tuple[Attempt,
         ) from None
     found = []
     if records is not None:
-        found.append(find_worlds(*records, seconds=seconds or SECONDS).outcome())
+        worlds = find_worlds(*records, seconds=seconds or SECONDS)
+        if worlds.found == 0 and worlds.complete:
+            raise _refuse_contradiction("statistics")
+        found.append(worlds.outcome())
     if cells is not None:
         found.append(bound_published(cells, seconds or SECONDS))
     if not found:
@@ -74,26 +83,61 @@ def attack_statistics(text: str, seconds: float | None = None) -> tuple[Attempt,
     return (Attempt("tables", tuple(found)),)
 
 
+def _refuse_contradiction(what: str) -> DataError:
+    return DataError(
+        f"The published {what} contradict each other: there is no table that fits all of them",
+        expected="Numbers that were computed from the same people",
+        remedy="Look for a typing error, or say to what a mean was rounded",
+        charge="",
+    )
+
+
+PARTS = ("attributes", "statistics", "cells")
+OF_STATISTIC = ("where", "count", "of", "mean", "median", "suppressed", "rounded")
+OF_CELLS, OF_MARGIN = ("axes", "margins"), ("over", "counts", "suppressed")
+
+
+def _refuse_unknown(told: Mapping[str, Any], known: Sequence[str], where: str) -> None:
+    for key in told:
+        if key not in known:
+            raise DataError(f"{where} has an unknown key '{key}'", expected=f"Keys are {', '.join(known)}",
+                            remedy=nearest(key, known) or "Leave it out", charge="")  # fmt: skip
+
+
+def _read_whole(told: Any) -> int:
+    """A whole number, as it was written; 5.7 is none."""
+    if isinstance(told, bool) or int(told) != Decimal(str(told)):
+        raise ValueError
+    return int(told)
+
+
 def _parse_records(told: Mapping[str, Any]) -> tuple[list[Attribute], list[Statistic]] | None:
+    _refuse_unknown(told, PARTS, "The file")
     if "statistics" not in told:
         return None
-    attributes = [Attribute(name, int(low), int(high)) for name, (low, high) in told["attributes"].items()]
-    return attributes, [_parse_statistic(one) for one in told["statistics"]]
+    attributes = [Attribute(name, *_parse_limits(list(limits))) for name, limits in told["attributes"].items()]
+    return attributes, [_parse_statistic(one, place) for place, one in enumerate(told["statistics"], start=1)]
 
 
-def _parse_statistic(one: Mapping[str, Any]) -> Statistic:
+def _parse_statistic(one: Mapping[str, Any], place: int) -> Statistic:
+    _refuse_unknown(one, OF_STATISTIC, f"Statistic {place}")
     where = {name: _parse_limits(limits) for name, limits in one.get("where", {}).items()}
     count = one.get("count")
     mean, median = (None if one.get(name) is None else Decimal(str(one[name])) for name in ("mean", "median"))
-    suppressed = int(one.get("suppressed", SMALL))
+    suppressed = _read_whole(one.get("suppressed", SMALL))
     rounded = None if one.get("rounded") is None else Decimal(str(one["rounded"]))
-    told = None if count is None else int(count)
+    told = None if count is None else _read_whole(count)
+    if (told or 0) < 0 or suppressed < 0 or not all(each is None or each.is_finite() for each in (mean, median)):
+        raise ValueError
     return Statistic(where, told, str(one.get("of", "")), mean, median, suppressed, rounded)
 
 
 def _parse_limits(limits: Any) -> tuple[int, int]:
-    low, high = limits if isinstance(limits, list) else (limits, limits)
-    return int(low), int(high)
+    low, high = (_read_whole(limit) for limit in (limits if isinstance(limits, list) else (limits, limits)))
+    if low > high:
+        raise DataError(f"Limits go from {low} to {high}", expected="The least value first", remedy="Turn them round",
+                        charge="")  # fmt: skip
+    return low, high
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,9 +160,11 @@ class Cells:
 def _parse_cells(told: Mapping[str, Any]) -> Cells | None:
     if "cells" not in told:
         return None
+    _refuse_unknown(told["cells"], OF_CELLS, "`cells`")
     axes = {str(name): tuple(map(str, values)) for name, values in told["cells"]["axes"].items()}
     names, margins = list(axes), []
-    for margin in told["cells"]["margins"]:
+    for place, margin in enumerate(told["cells"]["margins"], start=1):
+        _refuse_unknown(margin, OF_MARGIN, f"Margin {place}")
         least, most = parse_suppressed(margin.get("suppressed"))
         margins.append(Margin.of([names.index(name) for name in margin["over"]], margin["counts"], (least, most)))
     return Cells(axes, tuple(margins), tuple(margin.hidden for margin in margins))

@@ -2,9 +2,10 @@
 
 A log has one JSON object a line: `where` names public columns and what they must be, `of` the secret that was counted,
 summed, averaged or of which the largest was told, `aggregate` how, `answer` the number. A condition is a value, a list
-of values, or an object with any of `min`, `max` (both included) and `not`. `low` and `high`, where given, are what
-everybody knows the secret to lie between. `deviation` is the standard deviation of the answer's noise, or `scale` the
-scale of Laplace noise; where neither is given, the noise is measured by how far answers contradict each other.
+of values, or an object with any of `min`, `max`, `between` (from and to; all ends included) and `not`. `low` and
+`high`, where given, are what everybody knows the secret to lie between. `deviation` is the standard deviation of the
+answer's noise, or `scale` the scale of Laplace noise; where neither is given, the noise is measured by how far answers
+contradict each other. A line with anything else, or that no table could have answered so, is refused by its number.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from deniable.attacks.aggregates.differencing import attack_by_differencing
 from deniable.attacks.aggregates.query_auditing import Verdicts, audit_counts, audit_maxima, audit_sums
 from deniable.attacks.aggregates.reconstruction import (
     MOST_PEOPLE,
+    measure_excess,
     measure_noise,
     reconstruct,
     solve_noisy_answers,
@@ -33,7 +35,7 @@ from deniable.attacks.codes import require_column
 from deniable.attacks.nearest_records import convert_to_floats, is_number
 from deniable.attacks.outcome import Deadline, Outcome, Progress, tell
 from deniable.attacks.solvers import find_determined, find_refused, solve_least_squares
-from deniable.errors import DataError, ParameterError
+from deniable.errors import DataError, ParameterError, nearest
 
 MOST_AUDITED = 300
 """Bits and numbers of so many people are audited by a solver; beyond, linear algebra alone is used."""
@@ -42,6 +44,8 @@ MOST_REFUSED = 2_000
 SECONDS = 10.0
 """What an audit may take where nobody says."""
 AGGREGATES = ("count", "sum", "mean", "max")
+MOST = 1e15
+"""Larger numbers are not read: floats no longer hold their digits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,35 +84,97 @@ def read_log(lines: Iterable[str]) -> tuple[Question, ...]:
     return tuple(_parse_question(line, number) for number, line in enumerate(lines, start=1) if line.strip())
 
 
+EXPECTED = 'A line such as {"where": {"sex": "F"}, "of": "hiv", "aggregate": "count", "answer": 12}'
+KEYS = ("where", "of", "aggregate", "answer", "low", "high", "deviation", "scale")
+NEEDED = KEYS[:4]
+OPERATORS = ("min", "max", "between", "not")
+
+
+def _refuse(number: int, why: str, expected: str = EXPECTED, remedy: str = "") -> DataError:
+    correct = remedy or "Correct the line, or leave it out"
+    return DataError(f"Line {number} of the log {why}", expected=expected, remedy=correct, charge="")
+
+
 def _parse_question(line: str, number: int) -> Question:
-    expected = 'A line such as {"where": {"sex": "F"}, "of": "hiv", "aggregate": "count", "answer": 12}'
+    entry = _parse_line(line, number)
+    for key in entry:
+        if key not in KEYS:
+            raise _refuse(number, f"has an unknown key '{key}'", f"Keys are {', '.join(KEYS)}", nearest(key, KEYS))
+    for key in NEEDED:
+        if key not in entry:
+            raise _refuse(number, f"has no '{key}'")
+    if not isinstance(entry["where"], dict) or not isinstance(entry["of"], str):
+        raise _refuse(number, "is not an answered question: `where` is an object and `of` a text")
+    if entry["aggregate"] not in AGGREGATES:
+        raise _refuse(number, "has an unknown aggregate", f"One of {', '.join(AGGREGATES)}")
+    if "deviation" in entry and "scale" in entry:
+        raise _refuse(number, "has both a deviation and a scale", "One of them")
+    for name, condition in entry["where"].items():
+        _check_condition(condition, name, number)
+    answer, low, high, deviation, scale = (
+        _parse_finite(entry, key, number, default)
+        for key, default in (("answer", 0.0), ("low", -np.inf), ("high", np.inf), ("deviation", 0.0), ("scale", 0.0))
+    )
+    if deviation < 0 or scale < 0:
+        raise _refuse(number, "has noise below 0", "A deviation or a scale of 0 or more")
+    if low > high:
+        raise _refuse(number, "has a `low` above its `high`", "The least value and the greatest")
+    noise = deviation if "deviation" in entry else math.sqrt(2) * scale
+    return Question(entry["where"], entry["of"], entry["aggregate"], answer, low, high, noise, number)
+
+
+def _parse_line(line: str, number: int) -> dict[str, Any]:
+    def _keep_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(pairs)
+        if len(found) < len(pairs):
+            raise _refuse(number, "has a key twice", "Each key once")
+        return found
+
     try:
-        entry = json.loads(line)
-        found = Question(
-            dict(entry["where"]),
-            str(entry["of"]),
-            str(entry["aggregate"]),
-            float(entry["answer"]),
-            float(entry.get("low", -np.inf)),
-            float(entry.get("high", np.inf)),
-            float(entry.get("deviation", math.sqrt(2) * float(entry.get("scale", 0)))),
-            number,
-        )
-    except (ValueError, KeyError, TypeError):
-        raise DataError(
-            f"Line {number} of the log is not an answered question",
-            expected=expected,
-            remedy="Correct the line, or leave it out",
-            charge="",
-        ) from None
-    if found.aggregate not in AGGREGATES:
-        raise DataError(
-            f"Line {number} of the log has an unknown aggregate",
-            expected=f"One of {', '.join(AGGREGATES)}",
-            remedy="Correct the line, or leave it out",
-            charge="",
-        )
-    return found
+        entry = json.loads(line, object_pairs_hook=_keep_once)
+    except (ValueError, RecursionError):
+        entry = None
+    if not isinstance(entry, dict):
+        raise _refuse(number, "is not an answered question")
+    return entry
+
+
+def _parse_finite(entry: Mapping[str, Any], key: str, number: int, default: float) -> float:
+    told = entry.get(key, default)
+    if key not in entry:
+        return default
+    plain = isinstance(told, int | float) and not isinstance(told, bool)
+    if not plain or not abs(told) < np.inf or abs(told) > MOST:
+        raise _refuse(number, f"has no finite number as its `{key}`", f"A number, at most {MOST:g}")
+    return float(told)
+
+
+def _check_condition(condition: Any, name: str, number: int) -> None:
+    """A condition is a value, a list of values, or an object of operators; nothing else is understood."""
+    where = f"has a condition on '{name}' that is not understood"
+    expected = "A value, a list of values, or an object with min, max, between (from and to) or not"
+    if isinstance(condition, Mapping):
+        if not condition:
+            raise _refuse(number, where, expected)
+        for operator, told in condition.items():
+            if operator not in OPERATORS:
+                raise _refuse(number, f"{where}: '{operator}'", expected, nearest(operator, OPERATORS))
+            parts = told if isinstance(told, list) and operator in ("between", "not") else [told]
+            if not parts or not all(map(_is_value, parts)) or (operator == "between" and len(parts) != 2):
+                raise _refuse(number, where, expected)
+        _check_ends(condition, name, number)
+    elif not all(map(_is_value, condition if isinstance(condition, list) else [condition])):
+        raise _refuse(number, where, expected)
+
+
+def _check_ends(condition: Mapping[str, Any], name: str, number: int) -> None:
+    for least, most in (condition.get("between", (0, 0)), (condition.get("min"), condition.get("max"))):
+        if isinstance(least, int | float) and isinstance(most, int | float) and least > most:
+            raise _refuse(number, f"has a condition on '{name}' that nobody can meet", "The least value first")
+
+
+def _is_value(told: Any) -> bool:
+    return isinstance(told, str | bool | int) or (isinstance(told, float) and math.isfinite(told))
 
 
 def find_members(where: Mapping[str, Any], population: pa.Table) -> NDArray[np.bool_]:
@@ -126,6 +192,9 @@ def _meets(values: pa.ChunkedArray, condition: Any) -> NDArray[np.bool_]:
             parts.append(pc.greater_equal(values, _cast_value(condition["min"], values.type)))
         if "max" in condition:
             parts.append(pc.less_equal(values, _cast_value(condition["max"], values.type)))
+        if "between" in condition:
+            least, most = (_cast_value(end, values.type) for end in condition["between"])
+            parts += [pc.greater_equal(values, least), pc.less_equal(values, most)]
         if "not" in condition:
             parts.append(pc.invert(pc.is_in(values, _list_values(condition["not"], values.type))))
     else:
@@ -161,13 +230,55 @@ def group_questions(questions: Sequence[Question], population: pa.Table) -> tupl
     return tuple(_build_family(of, kind, asked, population) for (of, kind), asked in found.items())
 
 
+def _find_group(question: Question, population: pa.Table) -> NDArray[np.bool_]:
+    try:
+        return find_members(question.where, population)
+    except DataError as refusal:
+        happened = f"Line {question.line} of the log: {refusal.happened}"
+        raise DataError(happened, expected=refusal.expected, remedy=refusal.remedy, charge="") from None
+
+
 def _build_family(of: str, kind: str, asked: Sequence[Question], population: pa.Table) -> Family:
-    groups = np.array([find_members(question.where, population) for question in asked])
+    groups = np.array([_find_group(question, population) for question in asked])
     sizes = groups.sum(axis=1)
     times = np.where([q.aggregate == "mean" for q in asked], sizes, 1)
     low, high = max(question.low for question in asked), min(question.high for question in asked)
     totals, noise = np.array([(q.answer, q.deviation) for q in asked], np.float64).T * times
-    return Family(of, kind, groups, totals, low, high, noise, np.array([q.line for q in asked]))
+    family = Family(of, kind, groups, totals, low, high, noise, np.array([q.line for q in asked]))
+    _refuse_impossible(family, asked)
+    return family
+
+
+FAR_OFF = 20.0
+"""Answers so many deviations beyond what can be are no noise."""
+IN_REGISTER = "Conditions that somebody in the register meets"
+
+
+def _refuse_impossible(family: Family, asked: Sequence[Question]) -> None:
+    """Refuse answers that no values between the limits give, with the noise that is stated or measured."""
+    sizes = family.groups.sum(axis=1)
+    if family.low > family.high:
+        lines = f"Lines {min(family.lines)} to {max(family.lines)}"
+        raise DataError(f"{lines} of the log have limits that contradict each other", expected="One `low` and `high`",
+                        remedy="Correct the limits", charge="")  # fmt: skip
+    least, most = np.zeros(len(sizes)), sizes.astype(np.float64)
+    if family.aggregate != "count":
+        times = sizes if family.aggregate == "sum" else np.ones(len(sizes))
+        least, most = (np.where(times > 0, end, 0.0) * np.maximum(times, 1) for end in (family.low, family.high))
+    beyond = np.maximum(least - family.totals, family.totals - most) - 1e-9 * np.maximum(1.0, np.abs(family.totals))
+    wrong = beyond > FAR_OFF * family.deviations
+    if wrong.any() and family.aggregate != "max":
+        some = sizes > 0
+        noise = measure_noise(family.groups[some], family.totals[some]) if some.any() else 0.0
+        wrong = beyond > FAR_OFF * np.maximum(family.deviations, noise)
+    for question, size, bad in zip(asked, sizes.tolist(), wrong.tolist(), strict=True):
+        if not size and (bad or question.aggregate in ("mean", "max")):
+            raise _refuse(question.line, f"tells the {question.aggregate} of a group of nobody", IN_REGISTER)
+        if bad:
+            raise _refuse(
+                question.line, "has an answer that no values within the limits give", "Values from `low` to `high`",
+                "Correct the answer or the limits, or state its noise as `deviation`",
+            )  # fmt: skip
 
 
 def attack_log(
@@ -215,12 +326,17 @@ def _try_solving(family: Family, secret: NDArray[np.float64] | None) -> list[Out
     noise = np.where(family.deviations > 0, family.deviations, measure_noise(family.groups, family.totals))
     if not (noise > 0).all():
         return []
+    times = measure_excess(family.groups, family.totals, noise) if (family.deviations > 0).any() else 1.0
+    noise = noise * times
     low, high = (0.0, 1.0) if bits else _limit_values(family, noise)
     if not low < high:
         return []
     found = solve_noisy_answers(
         family.groups, family.totals, noise, low, high, bits=bits, secret=secret, lines=family.lines
     )
+    if times > 1:
+        told = f"the answers contradict each other more than the stated noise allows: noise of {times:.1f} times the "
+        found = replace(found, warnings=(*found.warnings, f"{told}stated deviation was assumed instead"))
     return [found]
 
 

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from deniable.engines.base import spell_texts
 from deniable.policy.schema import ColumnType
+from deniable.release.record import Record
 from deniable.storage import escape_formula
 
 if TYPE_CHECKING:
@@ -394,3 +395,152 @@ TRUTHS: Mapping[str, Callable[[Any, pa.Table, Any], bool]] = {
     "holds": _keeps_condition,
 }
 """How each kind of truth is checked."""
+
+
+WHOLE = "total"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CertifiedCounts(Record):
+    """What was found in a file; `broken` says which claims do not hold, without a value from the data."""
+
+    rows: int
+    total: int
+    levels: Mapping[str, int]
+    """Areas that have anybody, by level."""
+    invariants: tuple[str, ...]
+    """The levels whose exact numbers the file has."""
+    broken: tuple[str, ...]
+
+
+def certify_cells(
+    path: Path,
+    areas: Mapping[str, Sequence[str]],
+    labels: Mapping[str, Sequence[Any]],
+    invariants: Mapping[str, tuple[tuple[str, ...], Mapping[tuple[str, ...], int]]],
+    count: str,
+) -> CertifiedCounts:
+    """Read a file of cells back: every row in a listed area and cell, once, above zero; and every exact number met.
+
+    `areas` names for each level the area of each smallest one. `invariants` has for each level the columns whose
+    numbers are exact, and the number for the names of each area and values of those columns.
+    """
+    names, batches = open_released(path)
+    if names != [*areas, *labels, count]:
+        return CertifiedCounts(0, 0, {}, (), ("the columns are others than declared",))
+    listed = {level: pa.array(each, pa.string()) for level, each in areas.items()}
+    smallest = list(areas)[-1] if areas else ""
+    people = np.zeros(len(listed[smallest]) if areas else 1, np.int64)
+    broken: dict[str, None] = {}
+    cells: list[NDArray[np.int64]] = []
+    counts: list[NDArray[np.int64]] = []
+    for batch in batches:
+        numbers = _read_whole(batch.column(count))
+        if numbers is None or (numbers.min() if len(numbers) else 1) < 1:
+            broken["a number is not whole and above zero"] = None
+            continue
+        place = _find_codes(batch.column(smallest), listed[smallest]) if areas else np.zeros(len(numbers), np.int64)
+        if (place < 0).any():
+            broken["an area is not listed"] = None
+            continue
+        for level in areas:
+            if not _to_texts(batch.column(level)).equals(pa.chunked_array([listed[level].take(pa.array(place))])):
+                broken[f"an area of level '{level}' is not where it is listed"] = None
+        people += np.bincount(place, weights=numbers, minlength=len(people)).astype(np.int64)
+        for name, values in labels.items():
+            code = _find_codes(batch.column(name), pa.array([_spell(value) for value in values], pa.string()))
+            if (code < 0).any():
+                broken[f"column '{name}' has a value that is not declared"] = None
+            place = place * len(values) + code
+        cells.append(place)
+        counts.append(numbers)
+    rows = sum(len(each) for each in cells)
+    if rows and len(np.unique(np.concatenate(cells))) != rows:
+        broken["a cell is listed twice"] = None
+    sums = {level: _add_up(people, [areas[each] for each in list(areas)[: depth + 1]])
+            for depth, level in enumerate(areas)}  # fmt: skip
+    total, met = int(people.sum()), []
+    for level, (by, wanted) in invariants.items():
+        above = list(areas)[: list(areas).index(level) + 1] if level in areas else []
+        found = _count_margin(cells, counts, [areas[each] for each in above], labels, by)
+        if {key: n for key, n in wanted.items() if n} == found:
+            met.append(level)
+        else:
+            broken[f"the exact numbers of level '{level}' are not met"] = None
+    return CertifiedCounts(rows, total, {level: len(each) for level, each in sums.items()}, tuple(met), tuple(broken))
+
+
+def _count_margin(
+    cells: Sequence[NDArray[np.int64]], counts: Sequence[NDArray[np.int64]], names: Sequence[Sequence[str]],
+    labels: Mapping[str, Sequence[Any]], by: Sequence[str],
+) -> dict[tuple[str, ...], int]:  # fmt: skip
+    """The numbers by the names of areas and the values of some columns, but for those that are 0."""
+    if not cells:
+        return {}
+    place, found = np.concatenate(cells), dict[tuple[str, ...], int]()
+    code, size, values = np.zeros(len(place), np.int64), 1, list[list[str]]()
+    for name, listed in reversed(list(labels.items())):
+        if name in by:
+            code, size = code + size * (place % len(listed)), size * len(listed)
+            values.insert(0, [_spell(value) for value in listed])
+        place = place // len(listed)
+    keys, at = np.unique(place * size + code, return_inverse=True)
+    listed_keys = list(itertools.product(*values))
+    for key, number in zip(keys.tolist(), np.bincount(at, weights=np.concatenate(counts)).tolist(), strict=True):
+        path = (*(each[key // size] for each in names), *listed_keys[key % size])
+        found[path] = found.get(path, 0) + int(number)
+    return found
+
+
+def _find_codes(column: pa.ChunkedArray, values: pa.Array) -> NDArray[np.int64]:
+    """The place of each value in a list; -1 where it is not there."""
+    found = pc.index_in(_to_texts(column), value_set=values)
+    return np.asarray(pc.fill_null(found, -1).to_numpy(), dtype=np.int64)
+
+
+def _to_texts(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    return column.cast(pa.string())
+
+
+def _add_up(people: NDArray[np.int64], names: Sequence[Sequence[str]]) -> dict[tuple[str, ...], int]:
+    """The sums of the smallest areas by the names of one level and those above it, but for empty ones."""
+    sums: dict[tuple[str, ...], int] = {}
+    for number, path in zip(people.tolist(), zip(*names, strict=True), strict=True):
+        if number:
+            sums[path] = sums.get(path, 0) + number
+    return sums
+
+
+def certify_totals(path: Path, sizes: Mapping[str, int]) -> CertifiedCounts:
+    """Read a file of totals back: every area of every level, and the same sum on each of them."""
+    names, batches = open_released(path)
+    if names != ["level", "area", "total", "low", "high", "noise_deviation", "sample_deviation"]:
+        return CertifiedCounts(0, 0, {}, (), ("the columns are others than declared",))
+    sums = dict.fromkeys(sizes, 0)
+    areas = dict.fromkeys(sizes, 0)
+    broken: dict[str, None] = {}
+    for batch in batches:
+        numbers = _read_whole(batch.column("total"))
+        if numbers is None or (numbers.min() if len(numbers) else 0) < 0:
+            broken["a number is not whole and at least zero"] = None
+            continue
+        for level, number in zip(batch.column("level").to_pylist(), numbers.tolist(), strict=True):
+            sums[level] += number
+            areas[level] += 1
+    if areas != dict(sizes):
+        broken["an area is missing, or listed twice"] = None
+    if len(set(sums.values())) > 1:
+        broken["levels do not add up to one another"] = None
+    return CertifiedCounts(sum(areas.values()), max(sums.values(), default=0), areas, (), tuple(broken))
+
+
+def _read_whole(column: pa.ChunkedArray) -> Any:
+    """The numbers of a column; None where one of them is not whole."""
+    try:
+        return column.cast(pa.int64()).to_numpy()
+    except (pa.ArrowInvalid, ValueError):
+        return None
+
+
+def _spell(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,10 +1,8 @@
 """Trials: every attack that the motivated intruder is played by, what each needs, and how it is run.
 
 Nothing here is random but by the seed, and no outcome holds a row. Trials that need preparation come first: other
-releases of the same people; minimality, which asks the very search that made the release again; the ends of intervals;
-tokens in a masked release, taken for such where the release and a table in clear text both have a column and next to
-no value is the same.
-"""
+releases of the same people; minimality, which asks the search again; the ends of intervals; tokens, taken for such
+where the release and a table in clear text both have a column and next to no value is the same."""
 
 from __future__ import annotations
 
@@ -18,17 +16,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from deniable.assess.evidence import COUNT, NOBODY, Evidence, Settings, Trial
-from deniable.attacks import class_disclosure, inference, linkage, membership, ratings, singling_out
+from deniable.assess.evidence import COUNT, NEEDS_RECODING, NOBODY, Evidence, Settings, Trial
+from deniable.attacks import class_disclosure, inference, linkage, membership, networks, ratings, singling_out
 from deniable.attacks.aggregates.differencing import find_parents, subtract_maps
-from deniable.attacks.codes import (
-    Codes,
-    draw_places,
-    encode_column,
-    encode_combinations,
-    pack_codes,
-    require_column,
-)
+from deniable.attacks.codes import Codes, draw_places, encode_column, encode_combinations, pack_codes, require_column
 from deniable.attacks.composition import (
     cross_releases,
     join_releases,
@@ -48,6 +39,7 @@ from deniable.attacks.minimality import (
 from deniable.attacks.nearest_records import convert_to_floats
 from deniable.attacks.outcome import Outcome
 from deniable.attacks.tokens import MOST_ASSIGNED, SHORTEST, invert_hashes, invert_projection, match_tokens
+from deniable.attacks.traces import sweep_traces
 from deniable.attacks.uniqueness import measure_uniqueness
 from deniable.errors import Infeasible, ParameterError
 from deniable.kanonymity.anonymize import anonymize, recode_table
@@ -134,7 +126,7 @@ SOME_WORLDS = 60
 def lacks_minimality(evidence: Evidence) -> str:
     """Why minimality cannot be tried; empty when it can."""
     if evidence.recoding is None or evidence.original is None:
-        return "needs a k-anonymous release with its recoding beside it, and the original rows (--original)"
+        return NEEDS_RECODING
     if any("person" in spec.options for spec in evidence.recoding.models):
         return "needs classes that are counted in rows: whose a row is stands in no recoding"
     if _find_secret(evidence.recoding) is None:
@@ -468,14 +460,19 @@ def _try_ratings(evidence: Evidence, settings: Settings) -> tuple[Outcome, ...]:
     days = convert_to_floats(day)
     if pa.types.is_timestamp(day.type):
         days = days / {"s": 86_400, "ms": 86_400e3, "us": 86_400e6, "ns": 86_400e9}[day.type.unit]
-    records = ratings.Records.of(
-        pack_codes(encode_column([person])),
-        pack_codes(encode_column([item])),
-        convert_to_floats(stars),
-        days.astype(np.int64),
-    )
+    who, what = pack_codes(encode_column([person])), pack_codes(encode_column([item]))
+    records = ratings.Records.of(who, what, convert_to_floats(stars), days.astype(np.int64))
     sweep = partial(ratings.sweep_facts, records, (2, 4, 8), targets=settings.attacks, seed=settings.seed)
     return (*sweep(), *sweep(plain=True))
+
+
+def _try_traces(evidence: Evidence, settings: Settings) -> tuple[Outcome, ...]:
+    sweep = partial(sweep_traces, targets=settings.attacks, seed=settings.seed, seconds=settings.seconds)
+    return sweep(evidence.release, evidence.trace or (), original=evidence.original, resolutions=evidence.resolutions)
+
+
+def _try_graph(e: Evidence, settings: Settings) -> tuple[Outcome, ...]:
+    return networks.attack_graph(e.release, e.edges or (), e.original, targets=settings.attacks, seed=settings.seed)
 
 
 def _try_singling_out(evidence: Evidence, settings: Settings, widths: tuple[int, ...] = (1, 3)) -> tuple[Outcome, ...]:
@@ -517,7 +514,7 @@ def _try_inference_by_likeness(evidence: Evidence, settings: Settings) -> tuple[
             evidence.original, evidence.release, knows, name, control=evidence.control,
             attacks=settings.attacks, seed=settings.seed, seconds=settings.seconds,
         )
-        for name in evidence.sensitive
+        for name in (evidence.sensitive if knows else ())  # the original has no column of an interval's ends
     )  # fmt: skip
 
 
@@ -556,9 +553,8 @@ def _try_membership(evidence: Evidence, settings: Settings) -> tuple[Outcome, ..
 def _list_shared_columns(evidence: Evidence) -> tuple[str, ...]:
     """Columns that the release shares with the original, without the unit and tokens, which alone name nobody."""
     assert evidence.original is not None
-    every = [name for name in evidence.release.column_names if name in evidence.original.column_names]
-    tokens = _find_token_columns(evidence, evidence.original)
-    return tuple(name for name in every if name != evidence.unit and name not in tokens)
+    gone = {*_find_token_columns(evidence, evidence.original), evidence.unit}
+    return tuple(each for each in evidence.release.column_names if each in {*evidence.original.column_names} - gone)
 
 
 TRIALS = (
@@ -570,6 +566,8 @@ TRIALS = (
     Trial("linkability", lambda e: e.lacks("knows", "original") or _lacks_rest(e), _try_linkability),
     Trial("membership", lambda e: e.lacks("original", "control"), _try_memberships),
     Trial("ratings", lambda e: e.lacks("ratings"), _try_ratings),
+    Trial("traces", lambda e: e.lacks("trace") or (NOBODY if e.of_nobody and e.original is None else ""), _try_traces),
+    Trial("network", lambda e: e.lacks("edges") or (NOBODY if e.of_nobody and e.original is None else ""), _try_graph),
     Trial("minimality", lacks_minimality, try_minimality),
     Trial("downcoding", lacks_downcoding, try_downcoding),
     Trial("combining", lambda e: e.lacks("others"), combine_releases),
@@ -596,5 +594,7 @@ One rare value alone singles nobody out here: that it exists was in the data, bu
 
 
 def _lacks_rest(evidence: Evidence) -> str:
-    rest = [name for name in _list_shared_columns(evidence) if name not in evidence.knows]
-    return "" if rest else "the release has no columns beside those the intruder knows"
+    shared = _list_shared_columns(evidence)
+    if not set(shared) & set(evidence.knows):
+        return "needs what the intruder knows in the columns of the original rows; the release writes it in others"
+    return "" if set(shared) - set(evidence.knows) else "the release has no columns beside those the intruder knows"

@@ -99,14 +99,19 @@ class _Lesson:
     names: tuple[str, ...]
 
 
-def learn_events(first: Outputs, second: Outputs, goal: Goal, names: Sequence[str] = ()) -> tuple[Event, Event, Event]:
-    """The events that look best against the claim, for a bound on epsilon, and for a bound on mu."""
+def learn_events(
+    first: Outputs, second: Outputs, goal: Goal, names: Sequence[str] = (), inside: int = 0
+) -> tuple[Event, Event, Event]:
+    """The events that look best against the claim, for a bound on epsilon, and for a bound on mu.
+
+    The last `inside` columns count what is inside others: they are looked at one by one and in scores.
+    """
     halves = [np.array_split(side, 2) for side in (first, second)]
     told = tuple(names) or _name_columns(first.shape[1])
     lesson = _Lesson((halves[0][0], halves[1][0]), (halves[0][1], halves[1][1]), goal, told)
     best: list[Event | None] = [None, None, None]
     strengths: list[tuple[float, View]] = []
-    views = list(_list_views(lesson))
+    views = list(_list_views(lesson, first.shape[1] - inside))
     for view in views:
         found, strength = _find_events(view, lesson)
         strengths.append((strength, view))
@@ -133,19 +138,19 @@ def _name_columns(columns: int) -> tuple[str, ...]:
 # Views of an output, which nothing was learned for but where grids lie.
 
 
-def _list_views(lesson: _Lesson) -> Iterator[View]:
+def _list_views(lesson: _Lesson, own: int) -> Iterator[View]:
     learning, names = lesson.learning, lesson.names
     yield View("whole output", _hash_rows, exact=True)
     for place, name in enumerate(names):
         yield from _list_number_views(name, partial(_take, place), learning)
-    if len(names) == 1:
+    if own == 1:
         return
     for word, summarize in SUMMARIES:
-        yield View(f"{word} of the outputs", summarize)
-    for one, other in _choose_pairs(learning):
+        yield View(f"{word} of the outputs", partial(_summarize_own, summarize, own))
+    for one, other in _choose_pairs([side[:, :own] for side in learning]):
         pair = f"{names[one]} and {names[other]}"
         difference = View(f"difference of {pair}", partial(_subtract, one, other))
-        few = len(names) <= FEW_COLUMNS
+        few = own <= FEW_COLUMNS
         yield from _list_number_views(difference.name, difference.compute, learning) if few else (difference,)
         yield View(f"sum of {pair}", partial(_add, one, other))
 
@@ -163,6 +168,10 @@ def _list_number_views(name: str, compute: Callable[[Outputs], Numbers], learnin
     yield View(f"lowest binary digit of {name}", lambda outputs: _find_lowest_digit(compute(outputs)))
     for steps, grid in _find_moduli(sides):
         yield View(f"low digits of {name}", partial(_find_residues, compute, grid, steps))
+
+
+def _summarize_own(summarize: Callable[[Outputs], Numbers], own: int, outputs: Outputs) -> Numbers:
+    return summarize(outputs[:, :own])
 
 
 def _take(place: int, outputs: Outputs) -> Numbers:

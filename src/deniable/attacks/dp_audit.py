@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from deniable.attacks.distinguishers import Event, Goal, learn_events, measure_distance
 from deniable.attacks.outcome import Progress, Rate, incomplete_beta, lower_bound, tell, upper_bound
-from deniable.errors import ParameterError
+from deniable.errors import DeniableError, ParameterError
 
 Runs = Callable[[int], NDArray[Any]]
 """Runs a mechanism so many times on one fixed input: an array of numbers, one row (or number) a run."""
@@ -130,8 +130,12 @@ def audit_outputs(
     mu: float | None = None,
     confidence: float = 0.999,
     names: Sequence[str] = (),
+    inside: int = 0,
 ) -> AuditOutcome:
-    """Bound epsilon from below by outputs that are at hand: one row a run, as many columns under both neighbors."""
+    """Bound epsilon from below by outputs that are at hand: one row a run, as many columns under both neighbors.
+
+    The last `inside` columns count what is inside texts and lists; they are not compared with each other.
+    """
     check_claim(epsilon, delta, confidence)
     sides = [_check_outputs(side, len(side)) for side in (left, right)]
     if min(map(len, sides)) < FEWEST or sides[0].shape[1] != sides[1].shape[1]:
@@ -140,14 +144,23 @@ def audit_outputs(
         )
     taught, tested = _halve(sides)
     goal = Goal(epsilon, delta, min(map(len, tested)))
-    events = learn_events(taught[0], taught[1], goal, names)
+    events = learn_events(taught[0], taught[1], goal, names, inside)
     return _test_events(events, (tested[0], tested[1]), Claimed(epsilon, delta, mu, confidence), max(map(len, sides)))
 
 
 def _halve(sides: Sequence[NDArray[Any]]) -> tuple[list[NDArray[Any]], list[NDArray[Any]]]:
     """Half of the runs of each side to learn from, and the others; by chance, since a file of outputs may be sorted."""
-    mixed = [side[np.random.default_rng(HALVES).permutation(len(side))] for side in sides]
+    mixed = [side[_mix_runs(len(side))] for side in sides]
     return [side[: len(side) // 2] for side in mixed], [side[len(side) // 2 :] for side in mixed]
+
+
+def _mix_runs(runs: int) -> NDArray[np.int64]:
+    return np.random.default_rng(HALVES).permutation(runs)
+
+
+def list_learning_runs(runs: int) -> NDArray[np.int64]:
+    """The places of the runs from which scores are learned: no others may choose what is looked at in an output."""
+    return np.array_split(_mix_runs(runs)[: runs // 2], 2)[0]
 
 
 def find_worst_neighbors(
@@ -176,8 +189,8 @@ def find_worst_neighbors(
 
 def _measure_neighbors(outputs: tuple[NDArray[Any], NDArray[Any]], goal: Goal) -> float:
     one, other = (_check_outputs(side, len(side)) for side in outputs)
-    event = learn_events(one[: len(one) // 2], other[: len(other) // 2], goal)[0]
-    return measure_distance(event, one[len(one) // 2 :], other[len(other) // 2 :], goal)
+    taught, tested = _halve((one, other))
+    return measure_distance(learn_events(taught[0], taught[1], goal)[0], tested[0], tested[1], goal)
 
 
 @dataclass(frozen=True, slots=True)
@@ -374,14 +387,29 @@ def audit_one_run(
             "This is not a claim that one run can test", expected="2 or more guesses, at most canaries"
         )
     inside = np.random.default_rng(seed).random(canaries) < 0.5
-    scores = np.asarray(run(inside), np.float64)
-    if scores.shape != (canaries,):
-        raise ParameterError("The run did not score every canary once")
+    scores = _score_canaries(run, inside)
     order = np.argsort(scores, kind="stable")
     high, low = order[-(called - called // 2) :], order[: called // 2]
     correct = int(inside[high].sum() + (~inside[low]).sum())
     bound = bound_one_run(canaries, called, correct, delta, 1 - confidence)
     return OneRunOutcome(epsilon, delta, bound, confidence, canaries, called, correct)
+
+
+def _score_canaries(run: Run, inside: NDArray[np.bool_]) -> NDArray[np.float64]:
+    expected = "A function of an array of true and false, one for each canary, that gives a number for each"
+    try:
+        told = run(inside.copy())  # who was in is not the function's to change
+    except (DeniableError, KeyboardInterrupt):
+        raise
+    except BaseException as failure:  # whatever a stranger's function raises; its words may quote data
+        raise ParameterError(f"The run with canaries raised {type(failure).__name__}", expected=expected) from None
+    try:
+        scores = np.asarray(told, np.float64)
+    except (ValueError, TypeError):
+        raise ParameterError("The scores of the canaries are not numbers", expected=expected) from None
+    if scores.shape != inside.shape:
+        raise ParameterError("The run did not score every canary once", expected=expected)
+    return scores
 
 
 def bound_one_run(canaries: int, guesses: int, correct: int, delta: float, chance: float) -> float:
@@ -479,11 +507,15 @@ def play_with_outputs(
     delta: float = 0.0,
     mu: float | None = None,
     points: int = 40,
+    inside: int = 0,
 ) -> Game:
-    """Play the game with outputs that are at hand: one row a run, as many columns under both neighbors."""
+    """Play the game with outputs that are at hand: one row a run, as many columns under both neighbors.
+
+    `inside` is as in `audit_outputs`.
+    """
     outputs = [_check_outputs(side, len(side)) for side in (left, right)]
-    taught, played = zip(*((side[: len(side) // 2], side[len(side) // 2 :]) for side in outputs), strict=True)
-    event = learn_events(taught[0], taught[1], Goal(0.0, 0.0, min(map(len, played))))[0]
+    taught, played = _halve(outputs)
+    event = learn_events(taught[0], taught[1], Goal(0.0, 0.0, min(map(len, played))), inside=inside)[0]
     ranks = [event.rank_outputs(side) for side in played]
     likely, other = ranks[event.likelier], ranks[1 - event.likelier]
     won = int((likely >= event.least).sum() + (other < event.least).sum())

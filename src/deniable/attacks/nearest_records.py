@@ -24,7 +24,7 @@ class MixedRows:
     """Rows as numbers: `scaled` holds numeric columns as shares of their range, `coded` the numbers of other values."""
 
     scaled: NDArray[np.float64]
-    coded: NDArray[np.int64]
+    coded: NDArray[np.int32]
 
     @property
     def rows(self) -> int:
@@ -64,7 +64,7 @@ def scale_tables(tables: Sequence[pa.Table], columns: Sequence[str]) -> list[Mix
             coded.append(encode_column(parts, missing=True))
     rows = sum(table.num_rows for table in tables)
     left = np.column_stack(scaled) if scaled else np.zeros((rows, 0))
-    right = np.column_stack(coded) if coded else np.zeros((rows, 0), np.int64)
+    right = np.column_stack(coded).astype(np.int32) if coded else np.zeros((rows, 0), np.int32)
     ends = np.cumsum([table.num_rows for table in tables])[:-1]
     return [MixedRows(*pair) for pair in zip(np.split(left, ends), np.split(right, ends), strict=True)]
 
@@ -100,54 +100,73 @@ def list_equally_near(
     targets: MixedRows, among: MixedRows, *, seconds: float | None = None, progress: Progress | None = None
 ) -> Iterator[NDArray[np.int64]]:
     """For each target the places of all rows than which none is nearer: no order of rows decides which of them."""
-    apart = np.empty(among.rows)
     deadline = Deadline(seconds)
-    for t in range(targets.rows):
+    places = np.empty((_TOGETHER, among.rows), np.int64)
+    for start in range(0, targets.rows, _TOGETHER):
         deadline.check()
-        _measure_distances(targets.scaled[t], targets.coded[t], among.scaled, among.coded, apart)
-        yield np.flatnonzero(apart == apart.min(initial=np.inf))
-        tell(progress, (t + 1) / targets.rows)
+        part = slice(start, min(targets.rows, start + _TOGETHER))
+        found = _list_nearest(targets.scaled[part], targets.coded[part], among.scaled, among.coded, places)
+        for place, count in zip(places, found, strict=False):
+            yield place[:count].copy()
+        tell(progress, part.stop / targets.rows)
+
+
+# Rows are looked at in blocks that stay in the processor's cache, each for several targets.
+_TOGETHER = 16
+_BLOCK = 2048
 
 
 @nb.njit(cache=True, nogil=True)
-def _measure_distances(scaled, coded, all_scaled, all_coded, apart):  # type: ignore[no-untyped-def]
-    for row in range(all_scaled.shape[0]):
-        total = 0.0
+def _measure_block(scaled, coded, all_scaled, all_coded, most, apart):  # type: ignore[no-untyped-def]
+    """How far each row of a block is apart; some number beyond `most` where it is further."""
+    for row in range(len(all_scaled)):
+        differ = np.int32(0)
         for c in range(len(coded)):
-            if coded[c] != all_coded[row, c]:
-                total += 1.0
-        for n in range(len(scaled)):
-            difference = abs(scaled[n] - all_scaled[row, n])
-            if np.isnan(difference):
-                both = np.isnan(scaled[n]) and np.isnan(all_scaled[row, n])
-                difference = 0.0 if both else 1.0
-            total += difference
+            differ += np.int32(coded[c] != all_coded[row, c])
+        total = float(differ)
+        if total <= most:
+            for n in range(len(scaled)):
+                difference = abs(scaled[n] - all_scaled[row, n])
+                if np.isnan(difference):
+                    both = np.isnan(scaled[n]) and np.isnan(all_scaled[row, n])
+                    difference = 0.0 if both else 1.0
+                total += difference
         apart[row] = total
+
+
+@nb.njit(cache=True, nogil=True)
+def _list_nearest(scaled, coded, all_scaled, all_coded, places):  # type: ignore[no-untyped-def]
+    """Write the places of all nearest rows of each target, and say how many they are."""
+    found = np.zeros(len(scaled), np.int64)
+    least = np.full(len(scaled), np.inf)
+    apart = np.empty(_BLOCK)
+    for start in range(0, len(all_scaled), _BLOCK):
+        block, codes = all_scaled[start : start + _BLOCK], all_coded[start : start + _BLOCK]
+        for t in range(len(scaled)):
+            _measure_block(scaled[t], coded[t], block, codes, least[t], apart)
+            for row in range(len(block)):
+                if apart[row] < least[t]:
+                    least[t], found[t] = apart[row], 0
+                if apart[row] == least[t]:
+                    places[t, found[t]] = start + row
+                    found[t] += 1
+    return found
 
 
 @nb.njit(cache=True, nogil=True)
 def _search(scaled, coded, all_scaled, all_coded, place, distance):  # type: ignore[no-untyped-def]
     """Keep the k nearest by insertion; a row is given up as soon as it is further than the k-th."""
     kept = place.shape[1]
-    for t in range(scaled.shape[0]):
-        for row in range(all_scaled.shape[0]):
-            worst = distance[t, kept - 1]
-            apart = 0.0
-            for c in range(coded.shape[1]):
-                if coded[t, c] != all_coded[row, c]:
-                    apart += 1.0
-            if apart >= worst:
-                continue
-            for n in range(scaled.shape[1]):
-                difference = abs(scaled[t, n] - all_scaled[row, n])
-                if np.isnan(difference):
-                    both = np.isnan(scaled[t, n]) and np.isnan(all_scaled[row, n])
-                    difference = 0.0 if both else 1.0
-                apart += difference
-            if apart >= worst:
-                continue
-            at = kept - 1
-            while at > 0 and distance[t, at - 1] > apart:
-                distance[t, at], place[t, at] = distance[t, at - 1], place[t, at - 1]
-                at -= 1
-            distance[t, at], place[t, at] = apart, row
+    apart = np.empty(_BLOCK)
+    for start in range(0, len(all_scaled), _BLOCK):
+        block, codes = all_scaled[start : start + _BLOCK], all_coded[start : start + _BLOCK]
+        for t in range(len(scaled)):
+            _measure_block(scaled[t], coded[t], block, codes, distance[t, kept - 1], apart)
+            for row in range(len(block)):
+                if apart[row] >= distance[t, kept - 1]:
+                    continue
+                at = kept - 1
+                while at > 0 and distance[t, at - 1] > apart[row]:
+                    distance[t, at], place[t, at] = distance[t, at - 1], place[t, at - 1]
+                    at -= 1
+                distance[t, at], place[t, at] = apart[row], start + row

@@ -113,17 +113,65 @@ def _draw_column_sets(columns: int, width: int, generator: np.random.Generator) 
 
 
 def hold_for_one_row(predicates: Predicates, rows: Values) -> NDArray[np.bool_]:
-    """Which predicates hold for exactly one row."""
-    held = _count_holding_rows(rows, predicates.columns, predicates.comparisons, predicates.values)
+    """Which predicates hold for exactly one row; for few predicates, since all rows are looked at."""
+    ends = np.zeros(len(predicates), np.int64), np.full(len(predicates), len(rows))
+    held = _count_holding_rows(
+        rows, np.arange(len(rows)), *ends, predicates.columns, predicates.comparisons, predicates.values
+    )
     return np.asarray(held == 1)
 
 
+class SortedRows:
+    """Rows with each column in order: those for which a comparison holds stand side by side, and few are looked at."""
+
+    def __init__(self, rows: Values) -> None:
+        self._rows = rows
+        self._sorted: dict[int, tuple[NDArray[np.int64], Values]] = {}
+
+    def hold_for_one_row(self, predicates: Predicates) -> NDArray[np.bool_]:
+        """Which predicates hold for exactly one row; for many predicates."""
+        if not len(predicates):
+            return np.zeros(0, np.bool_)
+        first, last = self._find_ranges(predicates)
+        every, held = np.arange(len(predicates)), np.zeros(len(predicates), np.int8)
+        narrow = np.argmin(last - first, axis=1)
+        by = predicates.columns[every, narrow]
+        for place in np.unique(by):
+            at = np.flatnonzero(by == place)
+            some, ends = predicates.take(at), (first[at, narrow[at]], last[at, narrow[at]])
+            held[at] = _count_holding_rows(
+                self._rows, self._sort(place)[0], *ends, some.columns, some.comparisons, some.values
+            )
+        return np.asarray(held == 1)
+
+    def _find_ranges(self, predicates: Predicates) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """For each comparison where the rows begin and end for which it holds, in the order of its column."""
+        first = np.zeros(predicates.columns.shape, np.int64)
+        last = np.zeros(predicates.columns.shape, np.int64)
+        for place in np.unique(predicates.columns):
+            values, at = self._sort(place)[1], predicates.columns == place
+            wanted, how = predicates.values[at], predicates.comparisons[at]
+            first[at] = np.where(how == MOST, 0, np.searchsorted(values, wanted, "left"))
+            until = np.where(how == LEAST, len(values), np.searchsorted(values, wanted, "right"))
+            last[at] = np.where(np.isnan(wanted), first[at], until)
+        return first, last
+
+    def _sort(self, place: int) -> tuple[NDArray[np.int64], Values]:
+        """The places of the rows that have a value of a column, in its order, and these values."""
+        if place not in self._sorted:
+            column = self._rows[:, place]
+            order = np.argsort(column)[: int((~np.isnan(column)).sum())]  # NaN is last, and fits nothing
+            self._sorted[place] = order, column[order]
+        return self._sorted[place]
+
+
 @nb.njit(cache=True, nogil=True)
-def _count_holding_rows(rows, columns, comparisons, values):  # type: ignore[no-untyped-def]
-    """For how many rows each predicate holds: 0, 1, or 2 for several."""
+def _count_holding_rows(rows, order, first, last, columns, comparisons, values):  # type: ignore[no-untyped-def]
+    """For how many rows each predicate holds: 0, 1, or 2 for several. Rows are those from `first` to `last` in order"""
     found = np.zeros(len(columns), np.int8)
     for p in range(len(columns)):
-        for row in range(rows.shape[0]):
+        for place in range(first[p], last[p]):
+            row = order[place]
             fits = True
             for c in range(columns.shape[1]):
                 cell = rows[row, columns[p, c]]
@@ -203,11 +251,11 @@ def _find_different(
     """Different predicates that hold for one released row, as many as wanted if the search finds them."""
     found: list[Predicates] = []
     seen: set[bytes] = set()
-    tried = 0
+    tried, searched = 0, SortedRows(rows)
     for batch in source:
         deadline.check()
         fresh = []
-        alone = batch.take(hold_for_one_row(batch, rows))
+        alone = batch.take(searched.hold_for_one_row(batch))
         for place, key in enumerate(alone.keys()):
             if key not in seen and len(seen) < attacks:
                 seen.add(key)

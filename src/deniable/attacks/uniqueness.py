@@ -128,17 +128,39 @@ def _list_sets(names: Sequence[str], most: int) -> Iterator[tuple[str, ...]]:
 
 
 def _measure_share(parts: dict[str, Codes], chosen: Sequence[str], people: Codes) -> float:
-    codes, span = parts[chosen[0]], int(parts[chosen[0]].max(initial=0)) + 1
-    for name in chosen[1:]:
-        width = int(parts[name].max(initial=0)) + 1
-        if span * width >= 1 << 62:
+    """The share of people who are alone with a combination of theirs. Sorting numbers is faster than hashing them."""
+    count = int(people.max(initial=-1)) + 1
+    if not count:
+        return 0.0
+    codes, span = _join_codes([parts[name] for name in chosen])
+    codes = codes if span * count < _FULL else pack_codes(codes)
+    pairs = np.sort(codes * count + people)
+    theirs, whose = np.divmod(pairs[np.diff(pairs, prepend=-1) > 0], count)
+    first = np.diff(theirs, prepend=-1) > 0
+    alone = np.zeros(count, np.bool_)
+    alone[whose[first & np.append(first[1:], True)]] = True
+    return float(alone.mean())
+
+
+_FULL = 1 << 62
+
+
+def _join_codes(parts: Sequence[Codes]) -> tuple[Codes, int]:
+    """One number for each combination, and one that is larger than all of them."""
+    codes, span = parts[0], int(parts[0].max(initial=0)) + 1
+    for part in parts[1:]:
+        width = int(part.max(initial=0)) + 1
+        if span * width >= _FULL:
             codes = pack_codes(codes)
             span = int(codes.max(initial=0)) + 1
-        codes, span = codes * width + parts[name], span * width
-    count = int(people.max(initial=-1)) + 1
-    alone = np.zeros(count, np.bool_)
-    alone[people[find_unique_rows(codes if span < 4 * len(codes) else pack_codes(codes), people)]] = True
-    return float(alone.mean()) if count else 0.0
+        codes, span = codes * width + part, span * width
+    return codes, span
+
+
+def _combine_codes(parts: Sequence[Codes]) -> Codes:
+    """One number for each combination, none much larger than there are rows."""
+    codes, span = _join_codes(parts)
+    return codes if span < 4 * len(codes) else pack_codes(codes)
 
 
 SIZES = (2, 3, 5)
@@ -155,9 +177,10 @@ SEARCHED_ROWS = 20_000
 class JointRisk:
     """What somebody could do who knows several released columns of one person.
 
-    `together` is the share of people whom all columns single out; `sets` are the strongest sets of two, three and five
-    columns that were found, of `searched` columns. Shares are exact on the rows given. Where `exhaustive`, no other set
-    of these sizes was stronger on the rows searched.
+    `together` is the share of people whom all columns of one of their rows single out; `sets` are the strongest sets of
+    two, three and five columns that were found, of `searched` columns. Shares are exact on the rows given. Where
+    `exhaustive`, no other set of these sizes was stronger on the rows searched. Where other columns link the rows of a
+    person, such as a token, `linked` is the share whom all columns of all linked rows single out.
     """
 
     people: int
@@ -166,10 +189,21 @@ class JointRisk:
     sets: tuple[IdentifyingSet, ...]
     searched: int
     exhaustive: bool
+    linked: float | None = None
+
+    @property
+    def worst(self) -> float:
+        """The share whom all columns single out, of one row or of all rows that are linked."""
+        return self.together if self.linked is None else max(self.together, self.linked)
 
 
 def measure_joint_risk(
-    table: pa.Table, columns: Sequence[str] | None = None, *, unit: str | None = None, sizes: Sequence[int] = SIZES
+    table: pa.Table,
+    columns: Sequence[str] | None = None,
+    *,
+    unit: str | None = None,
+    sizes: Sequence[int] = SIZES,
+    links: Sequence[str] = (),
 ) -> JointRisk:
     """Measure how many people are alone with what is released of them.
 
@@ -177,6 +211,7 @@ def measure_joint_risk(
     released columns, or of all; success is that exactly one person fits.
     **Method.** All columns are combined and counted exactly. Sets are searched from pairs upwards on a sample of rows:
     all sets of a size where they are few, else the strongest so far grown by one column; the best are counted exactly.
+    Rows with one value of a column of `links` are known to be one person's: whoever knows them all compares them all.
     **Outcome.** The shares of people singled out.
     """
     names = deduplicate_columns(columns or [name for name in table.column_names if name != unit])
@@ -197,7 +232,63 @@ def measure_joint_risk(
             shares = [IdentifyingSet(chosen, _measure_share(parts, chosen, people)) for chosen in best[:3]]
             found.append(max(shares, key=lambda one: one.share))
             exhaustive &= few
-    return JointRisk(int(people.max(initial=-1)) + 1, names, together, tuple(found), len(useful), exhaustive)
+    linked = _measure_linked(table, parts, people, links, unit) if links else None
+    return JointRisk(int(people.max(initial=-1)) + 1, names, together, tuple(found), len(useful), exhaustive, linked)
+
+
+SAME = 0.95
+"""A column stays the same within a person where it does for so many of the people: then it can link with others."""
+
+
+def _measure_linked(
+    table: pa.Table, parts: dict[str, Codes], people: Codes, links: Sequence[str], unit: str | None
+) -> float | None:
+    """The largest share whom their linked rows single out, by any column that links; None where none links two rows."""
+    codes, shares = _combine_codes(list(parts.values())), []
+    each = {name: encode_column([require_column(table, name)]) for name in links}
+    same = tuple(name for name in links if unit and _stays_same(each[name], people))
+    for chosen in list_linking_sets(links, same):
+        groups = _number_groups([each[name] for name in chosen])
+        if int(groups.max(initial=-1)) + 1 < len(groups):
+            profiles = _number_profiles(codes, groups)[groups]
+            alone = np.zeros(int(people.max()) + 1, np.bool_)
+            alone[people[find_unique_rows(profiles, people if unit else groups)]] = True
+            shares.append(float(alone.mean()))
+    return max(shares, default=None)
+
+
+def list_linking_sets(links: Sequence[str], same: Sequence[str]) -> list[tuple[str, ...]]:
+    """By what rows are linked: each column, and all together that stay the same within a person, as two names do.
+
+    >>> list_linking_sets(["first", "last", "visit"], ["first", "last"])
+    [('first',), ('last',), ('visit',), ('first', 'last')]
+    """
+    return list(dict.fromkeys((*((name,) for name in links), *([tuple(same)] if same else []))))
+
+
+def _stays_same(codes: Codes, people: Codes) -> bool:
+    """Whether a column has one value for each of nearly all people."""
+    pairs = np.unique(np.column_stack([people, codes]), axis=0)[:, 0]
+    return bool((np.bincount(pairs) == 1).mean() >= SAME) if len(pairs) else False
+
+
+def _number_groups(links: Sequence[Codes]) -> Codes:
+    """Rows that are linked as one number; a row without a value in any of the columns is linked with none."""
+    codes = _combine_codes([link + 1 for link in links])
+    nowhere = np.all([link < 0 for link in links], axis=0)
+    return pack_codes(np.where(nowhere, int(codes.max(initial=0)) + 1 + np.arange(len(codes)), codes))
+
+
+def _number_profiles(codes: Codes, groups: Codes) -> Codes:
+    """For each group of rows the number of what its rows are, in whatever order; equal profiles have one number.
+
+    Each combination gets a random number of 64 bits, and a profile is their sum: two that differ have the same sum with
+    a probability of 2**-64.
+    """
+    drawn = np.random.default_rng(1).integers(0, 1 << 64, int(codes.max(initial=0)) + 1, np.uint64)
+    sums = np.zeros(int(groups.max(initial=-1)) + 1, np.uint64)
+    np.add.at(sums, groups, drawn[codes])
+    return np.unique(sums, return_inverse=True)[1].astype(np.int64)
 
 
 def _choose_telling(parts: dict[str, Codes]) -> tuple[str, ...]:

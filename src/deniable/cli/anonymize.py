@@ -11,7 +11,7 @@ import typer
 
 from deniable.cli.terminal import Encoding, JsonFlag, LedgerOption, emit_lines, show_progress
 from deniable.errors import ParameterError, nearest, pluralize
-from deniable.storage import refuse_unwritable
+from deniable.storage import refuse_page
 
 if TYPE_CHECKING:
     from deniable.curator.anonymize.request import Asked, Order
@@ -25,6 +25,7 @@ Examples:
   deniable anonymize people.csv --qi zip,age --draft
   deniable anonymize people.csv --qi zip,age,sex --method mondrian -o out.parquet
   deniable anonymize rides.parquet --grid latitude,longitude --digits 2 --k 10 -o map.csv
+  deniable anonymize rides.parquet --grid latitude,longitude --digits 2 --time at --every hour --k 10 -o hours.csv
   deniable anonymize --update out.parquet new.parquet -o more.parquet
 """
 
@@ -75,8 +76,12 @@ def anonymize(
     target: Annotated[str | None, typer.Option(help="Tell how well this column is predicted from the release.")] = None,
     top: Annotated[list[str] | None, typer.Option(help="COLUMN=NUMBER: this and more is one value.")] = None,
     bottom: Annotated[list[str] | None, typer.Option(help="COLUMN=NUMBER: this and less is one value.")] = None,
-    grid: Annotated[str | None, typer.Option(help="LATITUDE,LONGITUDE: release a map of cells with k rows.")] = None,
+    grid: Annotated[
+        str | None, typer.Option(help="LATITUDE,LONGITUDE (of trips of both ends): a map of cells with k rows.")
+    ] = None,
     digits: Annotated[int, typer.Option(help="Decimals of the grid; 2 is about a kilometer.")] = 2,
+    time: Annotated[str | None, typer.Option(help="With --grid: a column of times, which --every cuts.")] = None,
+    every: Annotated[str | None, typer.Option(help="With --time: minute, hour, day, week or month.")] = None,
     update: Annotated[Path | None, typer.Option(help="A release to which SOURCE adds rows.")] = None,
     draft: Annotated[bool, typer.Option("--draft", help="Print hierarchies to begin with, and stop.")] = False,
     report: Annotated[Path | None, typer.Option(help="Also write a page with the lattice.")] = None,
@@ -89,6 +94,7 @@ def anonymize(
         return _draft_hierarchies(source, qi, as_json)
     from deniable.curator.anonymize import run
     from deniable.curator.anonymize.request import Order
+    from deniable.release.release import statement_path
 
     place = _find_ledger(policy, ledger) if policy else None
     order = Order(
@@ -123,9 +129,11 @@ def anonymize(
         return _update_release(update, order, as_json)
     if out is None:
         raise ParameterError("No output is named", remedy="Say --out FILE")
-    refuse_unwritable(report)
+    refuse_page(report, beside=[out, statement_path(out), Path(f"{out}.recoding.json")])
     if grid is not None:
-        return _release_map(order, _split_names(grid), digits, as_json)
+        return _release_map(order, _split_names(grid), digits, as_json, time, every)
+    if time is not None or every is not None:
+        raise ParameterError("--time and --every go with --grid", remedy="Leave them out, or say --grid")
     with show_progress("Anonymizing") as told:
         made = run.anonymize(order, told)
     _write_page(report, made, measure)
@@ -200,12 +208,14 @@ def _update_release(release: Path, order: Order, as_json: bool) -> None:
     emit_lines(found, as_json, lambda: _describe_update(found))
 
 
-def _release_map(order: Order, columns: tuple[str, ...], digits: int, as_json: bool) -> None:
+def _release_map(
+    order: Order, columns: tuple[str, ...], digits: int, as_json: bool, time: str | None, every: str | None
+) -> None:
     from deniable.curator.anonymize import run
 
-    made = run.release_map(order, columns, digits)
+    made = run.release_map(order, columns, digits, time=time, every=every)
     told = f"{made['cells']} cells written to {made['output']}; {made['dropped']} of {made['rows']} rows dropped"
-    emit_lines(made, as_json, lambda: [told])
+    emit_lines(made, as_json, lambda: [told, *(f"beware: {warning}" for warning in made["warnings"])])
 
 
 def _require_source(source: str | None) -> str:
@@ -377,7 +387,9 @@ def _describe_findings(found: Mapping[str, Any], failed: list[str]) -> Iterator[
         yield f"unique in the population: {zayatz:.1%} (Zayatz), {pitman:.1%} (Pitman)"
     for one in found["properties"]:
         asked = ", ".join(f"{name} = {value}" for name, value in one["parameters"].items())
-        told = "" if one["measured"] is None else f", measured {one['measured']:.4g}"
+        told = (
+            f", measured {one['measured']:.4g}" if one["measured"] is not None else f", {one.get('note', 'no figure')}"
+        )
         yield f"{one['name']} ({asked}): {'holds' if one['holds'] else 'fails'}{told}"
     for blamed in found["blame"][:3]:
         yield f"without {blamed['column']}: {blamed['at_risk_without']:.1%} at risk"

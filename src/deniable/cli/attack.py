@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from deniable.cli.terminal import Encoding, JsonFlag, LedgerOption, emit, show_progress
-from deniable.errors import ParameterError
+from deniable.errors import DeniableError, ParameterError
+from deniable.storage import refuse_other_than_json, refuse_other_than_page
 
 if TYPE_CHECKING:
     from fractions import Fraction
@@ -26,6 +28,8 @@ Examples:
   deniable attack bought.csv --synthetic --original visits.parquet --control others.parquet --knows zip,sex
   deniable attack visits.csv --generator "./make-rows {world}"   (membership, by shadow tables of any generator)
   deniable attack ratings.parquet --ratings viewer_id,film_id,rating,day
+  deniable attack rides.parquet --trace rider_id,pickup_latitude,pickup_longitude,pickup_time --resolution 2,hour
+  deniable attack friends.csv --edges from,to                    (a published graph without names)
   deniable attack spring.parquet --with autumn.parquet --original visits.parquet --policy policy.yaml
   deniable attack answers.jsonl --register staff.csv             (a log of answered questions)
   deniable attack released.csv --knows zip,sex --fail-above 0.05 (exit code 2 when more than 5% are exposed)
@@ -75,14 +79,24 @@ def attack(
         str | None, typer.Option(help="A program with {world}: it is run on halves of the rows, and prints CSV.")
     ] = None,
     tables: Annotated[int, typer.Option(help="How many tables to ask of --generator.", min=4)] = 16,
+    trace: Annotated[
+        str | None, typer.Option(help="PERSON,LATITUDE,LONGITUDE[,TIME]: who is named by a few points of a trace.")
+    ] = None,
+    resolution: Annotated[
+        list[str] | None,
+        typer.Option(help="With --trace: DECIMALS,UNIT such as 2,hour (or minute, day, week, never); may be repeated."),
+    ] = None,
+    edges: Annotated[
+        str | None, typer.Option(help="FROM,TO: the rows are edges; who is found by degree and by neighborhood.")
+    ] = None,
     ledger: LedgerOption = None,
     encoding: Encoding = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Attack a table, a release, a log or statistics, and say how many people would be exposed, knowing what.
 
-    Exit code 2 when an attack exposes more than the policy (release: attack: most), --most or --fail-above allows, or
-    when a limited attack could not be measured.
+    Exit code 2 when an attack exposes more than the policy (release: attack: most), --most or --fail-above allows,
+    when a limited attack could not be measured, or when nothing at all could.
     """
     from deniable.curator import attack as curator_attack
 
@@ -90,14 +104,27 @@ def attack(
     order = curator_attack.Order(
         source, split_names(knows), register, original, control, truth, split_names(sensitive), unit,
         split_names(ratings), tuple(others or ()), policy, table, limits, everything, attacks, seed, seconds,
-        resume, encoding, ledger, counts, suppressed, absent, synthetic, generator, tables,
+        resume, encoding, ledger, counts, suppressed, absent, synthetic, generator, tables, split_names(trace),
+        _read_resolutions(resolution, trace), split_names(edges),
     )  # fmt: skip
+    page = report or (Path("exposure.html") if everything and not as_json else None)
+    refuse_other_than_page(page)
+    refuse_other_than_json(resume)
     with show_progress("Attacking") as told:
         found = curator_attack.attack(order, told)
-    _write_exposure_page(report or (Path("exposure.html") if everything and not as_json else None), found)
+    _write_exposure_page(page, found)
     emit(found.to_dict(), as_json, lambda console: print_attacks(console, found))
     if found["failed"]:
         raise typer.Exit(2)
+
+
+def _read_resolutions(pairs: list[str] | None, trace: str | None) -> tuple[tuple[int, str], ...]:
+    if pairs and trace is None:
+        raise ParameterError("--resolution has no meaning without --trace", remedy="Say --trace, or leave it out")
+    try:
+        return tuple((int(digits), time.strip()) for digits, time in (pair.split(",") for pair in pairs or ()))
+    except ValueError:
+        raise ParameterError("--resolution was given wrongly", expected="--resolution DECIMALS,UNIT: 2,hour") from None
 
 
 def split_names(text: str | None) -> tuple[str, ...]:
@@ -145,6 +172,11 @@ def print_attacks(console: Console, found: Mapping[str, Any]) -> None:
     for name in found["untried"]:
         reason = why.get(name) or "it gave no figure for what was attacked"
         console.print(f"FAILED: {name} is limited but was not measured: {reason}", markup=False)
+    for name, reason in found.get("inapplicable", {}).items():
+        console.print(f"not limited here: {name} does not apply: {reason}", markup=False)
+    if not found["measured"]:
+        console.print("FAILED: nothing could be measured: every attack lacks something, as said above. Begin with "
+                      "--knows, the columns an intruder knows of people", markup=False)  # fmt: skip
     for one in found["verdicts"]:
         word = "FAILED" if one["failed"] else "met"
         console.print(f"{word}: {one['attack']} exposes {one['exposed']:.1%}, allowed {one['most']:.1%}", markup=False)
@@ -177,12 +209,41 @@ def describe_cell(found: Mapping[str, Any]) -> str:
     return f"{named}: {low}" if low == high else f"{named}: {low} " + ("or more" if high is None else f"to {high}")
 
 
+class AuditCommand(TyperCommand):
+    """A command whose exit code 2 is a verdict: where it could not judge, it ends with 1."""
+
+    def make_context(self, *given: Any, **named: Any) -> Any:
+        """Read the words; a mistake in them is no verdict."""
+        try:
+            return super().make_context(*given, **named)
+        except Exception as mistake:
+            _mark(mistake)
+            raise
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command; a refusal is no verdict."""
+        try:
+            return super().invoke(ctx)
+        except DeniableError as refusal:
+            _mark(refusal)
+            raise
+
+
+NOT_JUDGED = 1
+
+
+def _mark(mistake: Any) -> None:
+    if getattr(mistake, "exit_code", 0) == 2:
+        mistake.exit_code = NOT_JUDGED
+
+
 AUDIT_EXAMPLES = """\b
 Examples:
   deniable audit laplace --epsilon 1
   deniable audit gaussian --epsilon 1 --delta 1e-3 --runs 100000 --report audit.html
   deniable audit local:optimized-unary --epsilon 0.5 --json
   deniable audit laplace --epsilon 1 --spends 3          (a broken twin: it is caught)
+  deniable audit laplace --mu 0.2 --spends 1             (a claim of mu, of noise that is made for epsilon 1)
   deniable audit training --epsilon 1 --delta 1e-5       (too slow for many runs: one run, many people)
   deniable audit synthesis:mst --epsilon 1 --delta 1e-5
   deniable audit "SELECT sex, COUNT(*) FROM visits GROUP BY sex" --policy policy.yaml --epsilon 1 --runs 1000
@@ -204,27 +265,35 @@ def audit(
             "question, module:function, a program with {world}, or the word outputs.",
         ),
     ],
-    epsilon: Annotated[str, typer.Option(help="The epsilon that is claimed.")] = "1",
-    delta: Annotated[str, typer.Option(help="The delta that is claimed.")] = "0",
+    epsilon: Annotated[str | None, typer.Option(help="The epsilon that is claimed. [default: 1]")] = None,
+    delta: Annotated[str | None, typer.Option(help="The delta that is claimed. [default: 0]")] = None,
     mu: Annotated[str | None, typer.Option(help="The mu that is claimed instead (Gaussian privacy).")] = None,
-    spends: Annotated[str | None, typer.Option(help="Epsilon really spent: tests that a false claim is found.")] = None,
+    spends: Annotated[
+        str | None,
+        typer.Option(help="The epsilon our own noise is made for, where it is not the claim: a false claim is found."),
+    ] = None,
     world: Annotated[
         list[str] | None,
         typer.Option(help="An input to tell apart: a value or a file. Repeat it, or give one list of rows."),
     ] = None,
     neighbors: Annotated[str | None, typer.Option(help="module:function that gives a pair for a number.")] = None,
-    tries: Annotated[int, typer.Option(help="How many pairs to try, of --neighbors or of one world.", min=1)] = 20,
+    tries: Annotated[
+        int | None, typer.Option(help="How many pairs to try, of --neighbors or of one world. [default: 20]", min=1)
+    ] = None,
     policy: Annotated[Path | None, typer.Option("--policy", "-p", help="The policy of a question.")] = None,
-    canaries: Annotated[int | None, typer.Option(help="One run: the function scores so many added records.")] = None,
+    canaries: Annotated[
+        int | None, typer.Option(help="One run: the function scores so many added records.", min=2)
+    ] = None,
     timed: Annotated[bool, typer.Option("--timed", help="The time of each run is an output too.")] = False,
-    runs: Annotated[int, typer.Option(help="Runs on each input.", min=400)] = 20_000,
+    runs: Annotated[int | None, typer.Option(help="Runs on each input. [default: 20000]", min=400)] = None,
     confidence: Annotated[float, typer.Option(help="Confidence of all lower bounds together.")] = 0.999,
     report: Annotated[Path | None, typer.Option(help="Write the page with the game (HTML).")] = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Test a claimed epsilon: try to tell two neighboring inputs apart, and prove a lower bound on the real epsilon.
 
-    No private table is read and nothing is charged. Exit code 2 when the claim is refuted.
+    No private table is read and nothing is charged. Exit code 0 when the claim stands, 2 when it is refuted, 1 when
+    the audit could not be made: what was asked has no meaning, or something cannot be read or run.
     """
     from deniable.curator.audit import AuditOrder
     from deniable.curator.audit import audit as run_audit
@@ -233,6 +302,7 @@ def audit(
         subject, epsilon, delta, mu, spends, tuple(world or ()), neighbors, tries, policy, canaries, timed, runs,
         confidence,
     )  # fmt: skip
+    refuse_other_than_page(report)
     with show_progress("Auditing") as told:
         found = run_audit(order, told)
     if report is not None:
@@ -272,3 +342,5 @@ def describe_limited(found: Mapping[str, Any] | None) -> Iterator[str]:
         yield f"beyond the limit, accepted by {found['accepted_by']}"
     for name, why in found["unmeasured"].items():
         yield f"not measured: {name} {why}. The policy limits it: try it with deniable attack before you hand rows on"
+    for name, why in found.get("inapplicable", {}).items():
+        yield f"not limited here: {name} does not apply: {why}"

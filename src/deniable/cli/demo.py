@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from deniable.cli.terminal import JsonFlag, emit, open_output, show_progress
+from deniable.cli.terminal import JsonFlag, emit, open_output, show_progress, stress
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -53,7 +53,7 @@ def _build_document(chapter: Chapter) -> dict[str, Any]:
 def _print_chapter(console: Console, number: int, chapter: Chapter) -> None:
     from rich.table import Table
 
-    console.print(f"\n[bold]{number}. {chapter.title}[/]")
+    console.print(stress(f"{number}. {chapter.title}", before="\n"))
     for sentence in chapter.sentences:
         console.print(f"   {sentence}", markup=False)
     if chapter.table:
@@ -74,7 +74,7 @@ world_app = typer.Typer(no_args_is_help=True, help="Make a generated population 
 
 @world_app.command(epilog="Example: deniable world make hospital --people 54000 -o town")
 def make(
-    kind: Annotated[str, typer.Argument(help="hospital, salaries, survey, ratings or taxi.")],
+    kind: Annotated[str, typer.Argument(help="hospital, salaries, survey, ratings, taxi or county.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="The folder to write to.", metavar="DIR")],
     people: Annotated[int | None, typer.Option("--people", help="How many people (up to 10 million).")] = None,
     seed: Annotated[int | None, typer.Option("--seed", help="Same seed, same rows.")] = None,

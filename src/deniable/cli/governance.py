@@ -162,7 +162,9 @@ def register(
 ) -> None:
     """The public register: every release with its technique, epsilon, delta, unit and date."""
     from deniable.curator.governance.steward import register as workflow
+    from deniable.storage import refuse_other_than_page
 
+    refuse_other_than_page(out)
     found = workflow(policy, ledger)
     if out is not None:
         from deniable.reports.demo import build_register_page
@@ -179,7 +181,9 @@ def estate(
 ) -> None:
     """All policies of a folder together: who is in which dataset, what was released, what it adds up to for one."""
     from deniable.curator.governance.estate import survey_estate
+    from deniable.storage import refuse_other_than_page
 
+    refuse_other_than_page(out)
     found = survey_estate(folder)
     if out is not None:
         from deniable.reports.demo import build_estate_page
@@ -248,11 +252,14 @@ def _print_reach(console: Console, number: int, reach: Reach) -> None:
 def _print_request(console: Console, told: Mapping[str, Any]) -> None:
     what = f"{told['technique']} {', '.join(told['tables'])} by {told['analyst']} for {told['purpose']}"
     console.print(f"{told['id']}  {told['status']}: {what}", markup=False)
+    asked = ", ".join(f"{name} {_render_parameter(value)}" for name, value in told["parameters"].items())
+    console.print(f"  asked: {asked or 'as the policy says'}", markup=False)
     console.print("  cost: " + ", ".join(f"{name} {value}" for name, value in told["cost"].items()), markup=False)
     for table, risk in told.get("risk", {}).items():
-        if risk["columns"]:
-            known = ", ".join(risk["columns"])
-            console.print(f"  risk: {known} single out {risk['per_thousand']} of 1,000 rows of {table}", markup=False)
+        known = ", ".join(risk["columns"])
+        words = f"{known} single out {risk['per_thousand'] / 10:g} % of the rows of {table}"
+        unknown = f"no column of {table} is declared as one that others know"
+        console.print(f"  risk: {words if known else unknown}", markup=False)
     if told["justification"]:
         console.print(f"  needed for: {told['justification']}", markup=False)
     if told["approvals"] > 1:
@@ -260,6 +267,15 @@ def _print_request(console: Console, told: Mapping[str, Any]) -> None:
         console.print(f"  approved by {names}; {told['approvals']} stewards must", markup=False)
     if told["reason"]:
         console.print(f"  reason: {told['reason']}", markup=False)
+    if told.get("failed"):
+        console.print(f"  approved, and not made: {told['failed']}", markup=False)
+
+
+def _render_parameter(value: Any) -> str:
+    """What was asked, as words: names with commas, numbers of columns as column=number."""
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name}={each}" for name, each in value.items())
+    return ", ".join(str(each) for each in value) if isinstance(value, list | tuple) else str(value)
 
 
 def _print_requests(console: Console, found: Sequence[Mapping[str, Any]]) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from deniable.cli.terminal import JsonFlag, LedgerOption, emit, name_asker, open_curator
+from deniable.cli.terminal import JsonFlag, LedgerOption, emit, name_asker, open_curator, stress
 from deniable.errors import ParameterError
 
 if TYPE_CHECKING:
@@ -148,7 +148,8 @@ def _print_tree(console: Console, answer: Any, levels: list[str]) -> None:
     rows = answer.to_pylist()
     for row in rows[:60]:
         reach = (row["value_high"] - row["value_low"]) / 2
-        table.add_row(*(str(row[name] or "") for name in names), f"{row['value']:,} [dim]± {reach:,.4g}[/]")
+        value = stress(f"± {reach:,.4g}", style="dim", before=f"{row['value']:,} ")
+        table.add_row(*(str(row[name] or "") for name in names), value)
     console.print(table)
     if len(rows) > 60:
         console.print(f"... and {len(rows) - 60:,} more rows; write them with --out")

@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from deniable.cli.terminal import JsonFlag, LedgerOption, emit, open_curator, show_progress
-from deniable.errors import ParameterError
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from deniable.release.record import Record
 
-EXAMPLES = """\\b
+EXAMPLES = """\b
 Examples:
   deniable inspect synthetic.parquet.model.json
   deniable inspect visits.model.json --marginal sex,payer --marginal ethnicity
   deniable inspect visits.model.json --against visits -p town/policy.yaml --report visits.html
   deniable inspect visits.model.json --against visits -p town/policy.yaml --regress "charge ~ sex + birth_date"
   deniable inspect visits.model.json --against visits -p town/policy.yaml --scores
+  deniable inspect visits.model.json --against visits -p town/policy.yaml --findings town/findings.py
 """
 WIDTH = 30
 Marginals = Annotated[list[str] | None, typer.Option(help="Columns whose table to show: sex,payer. Repeat it.")]
@@ -38,6 +38,9 @@ def inspect(
     scores: Annotated[
         bool, typer.Option("--scores", help="Also SDMetrics, SDNist and TSTR scores (with --against).")
     ] = False,
+    findings: Annotated[
+        list[Path] | None, typer.Option(help="Conclusions to draw from both (.py or .sql, with --against). Repeat it.")
+    ] = None,
     report: Annotated[Path | None, typer.Option(help="Also write a page.")] = None,
     ledger: LedgerOption = None,
     as_json: JsonFlag = False,
@@ -46,16 +49,18 @@ def inspect(
     from deniable.curator.synthesize import inspect as synthesize_inspect
     from deniable.reports import synthesis
     from deniable.reports.page import write
-    from deniable.storage import refuse_unwritable
+    from deniable.storage import refuse_page
 
-    refuse_unwritable(report, beside=[model])
+    refuse_page(report, beside=[model])
     marginals = tuple(dict.fromkeys(_split_words(words, ",") for words in marginal or ()))
-    question = synthesize_inspect.Question(marginals, target, _read_formula(regress), scores)
+    question = synthesize_inspect.Question(
+        marginals, target, synthesize_inspect.read_formula(regress), scores, tuple(findings or ())
+    )
     if against is None:
         view: Record = synthesize_inspect.public(model, question)
     else:
         with open_curator(policy, ledger, charges=False) as curator:
-            refuse_unwritable(report)  # once more, since the files that are read are known by now
+            refuse_page(report)  # once more, since the files that are read are known by now
             view = synthesize_inspect.steward(curator.context, model, against, question)
     if report is not None:
         write(synthesis.build_model_page(view), report)
@@ -64,16 +69,6 @@ def inspect(
 
 def _split_words(words: str, between: str) -> tuple[str, ...]:
     return tuple(word.strip() for word in words.split(between) if word.strip())
-
-
-def _read_formula(text: str | None) -> tuple[str, tuple[str, ...]] | None:
-    if text is None:
-        return None
-    target, tilde, right = text.partition("~")
-    by = _split_words(right, "+")
-    if not (tilde and target.strip() and by):
-        raise ParameterError("a regression was given wrongly", expected="TARGET ~ COLUMN + COLUMN")
-    return target.strip(), by
 
 
 def _print_view(console: Console, view: Mapping[str, Any]) -> None:
@@ -148,6 +143,23 @@ def print_utility(console: Console, found: Mapping[str, Any]) -> None:
         _print_regression(console, found["regression"])
     if "scores" in found:
         _print_scores(console, found["scores"])
+    if "findings" in found:
+        _print_findings(console, found["findings"])
+
+
+def _print_findings(console: Console, found: Sequence[Mapping[str, Any]]) -> None:
+    kept = sum(each["kept"] for each in found)
+    console.print(f"\n{kept} of {len(found)} findings are kept (for the steward, not for release)", style="bold")
+    for each in found:
+        real, made = (_render_conclusion(each[side]) for side in ("real", "synthetic"))
+        word = "kept" if each["kept"] else "LOST"
+        console.print(f"  {word}  {each['text']} real: {real}, synthetic: {made}", markup=False)
+
+
+def _render_conclusion(said: bool | float | None) -> str:
+    if said is None:
+        return "nothing"
+    return ("yes" if said else "no") if isinstance(said, bool) else f"{said:.4g}"
 
 
 WORST = 3
@@ -189,7 +201,7 @@ def _print_regression(console: Console, found: dict[str, Any]) -> None:
         console.print(f"    {term['name']}: real {real}, synthetic {made}, overlap {term['overlap']:.0%}", markup=False)
 
 
-PARITY_EXAMPLES = """\\b
+PARITY_EXAMPLES = """\b
 Examples:
   deniable parity town/findings.py --table visits -p town/policy.yaml --methods all --epsilon 0.5,1,2,4,10 --runs 20
   deniable parity findings.sql --methods auto,mst --epsilon 1 --journal runs.jsonl --report parity.html
@@ -223,7 +235,9 @@ def parity(
     from deniable.curator.synthesize.parity import Comparison, compare
     from deniable.reports.page import write
     from deniable.reports.tradeoffs import build_parity_page
+    from deniable.storage import refuse_other_than_page
 
+    refuse_other_than_page(report)
     named, epsilons = (tuple(word.strip() for word in words.split(",")) for words in (methods, epsilon))
     cores = workers or len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else workers or os.cpu_count()
     wanted = Comparison(table, tuple(findings), named, epsilons, delta, runs, journal, cores or 1)

@@ -56,6 +56,8 @@ def verify(
         how = "signatures are checked" if found.signatures_checked else "signatures are not checked: name --key"
         lines.append(f"It holds all {found.heads_compared - (found.heads_lost or 0)} heads that were kept; {how}.")
         lines += [f"{found.heads_lost} other heads are of entries that it names as lost."] if found.heads_lost else []
+    if not found.seals_checked:
+        lines.append("The answer store is not beside it: the seals of its entries are not checked.")
     emit(found.to_dict(), as_json, lambda console: console.print("\n".join(lines), markup=False))
 
 
@@ -104,6 +106,10 @@ def restore(
     statement: Annotated[
         list[Path] | None, typer.Option(help="With --lost: a released file, or its statement; may be repeated.")
     ] = None,
+    server_gone: Annotated[
+        bool,
+        typer.Option("--server-gone", help="With --lost: the PostgreSQL server of the lost ledger is gone for good."),
+    ] = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Put a backup where no ledger is. An older one than was last used is refused, unless the newest is lost.
@@ -116,7 +122,10 @@ def restore(
 
     given = statement or ()
     who = by or getuser()
-    done = workflow(policy, ledger, file, lost=lost, by=who, reason=reason, answers=answers, statements=given)
+    done = workflow(
+        policy, ledger, file, lost=lost, by=who, reason=reason, answers=answers, statements=given,
+        server_gone=server_gone,
+    )  # fmt: skip
     lines = [f"{done.entries} entries and the stored answers are restored.", *_describe_loss(done.loss)]
     text = "\n".join([*lines, done.note.rstrip("\n")])
     emit(done.to_dict(), as_json, lambda console: console.print(text, markup=False))
@@ -135,6 +144,9 @@ def settle(
     withdrawals_entered: Annotated[
         bool, typer.Option("--withdrawals-entered", help="Everybody who withdrew in them is entered again.")
     ] = False,
+    people_missing: Annotated[
+        int, typer.Option(min=0, help="So many who withdrew cannot be found out: their rows count again.")
+    ] = 0,
     by: Annotated[str, typer.Option(help="Who decides this; else the system's name for you.")] = "",
     reason: Annotated[str, typer.Option(help="Why so much; it is written into the ledger.")] = "",
     as_json: JsonFlag = False,
@@ -147,9 +159,13 @@ def settle(
     if everything and any(each is not None for each in (epsilon, delta, rho)):
         raise typer.BadParameter("Say --everything, or an amount.")
     spent = None if everything else (epsilon, delta, rho)
-    done = workflow(policy, ledger, by or getuser(), reason, spent=spent, entered=withdrawals_entered)
+    entered, missing = withdrawals_entered, people_missing
+    done = workflow(policy, ledger, by or getuser(), reason, spent=spent, entered=entered, missing=missing)
     amount = ", ".join(f"{name} {value}" for name, value in done.charged.items()) or "nothing"
-    text = f"The loss of entry {done.loss} is settled: {amount} was charged for it. The ledger serves again."
+    text = (
+        f"The loss of entry {done.loss} is settled: {amount} was charged for it, in every period of a purpose from "
+        f"{done.since[:10]} to {done.until[:10]}. The ledger serves again."
+    )
     emit(done.to_dict(), as_json, lambda console: console.print(text, markup=False))
 
 
@@ -226,6 +242,8 @@ def _describe_loss(loss: LossReport | None) -> list[str]:
     lines += [f"The answer store had more values: {', '.join(kept)}."] if kept else []
     if loss.epsilon != "0" or loss.delta != "0":
         lines.append(f"Statements prove that epsilon {loss.epsilon}, delta {loss.delta} was spent since.")
+    if loss.proven:
+        lines.append(f"This user's record of ledgers proves that at least this was spent since: {loss.proven}.")
     if loss.withdrawals_recovered:
         lines.append(f"{loss.withdrawals_recovered} withdrawals were found and are entered again.")
     people = loss.stored.get("withdrawn", 0) - loss.withdrawals_recovered
@@ -252,8 +270,9 @@ def _print_incidents(console: Console, found: Mapping[str, Any]) -> None:
 
 def _print_standing(console: Console, found: Mapping[str, Any]) -> None:
     standing = found["standing"]
-    for word in ("limit", "spent", "remaining"):
+    for word in ("limit", "spent"):
         console.print(f"{word:<10} {_render_amount(standing[word])}", markup=False)
+    console.print(f"remaining  {standing['left'] or 'no limit'}", markup=False)
     told = f"{standing['charged']} charged, {standing['without_guarantee']} without a formal guarantee"
     console.print(f"releases   {told}", markup=False)
     for entry in found["entries"]:

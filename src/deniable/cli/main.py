@@ -25,10 +25,10 @@ from deniable.cli import (
     governance,
     hierarchy,
     inspect,
-    key,
     learn,
     ledger,
     mask,
+    network,
     policy,
     publish,
     query,
@@ -37,6 +37,7 @@ from deniable.cli import (
     start,
     survey,
     synthesize,
+    tabulate,
     train,
 )
 from deniable.cli.terminal import refuse
@@ -51,6 +52,9 @@ Workflows:
   deniable policy check policy.yaml                  who is protected, and how much
   deniable query "SELECT COUNT(*) FROM visits" -p policy.yaml --epsilon 0.5
   deniable publish daily -p policy.yaml -o daily.csv  numbers every day, for one charge
+  deniable network friends degrees -p policy.yaml --epsilon 1  a table of edges: degrees, triangles, groups
+  deniable places rides --at latitude,longitude --epsilon 1 -o map.geojson   a noisy map of where people are
+  deniable tabulate census -p policy.yaml -o census.parquet  counts by area that add up, as of a census
   deniable mask people.csv -p policy.yaml -o out.parquet
   deniable anonymize patients.parquet -p policy.yaml --k 5 -o out.parquet
   deniable synthesize visits -p policy.yaml --epsilon 1 --delta 1e-6 -o synthetic.parquet
@@ -67,22 +71,26 @@ Every command has --help with examples, and --json.
 """
 
 app = typer.Typer(name="deniable", no_args_is_help=True, rich_markup_mode=None, epilog=EPILOG)
-app.command(name="demo")(demo.demo)
+app.command(name="demo", epilog="Example: deniable demo --out town")(demo.demo)
 app.command(name="start", epilog=start.EXAMPLES)(start.start)
 app.command(name="learn", epilog=learn.EXAMPLES)(learn.learn)
 app.command(name="query", epilog=query.EXAMPLES)(query.query)
 app.command(name="bounds", epilog=query.BOUNDS_EXAMPLES)(query.bounds)
 app.command(name="top", epilog=query.TOP_EXAMPLES)(query.top)
+app.command(name="network", epilog=network.EXAMPLES)(network.network)
 app.command(name="margins", epilog=query.MARGINS_EXAMPLES)(query.margins)
+app.command(name="weighted", epilog=query.WEIGHTED_EXAMPLES)(query.weighted)
 app.command(name="watch", epilog=query.WATCH_EXAMPLES)(query.watch)
 app.command(name="sample-and-aggregate", epilog=query.BLOCKS_EXAMPLES)(query.sample_and_aggregate)
 app.command(name="hierarchy", epilog=hierarchy.EXAMPLES)(hierarchy.hierarchy)
 app.command(name="publish", epilog=publish.EXAMPLES)(publish.publish)
+app.command(name="places", epilog=publish.PLACES_EXAMPLES)(publish.places)
+app.command(name="tabulate", epilog=tabulate.EXAMPLES)(tabulate.tabulate)
 app.command(name="mask", epilog=mask.EXAMPLES)(mask.mask)
 app.command(name="anonymize", epilog=anonymize.EXAMPLES)(anonymize.anonymize)
 app.command(name="check", epilog=anonymize.CHECK_EXAMPLES)(anonymize.check)
 app.command(name="attack", epilog=attack.ATTACK_EXAMPLES)(attack.attack)
-app.command(name="audit", epilog=attack.AUDIT_EXAMPLES)(attack.audit)
+app.command(name="audit", cls=attack.AuditCommand, epilog=attack.AUDIT_EXAMPLES)(attack.audit)
 app.command(name="synthesize", epilog=synthesize.EXAMPLES)(synthesize.synthesize)
 app.command(name="describe", epilog=synthesize.EXAMPLES)(synthesize.describe)
 app.command(name="generate", epilog=synthesize.EXAMPLES)(synthesize.generate)
@@ -97,11 +105,11 @@ app.command(name="ladder")(randomize.ladder)
 app.command(name="serve", epilog=governance.SERVE_EXAMPLES)(governance.serve)
 app.command(name="mcp", epilog=governance.MCP_EXAMPLES)(governance.mcp)
 governance.add_to(app)
-app.add_typer(key.app, name="key")
+app.add_typer(mask.key_app, name="key")
 app.add_typer(ledger.app, name="ledger")
 app.add_typer(governance.token_app, name="token")
 app.add_typer(governance.epoch_app, name="epoch")
-app.add_typer(key.vault_app, name="vault")
+app.add_typer(mask.vault_app, name="vault")
 app.add_typer(policy.app, name="policy")
 app.add_typer(release.app, name="release")
 app.add_typer(survey.app, name="survey")
@@ -130,9 +138,34 @@ def narrow_app(words: Sequence[str]) -> typer.Typer:
     """The command line with the one command that was named: building all of them takes longer than most commands."""
     named = next(iter(words), "")
     found = copy(app)
+    if named in ("", "--help", "--version"):
+        found.registered_commands = [_name_command(each) for each in app.registered_commands]
+        found.registered_groups = [_name_group(each) for each in app.registered_groups]
+        return found
     found.registered_commands = [each for each in app.registered_commands if each.name == named]
     found.registered_groups = [each for each in app.registered_groups if each.name == named]
     return found if found.registered_commands or found.registered_groups else app
+
+
+def _name_command(full: Any) -> Any:
+    """A command by its name and first words, for a list of all: none of its options is read."""
+
+    def describe() -> None:
+        """Nothing is run."""
+
+    describe.__doc__ = full.callback.__doc__
+    found = copy(full)
+    found.callback = describe
+    return found
+
+
+def _name_group(full: Any) -> Any:
+    """A group of commands by its name and first words."""
+    found = copy(full)
+    found.typer_instance = copy(full.typer_instance)
+    found.typer_instance.registered_commands = []
+    found.typer_instance.registered_groups = []
+    return found
 
 
 class PlainValue:
@@ -231,6 +264,8 @@ def main() -> None:
     try:
         build_command(sys.argv[1:])()
     except DeniableError as refusal:
+        if isinstance(refusal, InternalError) and os.environ.get("DENIABLE_DEBUG"):
+            raise
         sys.exit(refuse(refusal, as_json))
     except Exception as failure:
         # The message of an unforeseen failure may quote data, so only its type is shown.

@@ -106,7 +106,10 @@ def import_file(
 ) -> None:
     """Draft a policy from another tool's file: the bounds that it declares, and the person that it names.
 
-    Examples: deniable policy import PUMS.yaml --source pums.csv -o pums-policy.yaml  |  deniable policy import d.json
+    \b
+    Examples:
+      deniable policy import PUMS.yaml --source pums.csv -o pums-policy.yaml
+      deniable policy import d.json
     """
     from deniable.curator.policy.draft import save
     from deniable.curator.policy.imports import import_metadata
@@ -186,9 +189,11 @@ def _list_allowances(budgets: Mapping[str, Any] | None) -> list[str]:
     return [total, *purposes, *(f"by {name}: {amount}" for name, amount in budgets["analysts"].items())]
 
 
-SCAN_EXAMPLES = (
-    "Examples: deniable scan people.csv  |  deniable scan visits.parquet --unit patient_id --draft clinic.yaml"
-)
+SCAN_EXAMPLES = """\b
+Examples:
+  deniable scan people.csv
+  deniable scan visits.parquet --unit patient_id --draft clinic.yaml
+"""
 
 
 def scan(
@@ -203,7 +208,9 @@ def scan(
     """Find identifiers: by names, types, check digits, patterns, word lists and uniqueness. No value is shown."""
     from deniable.curator.policy import draft as policy_draft
     from deniable.curator.policy import scan as policy_scan
+    from deniable.storage import refuse_other_than_json
 
+    refuse_other_than_json(save)
     with show_progress("Looking at the columns") as told:
         report = policy_scan.scan(table, unit, told, encoding=encoding)
     if save is not None:
@@ -222,14 +229,18 @@ def _print_findings(console: Console, report: Mapping[str, Any]) -> None:
     console.print(f"{report['source']}: {report['rows']} rows, {looked} looked at.", markup=False)
     if report["policy"] is not None:
         console.print(f"These rows have a policy that was accepted: {report['policy']}", markup=False)
+    if report["without_values"]:
+        names = ", ".join(report["without_values"])
+        console.print(f"Nothing is known of {names}: no row that was looked at has a value there.", markup=False)
     shown = Table("column", "kind", "role", "sure", "evidence", box=None, pad_edge=False)
     for one in report["findings"]:
         shown.add_row(one["column"], one["kind"], one["role"], f"{one['confidence']:.0%}", "; ".join(one["evidence"]))
     console.print(shown)
     _print_text_findings(console, report)
     for one in report["singling_out"]:
-        share = f"{one['singled_out']:.1%}"
-        console.print(f"Together {', '.join(one['columns'])} single out {share} of the people.", markup=False)
+        share, columns = f"{one['singled_out']:.1%}", one["columns"]
+        known = f"Together {', '.join(columns)} single out" if len(columns) > 1 else f"{columns[0]} alone singles out"
+        console.print(f"{known} {share} of the people.", markup=False)
     console.print("\nHIPAA Safe Harbor, the 18 categories:")
     for line in report["safe_harbor"]:
         console.print(f"  ({line['category']}) {line['name']}: {', '.join(line['found']) or 'not found'}", markup=False)

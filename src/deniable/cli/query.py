@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from deniable.cli.terminal import JsonFlag, LedgerOption, emit, name_asker, open_curator
+from deniable.cli.terminal import JsonFlag, LedgerOption, emit, name_asker, open_curator, stress
+from deniable.errors import NOTHING_CHARGED, ParameterError
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.text import Text
 
     from deniable.curator import Curator
     from deniable.curator.query.sql import QueryAnswer
@@ -22,15 +24,21 @@ Examples:
   deniable query "SELECT sex, COUNT(*) FROM visits GROUP BY sex" --epsilon 0.5
   deniable query "SELECT AVG(charge) FROM visits" --epsilon 1 --explain
   deniable query "SELECT COUNT(*) FROM visits WITHIN 100 CONFIDENCE 0.95"
+  deniable query --together "SELECT COUNT(*) FROM visits" "SELECT sex, COUNT(*) FROM visits GROUP BY sex" --epsilon 1
+  deniable query --together dashboard.sql --epsilon 1 --explain       (statements separated by semicolons)
+  deniable query --together dashboard.sql --epsilon 1 --out answers   (answers/question-1.csv and so on)
 """
 
 
 def query(
-    sql: Annotated[str, typer.Argument(help="One SELECT statement.")],
+    sql: Annotated[list[str], typer.Argument(help="A SELECT statement, or a .sql file; several with --together.")],
     policy: Annotated[Path, typer.Option("--policy", "-p", help="The policy file.")] = Path("policy.yaml"),
     epsilon: Annotated[str | None, typer.Option(help="Epsilon to spend, such as 0.5.")] = None,
     delta: Annotated[str, typer.Option(help="Delta to spend, such as 1e-6.")] = "0",
     rho: Annotated[str | None, typer.Option(help="Zero-concentrated budget, instead of epsilon.")] = None,
+    together: Annotated[
+        bool, typer.Option("--together", help="Answer several questions with one budget, measured together.")
+    ] = False,
     explain: Annotated[bool, typer.Option("--explain", help="Only explain: no data is touched.")] = False,
     confidence: Annotated[float, typer.Option(help="Confidence of the intervals.")] = 0.95,
     nonnegative: Annotated[bool, typer.Option("--nonnegative", help="Cut counts off at 0 (biases sums).")] = False,
@@ -43,7 +51,10 @@ def query(
     curve: Annotated[
         Path | None, typer.Option("--curve", help="Only write a page of expected error against epsilon.")
     ] = None,
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="Write rows and statement to a file.")] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", help="Write rows and statement to a file; with --together, a folder of files."),
+    ] = None,
     ledger: LedgerOption = None,
     analyst: Annotated[str, typer.Option(help="Who asks. [default: the steward]", show_default=False)] = "",
     purpose: Annotated[str, typer.Option(help="What for, as the policy names purposes.", show_default=False)] = "",
@@ -51,39 +62,109 @@ def query(
 ) -> None:
     """Ask a question in SQL; the answer has noise, and says how much."""
     from deniable.curator.query.sql import write_answer
-    from deniable.storage import refuse_unwritable
+    from deniable.storage import refuse_page, refuse_unwritable
 
-    refuse_unwritable(out, rows=True)
-    refuse_unwritable(curve)
     who = name_asker(analyst, purpose)
-    explain = explain or sql.lstrip().upper().startswith("EXPLAIN")
+    if together:
+        asked: dict[str, Any] = {"epsilon": epsilon, "delta": delta, "rho": rho, "who": who}
+        unfit = {"--curve": curve, "--consistent": consistent, "--bias-share": bias_share}
+        _refuse_beside_together([name for name, value in unfit.items() if value])
+        shown: dict[str, Any] = {"confidence": confidence, "nonnegative": nonnegative}
+        with open_curator(policy, ledger, charges=not explain) as curator:
+            if explain:
+                _explain_together(curator, sql, asked, as_json)
+            else:
+                _ask_together(curator, sql, asked, shown, out, as_json)
+        return
+    refuse_unwritable(out, rows=True)
+    refuse_page(curve)
+    question = _read_one(sql)
+    explain = explain or question.lstrip().upper().startswith("EXPLAIN")
     with open_curator(policy, ledger, charges=not explain and curve is None) as curator:
         refuse_unwritable(out or curve)  # once more, since the files that are read are known by now
         if curve is not None:
-            rows = curator.error_curve(sql, delta=delta, confidence=confidence, who=who)
+            rows = curator.error_curve(question, delta=delta, confidence=confidence, who=who)
             emit(
                 {"curve": [row.to_dict() for row in rows]},
                 as_json,
-                lambda console: _print_curve_file(console, _write_curve_page(sql, rows, curve)),
+                lambda console: _print_curve_file(console, _write_curve_page(question, rows, curve)),
             )
             return
         if explain:
-            told = curator.explain(sql, epsilon=epsilon, delta=delta, rho=rho, who=who)
-            left = curator.context.speak_for(who).state_left()
-            emit(told.to_dict(), as_json, lambda console: _print_plan(console, told, left))
+            _explain_question(curator, question, as_json, epsilon=epsilon, delta=delta, rho=rho, who=who)
             return
-        shown: dict[str, Any] = {
+        shown = {
             "confidence": confidence,
             "nonnegative": nonnegative,
             "consistent": consistent,
             "bias_share": bias_share,
         }
-        answer = curator.query(sql, epsilon=epsilon, delta=delta, rho=rho, who=who, **shown)
+        answer = curator.query(question, epsilon=epsilon, delta=delta, rho=rho, who=who, **shown)
         if out is not None:
             write_answer(curator.context, answer, out)
-        more = _count_more_like_this(curator, answer, sql, epsilon=epsilon, delta=delta, rho=rho, who=who)
+        more = _count_more_like_this(curator, answer, question, epsilon=epsilon, delta=delta, rho=rho, who=who)
         document = {"rows": answer.to_pylist(), **dict(answer.release.details), "more_like_this": more}
         emit(document, as_json, lambda console: _print_answer(console, answer, more))
+
+
+def _explain_question(curator: Curator, sql: str, as_json: bool, **asked: Any) -> None:
+    """Print what a question would measure and cost."""
+    told = curator.explain(sql, **asked)
+    left = curator.context.speak_for(asked["who"]).state_left()
+    emit(told.to_dict(), as_json, lambda console: _print_plan(console, told, left))
+
+
+def _read_one(questions: list[str]) -> str:
+    """The only question; several are refused, since it was not said that they share one budget."""
+    if len(questions) == 1 and not questions[0].endswith(".sql"):
+        return questions[0]
+    from deniable.curator.query.batch import read_questions
+
+    found = read_questions(questions)
+    if len(found) != 1:
+        raise ParameterError(
+            f"there are {len(found)} questions here, and one is answered at a time",
+            expected="One SELECT statement",
+            remedy="With --together several are answered with one budget",
+            charge=NOTHING_CHARGED,
+        )
+    return found[0]
+
+
+def _refuse_beside_together(names: list[str]) -> None:
+    if names:
+        raise ParameterError(
+            f"{names[0]} is for one question, and --together asks several",
+            remedy="Leave one of the two out",
+            charge=NOTHING_CHARGED,
+        )
+
+
+def _explain_together(curator: Curator, texts: list[str], asked: dict[str, Any], as_json: bool) -> None:
+    """Print what a batch of questions would measure and cost."""
+    from deniable.curator.query.batch import read_questions
+
+    told = curator.explain_batch(read_questions(texts), **asked)
+    left = curator.context.speak_for(asked["who"]).state_left()
+    emit(told.to_dict(), as_json, lambda console: _print_batch_plan(console, told, left))
+
+
+def _ask_together(
+    curator: Curator, texts: list[str], asked: dict[str, Any], shown: dict[str, Any], out: Path | None, as_json: bool
+) -> None:
+    """Answer a batch of questions, and write each answer to a file if that is asked for."""
+    from deniable.curator.query.batch import place_answers, read_questions, write_answers
+
+    questions = read_questions(texts)
+    files = [] if out is None else place_answers(out, len(questions))
+    answers = curator.query_batch(questions, **shown, **asked)
+    if files:
+        write_answers(curator.context, answers, files)
+    more = curator.explain_batch(questions, **asked).more_like_this if answers[0].release.details["left"] else None
+    told = answers.to_dict() | {"more_like_this": more}
+    for document, file in zip(told["answers"], files, strict=False):
+        document["file"] = str(file)
+    emit(told, as_json, lambda console: _print_batch(console, questions, answers, more, files))
 
 
 BOUNDS_EXAMPLES = "Example: deniable bounds visits charge -p clinic.yaml --epsilon 0.1"
@@ -113,6 +194,8 @@ def bounds(
 TableArgument = Annotated[str, typer.Argument(help="The table's name in the policy.")]
 PolicyOption = Annotated[Path, typer.Option("--policy", "-p", help="The policy file.")]
 Epsilon = Annotated[str, typer.Option(help="Epsilon to spend, such as 0.5.")]
+EpsilonOrRho = Annotated[str | None, typer.Option("--epsilon", help="Epsilon to spend, such as 0.5.")]
+Rho = Annotated[str | None, typer.Option(help="Zero-concentrated budget, instead of epsilon.")]
 Delta = Annotated[str, typer.Option(help="Delta to spend, such as 1e-6.")]
 Explain = Annotated[bool, typer.Option("--explain", help="Only explain: no data is touched.")]
 Out = Annotated[Path | None, typer.Option("--out", "-o", help="Write rows and statement to a file.")]
@@ -139,11 +222,11 @@ def top(
 ) -> None:
     """Find the largest groups by number of people, with noisy counts."""
     asked: dict[str, Any] = {"epsilon": epsilon, "delta": delta, "where": where, "who": name_asker(analyst, purpose)}
-    with _open(policy, ledger, out, explain) as curator:
+    with open_for_answer(policy, ledger, out, explain) as curator:
         if explain:
             _emit_explanation(curator.explain_top(table, keys, count, **asked), as_json)
         else:
-            _emit_answer(curator, curator.top(table, keys, count, **asked), out, as_json)
+            emit_answer(curator, curator.top(table, keys, count, **asked), out, as_json)
 
 
 MARGINS_EXAMPLES = "Example: deniable margins visits sex,payer payer,diagnosis -p clinic.yaml --epsilon 1"
@@ -153,9 +236,9 @@ def margins(
     table: TableArgument,
     columns: Annotated[list[str], typer.Argument(help="Each table of counts: its columns, separated by commas.")],
     policy: PolicyOption = Path("policy.yaml"),
-    epsilon: Annotated[str | None, typer.Option(help="Epsilon to spend, such as 0.5.")] = None,
+    epsilon: EpsilonOrRho = None,
     delta: Delta = "0",
-    rho: Annotated[str | None, typer.Option(help="Zero-concentrated budget, instead of epsilon.")] = None,
+    rho: Rho = None,
     aggregate: Annotated[str, typer.Option(help="What is added up: COUNT(*) or SUM of a column.")] = "COUNT(*)",
     explain: Explain = False,
     out: Out = None,
@@ -168,11 +251,52 @@ def margins(
     listed = [[name.strip() for name in each.split(",") if name.strip()] for each in columns]
     asked: dict[str, Any] = {"epsilon": epsilon, "delta": delta, "rho": rho, "aggregate": aggregate}
     asked["who"] = name_asker(analyst, purpose)
-    with _open(policy, ledger, out, explain) as curator:
+    with open_for_answer(policy, ledger, out, explain) as curator:
         if explain:
             _emit_explanation(curator.explain_margins(table, listed, **asked), as_json)
         else:
-            _emit_answer(curator, curator.margins(table, listed, **asked), out, as_json)
+            emit_answer(curator, curator.margins(table, listed, **asked), out, as_json)
+
+
+WEIGHTED_EXAMPLES = """\b
+Examples:
+  deniable weighted survey works --weight weight --by sex --epsilon 1      (how many work, in the population)
+  deniable weighted survey wage --weight weight --mean --where "works = 1" --epsilon 2
+  deniable weighted survey --weight weight --by sex --epsilon 0.5          (how many people there are)
+"""
+
+
+def weighted(
+    table: TableArgument,
+    column: Annotated[str, typer.Argument(help="What is added up.  [default: people are counted]")] = "",
+    weight: Annotated[str, typer.Option(help="The column of weights: how many people one stands for.")] = "weight",
+    policy: PolicyOption = Path("policy.yaml"),
+    epsilon: EpsilonOrRho = None,
+    delta: Delta = "0",
+    rho: Rho = None,
+    by: Annotated[str, typer.Option(help="Columns of groups, separated by commas.")] = "",
+    where: Annotated[str, typer.Option(help="A condition in SQL: of whom.")] = "",
+    mean: Annotated[bool, typer.Option("--mean", help="The weighted mean instead of the total.")] = False,
+    confidence: Annotated[float, typer.Option(help="Confidence of the intervals.")] = 0.95,
+    explain: Explain = False,
+    out: Out = None,
+    ledger: LedgerOption = None,
+    analyst: Analyst = "",
+    purpose: Purpose = "",
+    as_json: JsonFlag = False,
+) -> None:
+    """Estimate a total or mean of the population from a survey with weights; the error is of sample and noise."""
+    from deniable.curator.query.hierarchy import MEAN, TOTAL, write_question
+
+    groups, statistic = [each.strip() for each in by.split(",") if each.strip()], MEAN if mean else TOTAL
+    sql = write_question(table, column, weight=weight, by=groups, where=where, statistic=statistic)
+    asked: dict[str, Any] = {"epsilon": epsilon, "delta": delta, "rho": rho, "who": name_asker(analyst, purpose)}
+    with open_for_answer(policy, ledger, out, explain) as curator:
+        if explain:
+            _explain_question(curator, sql, as_json, **asked)
+            return
+        more: dict[str, Any] = {"by": groups, "where": where, "statistic": statistic, "confidence": confidence}
+        emit_answer(curator, curator.weighted(table, column, weight=weight, **more, **asked), out, as_json)
 
 
 WATCH_EXAMPLES = 'Example: deniable watch "SELECT COUNT(*) FROM visits" --threshold 5000 --epsilon 1 --every 3600'
@@ -195,7 +319,7 @@ def watch(
     import time
 
     who = name_asker(analyst, purpose)
-    with _open(policy, ledger, None, explain) as curator:
+    with open_for_answer(policy, ledger, None, explain) as curator:
         if explain:
             _emit_explanation(curator.explain_watch(sql, threshold, epsilon, who=who), as_json)
             return
@@ -233,16 +357,16 @@ def sample_and_aggregate(
 
     low, _, high = between.partition(",")
     asked: dict[str, Any] = {"blocks": blocks, "bounds": (low.strip(), high.strip()), "epsilon": epsilon}
-    with _open(policy, ledger, out, explain) as curator:
+    with open_for_answer(policy, ledger, out, explain) as curator:
         if explain:
             _emit_explanation(curator.explain_sample_and_aggregate(table, aggregate=aggregate, **asked), as_json)
             return
         call = find_function(function)
         answer = curator.sample_and_aggregate(call, table, aggregate=aggregate, frames=frames, **asked)
-        _emit_answer(curator, answer, out, as_json)
+        emit_answer(curator, answer, out, as_json)
 
 
-def _open(policy: Path, ledger: str | None, out: Path | None, explain: bool) -> Curator:
+def open_for_answer(policy: Path, ledger: str | None, out: Path | None, explain: bool) -> Curator:
     """The curator of a command that answers or only explains."""
     from deniable.storage import refuse_unwritable
 
@@ -252,7 +376,8 @@ def _open(policy: Path, ledger: str | None, out: Path | None, explain: bool) -> 
     return opened
 
 
-def _emit_answer(curator: Curator, answer: QueryAnswer, out: Path | None, as_json: bool) -> None:
+def emit_answer(curator: Curator, answer: QueryAnswer, out: Path | None, as_json: bool) -> None:
+    """Print an answer, and write it to a file if one is named."""
     from deniable.curator.query.sql import write_answer
 
     if out is not None:
@@ -295,9 +420,58 @@ def _print_curve_file(console: Console, path: Path) -> None:
 
 
 def _print_answer(console: Console, answer: Any, more: int | None) -> None:
-    from rich.table import Table
+    _print_rows(console, answer)
+    _print_cost(console, answer, more)
+    details = answer.release.details
+    for found in details.get("bias", ()):
+        console.print(f"Bias: about {found['units']:,} ± {found['error']:,.4g} {found['counts']}")
+    for note in details["notes"]:
+        console.print(f"Note: {note}", style="dim")
 
+
+def _print_batch(
+    console: Console, questions: list[str], answers: Any, more: int | None, files: Sequence[Path] = ()
+) -> None:
+    """Each question with its rows; then what all of them cost together, and each note once."""
+    for place, (sql, answer) in enumerate(zip(questions, answers, strict=True), start=1):
+        console.print(stress(f"{place}. ", " ".join(sql.split())))
+        _print_rows(console, answer)
+        console.print("")
+    _print_cost(console, answers.paid, more)
+    if files:
+        last = f" to {files[-1]}" if len(files) > 1 else ""
+        console.print(f"Wrote {files[0]}{last}, each with its statement.", markup=False)
+    notes: dict[str, list[int]] = {}
+    for place, answer in enumerate(answers, start=1):
+        for note in answer.release.details["notes"]:
+            notes.setdefault(note, []).append(place)
+    for note, places in notes.items():
+        of = "" if len(places) == len(answers) else f" ({', '.join(map(str, places))})"
+        console.print(f"Note{of}: {note}", style="dim", markup=False)
+
+
+def _print_batch_plan(console: Console, told: Mapping[str, Any], left: str) -> None:
     from deniable.curator.query.sql import describe_amounts
+
+    console.print(f"Cost of all: {describe_amounts(told['cost'])}  (protects {told['unit']})", markup=False)
+    if left:
+        more = told["more_like_this"]
+        fits = f"; {more:,} more like this would fit" if more is not None else ""
+        console.print(f"Left before these questions: {left}{fits}", markup=False)
+    for place, each in enumerate(told["questions"], start=1):
+        console.print(stress(f"{place}. ", " ".join(each["sql"].split())))
+        others = ", ".join(str(other) for other in each["together"] if other != place)
+        how = f"alone: {each['alone']}" if each["alone"] else f"together with {others}" if others else "alone"
+        console.print(f"  measured {how}; share {each['share']} of the budget", markup=False)
+        for row in each["aggregates"]:
+            for part in row["measurements"]:
+                console.print(f"  {row['aggregate']}: {_render_measurement(part)}", highlight=False, markup=False)
+    for note in dict.fromkeys([*told["notes"], *(note for each in told["questions"] for note in each["notes"])]):
+        console.print(f"Note: {note}", style="dim", markup=False)
+
+
+def _print_rows(console: Console, answer: Any) -> None:
+    from rich.table import Table
 
     names = [name for name in answer.rows.column_names if not name.endswith(("_low", "_high"))]
     table = Table(box=None, header_style="bold")
@@ -308,26 +482,32 @@ def _print_answer(console: Console, answer: Any, more: int | None) -> None:
     console.print(table)
     if answer.rows.num_rows > 50:
         console.print(f"... and {answer.rows.num_rows - 50:,} more rows; write them with --out")
+
+
+def _print_cost(console: Console, answer: Any, more: int | None) -> None:
+    from deniable.curator.query.sql import describe_amounts
+
     details = answer.release.details
     enough = (
         "" if more is None else f", enough for about {more:,} more like this" if more else ", too little for another"
     )
     left = f"; {details['left']} is left{enough}" if details.get("left") else ""
-    console.print(f"Cost: {describe_amounts(details['cost'] or {})}{left}", markup=False)
+    cost = (
+        "A stored answer: nothing was charged"
+        if answer.repeated
+        else f"Cost: {describe_amounts(details['cost'] or {})}"
+    )
+    console.print(f"{cost}{left}", markup=False)
     console.print(f"Epoch: {details['epoch']}", style="dim", markup=False)
-    for found in details.get("bias", ()):
-        console.print(f"Bias: about {found['units']:,} ± {found['error']:,.4g} {found['counts']}")
-    for note in details["notes"]:
-        console.print(f"Note: {note}", style="dim")
 
 
-def _format_cell(row: dict[str, Any], name: str) -> str:
+def _format_cell(row: dict[str, Any], name: str) -> str | Text:
     value = row[name]
     text = f"{value:,.2f}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else str(value)
     low, high = row.get(f"{name}_low"), row.get(f"{name}_high")
     if low is None or high is None:
         return text
-    return f"{text} [dim]± {(high - low) / 2:,.4g}[/]"
+    return stress(f"± {(high - low) / 2:,.4g}", style="dim", before=f"{text} ")
 
 
 def _print_plan(console: Console, told: Mapping[str, Any], left: str) -> None:
@@ -339,9 +519,11 @@ def _print_plan(console: Console, told: Mapping[str, Any], left: str) -> None:
         more = told.get("more_like_this")
         fits = f"; {more:,} more like this would fit" if more is not None else ""
         console.print(f"Left before this question: {left}{fits}", markup=False)
+    for stage in told.get("bounds") or []:
+        console.print(f"First: find {stage['finds']}, for {describe_amounts(stage['cost'])}", markup=False)
     console.print("Way: " + " -> ".join(f"{row['step']} ({row['tag']})" for row in told["relations"]))
     for row in told["aggregates"]:
-        console.print(f"[bold]{row['aggregate']}[/]  keys {row['keys']}")
+        console.print(stress(row["aggregate"], f"  keys {row['keys']}"))
         for part in row["measurements"]:
             console.print(f"  {_render_measurement(part)}", highlight=False)
     for text in told["statements"]:

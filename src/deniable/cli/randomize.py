@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from deniable.cli.terminal import JsonFlag, LedgerOption, emit, show_progress
+from deniable.cli.terminal import JsonFlag, LedgerOption, emit, show_progress, stress
 from deniable.errors import ParameterError
 
 if TYPE_CHECKING:
@@ -23,7 +23,10 @@ TableOption = Annotated[str | None, typer.Option("--table", help="A table of the
 def randomize(
     policy: RequiredPolicy,
     out: Annotated[Path, typer.Option("--out", "-o", help="A .parquet or .csv file to write.", show_default=False)],
-    epsilon: Annotated[str, typer.Option("--epsilon", "-e", help="Privacy loss of one whole record.")],
+    epsilon: Annotated[
+        str,
+        typer.Option("--epsilon", "-e", help="Privacy loss of one record; all records of a person are charged."),
+    ],
     source: Source = None,
     table: TableOption = None,
     column: Annotated[
@@ -87,7 +90,9 @@ def ladder(
     Example: deniable ladder salaries.parquet -p salaries.yaml --label job -f salary --accuracy 0.6 -o ladder.html
     """
     from deniable.curator.survey import sweep_epsilon as climbed
+    from deniable.storage import refuse_other_than_page
 
+    refuse_other_than_page(out)
     with show_progress("Training at each epsilon") as told:
         rungs = [part.strip() for part in epsilons.split(",") if part.strip()]
         done = asdict(climbed(source, policy, label, feature, rungs, acceptable, table, repeats, told, ledger))
@@ -116,7 +121,7 @@ def _print_randomized(console: Console, done: Mapping[str, Any]) -> None:
 def _print_estimates(console: Console, found: Mapping[str, Any]) -> None:
     console.print(f"{found['rows']:,} records, epsilon {found['epsilon']:g} each; {found['confidence']:.0%} intervals")
     for column in found["columns"]:
-        console.print(f"\n[bold]{column['column']}[/]")
+        console.print(stress(column["column"], before="\n"))
         if "mean" in column:
             console.print(f"  mean {_render_interval(column['mean'], 'mean')}", markup=False)
         for row in column.get("counts", ()):
@@ -131,7 +136,10 @@ def _print_estimates(console: Console, found: Mapping[str, Any]) -> None:
 
 
 def _render_interval(row: Mapping[str, Any], key: str) -> str:
-    return f"{row[key]:,.2f}  [{row['low']:,.2f}, {row['high']:,.2f}]"
+    value = "unknown" if row[key] is None else f"{row[key]:,.2f}"
+    if row["low"] is None:
+        return f"{value}  (no interval: too few records for this noise)"
+    return f"{value}  [{row['low']:,.2f}, {row['high']:,.2f}]"
 
 
 def _print_sweep(console: Console, done: Mapping[str, Any], out: Path | None) -> None:

@@ -105,7 +105,8 @@ def tables(
     Every cell is bounded exactly. A row whose cell of a column is empty or says Total is a sum over that column. Exit
     code 2 when a suppressed cell can be worked out, or a cell of few people is certain.
     """
-    from deniable.curator.attack import Order, check_tables
+    from deniable.curator.attack import Order
+    from deniable.curator.release_reports import check_tables
 
     order = Order("", counts=counts, suppressed=suppressed, absent=absent, seconds=seconds, encoding=encoding)
     found = check_tables(files, order, small)
@@ -152,7 +153,9 @@ def catalog(
     catalog is printed and no page is written.
     """
     from deniable.curator.release_reports import build_catalog
+    from deniable.storage import refuse_other_than_page
 
+    refuse_other_than_page(None if as_json else out)
     found = build_catalog(file)
     if not as_json:
         from deniable.reports.page import write
@@ -202,10 +205,10 @@ def expert(
     from deniable.cli.attack import read_limits, split_names
     from deniable.curator.attack import Order
     from deniable.curator.release_reports import document_risk
-    from deniable.storage import refuse_unwritable
+    from deniable.storage import refuse_page
 
     if not as_json:
-        refuse_unwritable(out)
+        refuse_page(out)
 
     order = Order(
         file, split_names(knows), register, original, control, None, split_names(sensitive), None, (),

@@ -30,6 +30,7 @@ Examples:
   deniable start visits.csv
   deniable start visits.parquet --yes --out clinic-release
   deniable start visits.csv --answers decisions.yaml --yes
+  deniable start visits.csv --yes --unit patient_id
   deniable start duckdb:clinic.duckdb#visits
 """
 MOST_COLUMNS, MOST_TOLD = 40, 12
@@ -46,6 +47,9 @@ def start(
         bool, typer.Option("--yes", "-y", help="Take what is recommended wherever nothing is decided.")
     ] = False,
     answers: Annotated[Path | None, typer.Option(help="Decisions in a YAML or JSON file.")] = None,
+    unit: Annotated[
+        str | None, typer.Option(help="The column that tells people apart, or row where each row is another person.")
+    ] = None,
     encoding: Encoding = None,
     as_json: JsonFlag = False,
 ) -> None:
@@ -61,7 +65,7 @@ def start(
     talk = Talk(place, screen, yes)
     with _keep_going(talk):
         made, found, changed = _look(talk)
-        decided = _decide(talk, made, _gather(talk, made, answers, changed), found)
+        decided = _decide(talk, made, _gather(talk, made, answers, unit, changed), found)
         decided, found = _release(talk, made, decided, found)
     report = steps.build_report(place, made, decided, found)
     _write_page(place, report)
@@ -159,16 +163,10 @@ def _print_columns(talk: Talk, made: Draft) -> None:
     )
     shown = Table("column", "type", "role", "because", box=None, pad_edge=False)
     for column in made.columns[:MOST_COLUMNS]:
-        shown.add_row(_plain(column.name), str(column.type), str(column.role), _plain(column.reason))
+        shown.add_row(str(column.name), str(column.type), str(column.role), str(column.reason))
     talk.screen.print(shown)
     if len(made.columns) > MOST_COLUMNS:
         talk.say(f"... and {len(made.columns) - MOST_COLUMNS} more columns")
-
-
-def _plain(text: object) -> str:
-    from rich.markup import escape
-
-    return escape(str(text))
 
 
 def _print_exposure(talk: Talk, before: Mapping[str, Any]) -> None:
@@ -186,20 +184,23 @@ def _print_exposure(talk: Talk, before: Mapping[str, Any]) -> None:
 # 3: decisions
 
 
-def _gather(talk: Talk, made: Draft, answers: Path | None, changed: bool) -> Decisions:
-    """What is decided already: kept from an earlier run, and in the file of answers, which goes first.
+def _gather(talk: Talk, made: Draft, answers: Path | None, unit: str | None, changed: bool) -> Decisions:
+    """What is decided already: kept from an earlier run, in the file of answers, which goes before, and by an option.
 
     What was found of a table that was changed is to be confirmed again.
     """
     from deniable.curator import start as steps
-    from deniable.curator.policy.decisions import Decisions, doubt_roles, merge_decisions
+    from deniable.curator.policy.decisions import Decisions, doubt_roles, merge_decisions, read_answers
 
     kept = Decisions()
     if talk.place.decisions.exists():
         kept = steps.read_decisions(made, talk.place.decisions, known_only=True)
         kept = doubt_roles(made, kept) if changed and not talk.yes else kept
         talk.say(f"\nGoing on with the decisions in {talk.place.decisions}.")
-    return merge_decisions(kept, steps.read_decisions(made, answers)) if answers is not None else kept
+    given = [steps.read_decisions(made, answers)] if answers is not None else []
+    for each in (*given, read_answers(made, {"unit": unit})):
+        kept = merge_decisions(kept, each)
+    return kept
 
 
 def _decide(talk: Talk, made: Draft, decided: Decisions, found: Findings) -> Decisions:
@@ -280,7 +281,7 @@ def _preview(talk: Talk, made: Draft, decided: Decisions) -> None:
     changes = [(column, describe_change(column, decided)) for column in made.columns]
     kept = [(column, change) for column, change in changes if change[1] not in ("withheld", "removed")]
     for column, (before, after) in kept[:MOST_COLUMNS]:
-        shown.add_row(_plain(column.name), str(role_of(column, decided)), _plain(before), _plain(after))
+        shown.add_row(str(column.name), str(role_of(column, decided)), str(before), str(after))
     talk.screen.print(shown if kept else "No column.")
     for word in ("removed", "withheld"):
         if named := [column.name for column, change in changes if change[1] == word]:
@@ -387,9 +388,9 @@ def _print_release(talk: Talk, decided: Decisions, found: Findings) -> None:
         talk.say(f"To change that, declare values that you know in {talk.place.decisions}, and start again.")
     rows = steps.preview_release(talk.place, decided).to_pylist()
     names = list(rows[0])[:8] if rows else []
-    shown = Table(*map(_plain, names), box=None, pad_edge=False)
+    shown = Table(*map(str, names), box=None, pad_edge=False)
     for row in rows:
-        shown.add_row(*("" if row[name] is None else _plain(row[name]) for name in names))
+        shown.add_row(*("" if row[name] is None else str(row[name]) for name in names))
     talk.screen.print(shown)
 
 
@@ -412,9 +413,10 @@ def _print_end(console: Console, talk: Talk, report: StartReport) -> None:
         tried = [made for made in report.after["attacks"] if made["outcomes"]]
         print_attacks(console, {**report.after, "attacks": tried, "identifying_sets": [], "blame": []})
     talk.say(REMOVED if report.failed else "Every limit of the policy is met.", "bold")
-    talk.title("What is promised of it")
-    for sentence in report.release["words"]:
-        talk.say(f"- {sentence}")
+    if not report.failed:  # nothing is promised of what was removed
+        talk.title("What is promised of it")
+        for sentence in report.release["words"]:
+            talk.say(f"- {sentence}")
     talk.title(f"What is in {talk.place.folder}")
     for name, words in report.files.items():
         talk.say(f"  {name:<34}{words}")

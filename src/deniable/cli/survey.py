@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from deniable.cli.terminal import JsonFlag, emit, open_errors
+from deniable.cli.terminal import JsonFlag, emit, open_errors, stress
 from deniable.errors import ParameterError
 
 if TYPE_CHECKING:
@@ -58,13 +58,16 @@ def serve(
 
     Example: deniable survey serve staff.yaml --port 8765
     """
-    from deniable.curator.survey import link_to, open_service
+    from deniable.curator.survey import describe_damage, link_to, open_service
     from deniable.server.serve import serve_survey as served
 
     service = open_service(file, store)
     link = link_to(service, f"{'https' if certificate else 'http'}://{host}:{port}")
-    open_errors().print(f"Survey at {link}  (stop with Ctrl-C). No visitor is logged.", markup=False)
-    served(service, host, port, certificate, key)
+    console = open_errors()
+    if sum(service.store.damaged):
+        console.print(stress("Caution:", f" {describe_damage(*service.store.damaged)}", "yellow"))
+    told = f"Survey at {link}  (stop with Ctrl-C). No visitor is logged."
+    served(service, host, port, certificate, key, lambda: console.print(told, markup=False))
 
 
 @app.command()
@@ -117,9 +120,9 @@ def results(
     """
     from deniable.curator.survey import read_results as told
     from deniable.curator.survey import record_results
-    from deniable.storage import refuse_unwritable
+    from deniable.storage import refuse_page
 
-    refuse_unwritable(out)
+    refuse_page(out)
     together = [name.strip() for name in (joint or "").split(",") if name.strip()]
     estimated = told(file, store, confidence, by, of, before, together, _read_totals(totals or ""))
     if policy is not None:
@@ -144,6 +147,8 @@ def _build_document(told: SurveyReport) -> dict[str, Any]:
     """The results as one JSON document."""
     from dataclasses import asdict
 
+    from deniable.curator.survey import describe_damage
+
     shown = asdict(told.results)
     for found, known in zip(shown["findings"], told.results.findings, strict=True):
         if known.mean is not None:
@@ -160,6 +165,7 @@ def _build_document(told: SurveyReport) -> dict[str, Any]:
         }
         for contrast in told.contrasts
     ]
+    shown["damage"] = describe_damage(told.results.damaged)
     shown["joint"] = [asdict(cell) for cell in told.joint]
     shown["weighted"] = [asdict(cell) for cell in told.weighted]
     return shown
@@ -173,14 +179,14 @@ def _print_check(console: Console, found: Mapping[str, Any]) -> None:
         number = f"{row['error']:.1%}" if row["error_of"].startswith("share") else f"{row['error']:,.3g}"
         achieved = f"{row['epsilon']:.4g} ({row['achieved']:.9f} achieved)"
         table.add_row(row["question"], row["protocol"], achieved, str(row["bytes"]), f"{number} ({row['error_of']})")
-    console.print(f"[bold]{found['title']}[/]  epsilon {found['epsilon']:.4g} for a whole response")
+    console.print(stress(found["title"], f"  epsilon {found['epsilon']:.4g} for a whole response"))
     if found["caution"]:
-        console.print(f"[yellow]Caution:[/] {found['caution']}.")
+        console.print(stress("Caution:", f" {found['caution']}.", "yellow"))
     console.print(table)
     for row in found["questions"]:
-        console.print(f"\n[bold]{row['question']}[/]  {row['leaves']} {row['deniable']}")
+        console.print(stress(row["question"], f"  {row['leaves']} {row['deniable']}", before="\n"))
         if row["caution"]:
-            console.print(f"[yellow]Caution:[/] {row['caution']}.")
+            console.print(stress("Caution:", f" {row['caution']}.", "yellow"))
 
 
 def _describe_poisoning(found: Mapping[str, Any]) -> str:
@@ -197,10 +203,12 @@ def _describe_poisoning(found: Mapping[str, Any]) -> str:
 def _print_results(console: Console, shown: Mapping[str, Any], out: Path | None) -> None:
     amplified = shown["amplified"]
     central = f", central {amplified['epsilon']:.3g} (delta {amplified['delta']:g}) if shuffled" if amplified else ""
-    console.print(f"[bold]{shown['title']}[/]  {shown['responses']:,} responses")
+    console.print(stress(shown["title"], f"  {shown['responses']:,} responses"))
     console.print(f"epsilon: local {shown['local_epsilon']:.3g}{central}")
+    if shown["damage"]:
+        console.print(stress("Caution:", f" {shown['damage']}", "yellow"))
     for found in shown["findings"]:
-        console.print(f"\n[bold]{found['ask']}[/]  ({found['responses']:,} responses)")
+        console.print(stress(found["ask"], f"  ({found['responses']:,} responses)", before="\n"))
         if found["mean"]:
             low, high = found["mean"]["interval"]
             console.print(

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from deniable.curator.synthesize.gate import GateVerdict
     from deniable.release import Release
 
-EXAMPLES = """\\b
+EXAMPLES = """\b
 Examples:
   deniable synthesize visits -p town/policy.yaml --epsilon 1 --delta 1e-6 -o synthetic.parquet
   deniable synthesize visits -p town/policy.yaml --epsilon 1 --delta 1e-6 --method mst --rows 1000 -o few.csv
@@ -85,10 +85,10 @@ def synthesize(
     """
     from deniable.curator.synthesize import gate, inspect, run
     from deniable.release.release import statement_path
-    from deniable.storage import refuse_unwritable
+    from deniable.storage import refuse_page
 
     with open_curator(policy, ledger) as curator, show_progress("Drawing rows") as tick:
-        refuse_unwritable(report, beside=[out, statement_path(out), run.model_path(out)])
+        refuse_page(report, beside=[out, statement_path(out), run.model_path(out)])
         order = _build_order(table, (epsilon, delta, rho), method, columns, workload, areas, linked=linked)
         drawing: dict[str, Any] = {"rows": rows, "seed": seed, "progress": tick}
         proof = gate.Proof(held_out, control, attacks, read_limits(most)) if attack else None
@@ -186,6 +186,8 @@ def _print_attack(console: Console, found: Mapping[str, Any]) -> None:
     print_attacks(console, found)
     for name in found["untried"]:
         console.print(f"FAILED: the policy limits {name}, which could not be tried", markup=False)
+    for name, reason in found["inapplicable"].items():
+        console.print(f"not limited here: {name} does not apply: {reason}", markup=False)
     console.print(found["remark"], markup=False, style="dim")
     if found["failed"]:
         stands = f"Nothing was written. The charge stands, because the data were touched: {found['charged']}."

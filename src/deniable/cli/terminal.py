@@ -18,6 +18,7 @@ from deniable.errors import DeniableError
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.text import Text
 
     from deniable.curator import Curator
     from deniable.governance.grants import Asker
@@ -30,17 +31,24 @@ Progress = Callable[[float], None]
 
 
 def open_output() -> Console:
-    """The console for results."""
+    """The console for results; it prints texts as they are, since many of them are not ours."""
     from rich.console import Console
 
-    return Console(highlight=False, soft_wrap=True)
+    return Console(highlight=False, soft_wrap=True, markup=False, emoji=False)
 
 
 def open_errors() -> Console:
     """The console for progress, notes and refusals."""
     from rich.console import Console
 
-    return Console(stderr=True, highlight=False, soft_wrap=True)
+    return Console(stderr=True, highlight=False, soft_wrap=True, markup=False, emoji=False)
+
+
+def stress(text: str, rest: str = "", style: str = "bold", before: str = "") -> Text:
+    """A text that stands out, between others as they are."""
+    from rich.text import Text
+
+    return Text.assemble(before, (text, style), rest)
 
 
 def emit(document: dict[str, Any] | list[Any], as_json: bool, human: Callable[[Console], None]) -> None:
@@ -65,8 +73,7 @@ def refuse(refusal: DeniableError, as_json: bool) -> int:
         sys.stdout.write(json.dumps(refusal.as_dict(), indent=2, default=str, ensure_ascii=False) + "\n")
     else:
         console = open_errors()
-        console.print(f"[bold red]{type(refusal).__name__}[/]  ", end="")
-        console.print(refusal.message, markup=False)
+        console.print(stress(type(refusal).__name__, f"  {refusal.message}", "bold red"))
         for mistake in getattr(refusal, "mistakes", ()):
             console.print(f"  {mistake.message}", markup=False)
     return refusal.exit_code
@@ -105,8 +112,8 @@ def open_curator(policy: Path, ledger: str | None, *, charges: bool = True) -> C
 
     A command that charges nothing makes no ledger where there is none.
     """
-    from deniable.curator import Curator
     from deniable.curator.context import find_ledger, ledger_of
+    from deniable.curator.curator import Curator
 
     return Curator.open(policy, ledger=(ledger_of if charges else find_ledger)(policy, ledger))
 

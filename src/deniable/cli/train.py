@@ -10,12 +10,12 @@ import typer
 
 from deniable.cli.terminal import JsonFlag, LedgerOption, emit, open_curator, show_progress
 from deniable.errors import ParameterError
-from deniable.storage import refuse_unwritable
+from deniable.storage import refuse_page, refuse_unwritable
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-EXAMPLES = """\\b
+EXAMPLES = """\b
 Examples:
   deniable train visits -p town/policy.yaml --target charge --epsilon 1 -o charge.json
   deniable train visits -p town/policy.yaml --target diagnosis --positive I10 --features birth_date,sex --epsilon 1 -o i10.json
@@ -92,7 +92,7 @@ def train(
     settings |= {"count": count, "choose": read_choices(choose or [])}
     budget = {"epsilon": epsilon, "delta": delta, "rho": rho}
     with open_curator(policy, ledger) as curator, show_progress("Learning") as tick:
-        refuse_unwritable(report, beside=[out, statement_path(out)])
+        refuse_page(report, beside=[out, statement_path(out)])
         rest: dict[str, Any] = {
             "features": chosen,
             **budget,

@@ -6,10 +6,10 @@ they are asked for. `connect_async` is the same for `async` code.
 
 from __future__ import annotations
 
-from deniable.client.answer import Answer
+from deniable.client.answer import Answer, BatchAnswer
 from deniable.client.connection import AsyncConnection, Connection, connect, connect_async
 
-__all__ = ["Answer", "AsyncConnection", "Connection", "connect", "connect_async"]
+__all__ = ["Answer", "AsyncConnection", "BatchAnswer", "Connection", "connect", "connect_async"]
 
 
 def __dir__() -> list[str]:

@@ -83,14 +83,18 @@ class Answer:
 
     def _repr_html_(self) -> str:
         """For notebooks: numbers with their error, and what they cost."""
+        return f"{self.render_rows()}<p>{html.escape(self.describe_cost())}</p>"
+
+    def render_rows(self) -> str:
+        """The numbers with their error as a table of HTML."""
         shown = _list_shown_columns(self.columns)
         head = "".join(f"<th>{html.escape(name)}</th>" for name in shown)
         rows = self.rows[:MOST_SHOWN]
         body = "".join(f"<tr>{''.join(f'<td>{_format_cell(row, name)}</td>' for name in shown)}</tr>" for row in rows)
-        foot = html.escape(self._describe_cost())
-        return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table><p>{foot}</p>"
+        return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
-    def _describe_cost(self) -> str:
+    def describe_cost(self) -> str:
+        """What it cost and what is left, in words."""
         if self.repeated:
             return "A stored answer: nothing was charged."
         cost = " and ".join(f"{name} {value}" for name, value in self.cost.items() if value != "0")
@@ -99,7 +103,56 @@ class Answer:
 
     def __repr__(self) -> str:
         names = ", ".join(_list_shown_columns(self.columns))
-        return f"<Answer: {len(self.rows)} rows of {names}. {self._describe_cost()}>"
+        return f"<Answer: {len(self.rows)} rows of {names}. {self.describe_cost()}>"
+
+
+@dataclass(frozen=True, slots=True)
+class BatchAnswer:
+    """The answers to several questions that were asked together, in their order; a sequence of `Answer`."""
+
+    answers: tuple[Answer, ...]
+    repeated: bool = False
+    """Whether they are the stored answers of an earlier equal batch, at no further cost."""
+
+    @property
+    def paid(self) -> Answer:
+        """An answer that states the cost of the whole batch: the first that is not free."""
+        return next((answer for answer in self.answers if answer.details.get("aggregates")), self.answers[0])
+
+    @property
+    def cost(self) -> Mapping[str, str]:
+        """What all questions cost together."""
+        return self.paid.cost
+
+    @property
+    def remaining(self) -> Mapping[str, str] | None:
+        """What was left after them."""
+        return self.paid.remaining
+
+    @property
+    def receipt(self) -> Mapping[str, Any] | None:
+        """The place of their one charge in the ledger; None where nothing was charged."""
+        return self.paid.receipt
+
+    def __len__(self) -> int:
+        return len(self.answers)
+
+    def __iter__(self) -> Iterator[Answer]:
+        return iter(self.answers)
+
+    def __getitem__(self, place: int) -> Answer:
+        return self.answers[place]
+
+    def _repr_html_(self) -> str:
+        """For notebooks: each question with its numbers; then what all of them cost."""
+        shown = [
+            f"<p><code>{html.escape(str(answer.details.get('sql', '')))}</code></p>{answer.render_rows()}"
+            for answer in self.answers
+        ]
+        return f"{''.join(shown)}<p>{html.escape(self.paid.describe_cost())}</p>"
+
+    def __repr__(self) -> str:
+        return f"<BatchAnswer: {len(self.answers)} answers. {self.paid.describe_cost()}>"
 
 
 def _require(package: str) -> None:

@@ -15,21 +15,23 @@ import time
 import urllib.error
 import urllib.request
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import quote, urlencode, urlsplit
 
 from deniable import errors
-from deniable.client.answer import Answer
+from deniable.client.answer import Answer, BatchAnswer
 from deniable.errors import AccessRefused, DeniableError, ParameterError, Stopped
 from deniable.storage import whole_file
 
 ATTEMPTS = 5
 AGAIN = (429, 502, 503, 504)
 """Statuses after which the same request may be sent again."""
+Result = TypeVar("Result")
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
@@ -81,14 +83,39 @@ class Connection:
         body = self._build_question(sql, parameters, epsilon, delta, rho) | rest
         body |= {} if confidence is None else {"confidence": confidence}
         found = self.post("/v1/query", body, {"X-Request-Id": request or uuid.uuid4().hex})
-        details = {name: value for name, value in found.items() if name not in ("rows", "columns")}
-        return Answer(tuple(found["rows"]), tuple(found["columns"]), details)
+        return _read_answer(found)
+
+    def query_batch(
+        self,
+        questions: Sequence[str],
+        *,
+        epsilon: str | float | None = None,
+        delta: str | float = 0,
+        rho: str | float | None = None,
+        request: str | None = None,
+        confidence: float | None = None,
+        **rest: Any,
+    ) -> BatchAnswer:
+        """Ask several questions with one budget and one charge; the answers stand in the order of the questions.
+
+        >>> tiles = ["SELECT COUNT(*) FROM visits", "SELECT AVG(charge) FROM visits"]
+        >>> visits, charge = server.query_batch(tiles, epsilon=0.5)                          # doctest: +SKIP
+        """
+        body = self._build_batch(questions, epsilon, delta, rho) | rest
+        body |= {} if confidence is None else {"confidence": confidence}
+        found = self.post("/v1/batch", body, {"X-Request-Id": request or uuid.uuid4().hex})
+        repeated = bool(found["repeated"])
+        return BatchAnswer(tuple(_read_answer(each | {"repeated": repeated}) for each in found["answers"]), repeated)
 
     # Dictionaries: JSON as the server sent it. A server may be newer than its client and tell more, which is not lost.
 
     def explain(self, sql: str, parameters: Sequence[Any] = (), **budget: Any) -> dict[str, Any]:
         """The privacy plan of a question; nothing is charged."""
         return self.post("/v1/explain", self._build_question(sql, parameters, **budget))
+
+    def explain_batch(self, questions: Sequence[str], **budget: Any) -> dict[str, Any]:
+        """What several questions would cost together, which of them are measured together, and each error."""
+        return self.post("/v1/batch/explain", self._build_batch(questions, **budget))
 
     def cost(self, sql: str, parameters: Sequence[Any] = (), **budget: Any) -> dict[str, Any]:
         """What a question costs, and how many more like it fit."""
@@ -167,8 +194,23 @@ class Connection:
         delta: str | float = 0,
         rho: str | float | None = None,
     ) -> dict[str, Any]:
-        amounts = {"epsilon": _to_text(epsilon), "delta": _to_text(delta) or "0", "rho": _to_text(rho)}
+        amounts = _write_amounts(epsilon, delta, rho)
         return {"sql": sql, "parameters": list(parameters), "purpose": self.purpose} | amounts
+
+    def _build_batch(
+        self,
+        questions: Sequence[str],
+        epsilon: str | float | None = None,
+        delta: str | float = 0,
+        rho: str | float | None = None,
+    ) -> dict[str, Any]:
+        if isinstance(questions, str):
+            raise ParameterError(
+                "a batch is a list of questions",
+                expected="A list of SELECT statements, each as text",
+                charge=errors.NOTHING_CHARGED,
+            )
+        return {"questions": list(questions), "purpose": self.purpose} | _write_amounts(epsilon, delta, rho)
 
     def _send(
         self, method: str, path: str, body: bytes | None = None, headers: Mapping[str, str] | None = None
@@ -225,12 +267,28 @@ class AsyncConnection:
         confidence: float | None = None,
     ) -> Answer:
         """Ask a question; under one request id it is charged once, however often it is sent."""
+        given: Any = {"epsilon": epsilon, "delta": delta, "rho": rho, "confidence": confidence}
+        return await self._ask(partial(self.connection.query, sql, parameters, **given), request)
+
+    async def query_batch(
+        self,
+        questions: Sequence[str],
+        *,
+        epsilon: str | float | None = None,
+        delta: str | float = 0,
+        rho: str | float | None = None,
+        request: str | None = None,
+        confidence: float | None = None,
+    ) -> BatchAnswer:
+        """Ask several questions with one budget and one charge; the answers stand in the order of the questions."""
+        given: Any = {"epsilon": epsilon, "delta": delta, "rho": rho, "confidence": confidence}
+        return await self._ask(partial(self.connection.query_batch, questions, **given), request)
+
+    async def _ask(self, call: Callable[..., Result], request: str | None) -> Result:
+        """Ask in a thread under a request id, and take it back where the task is cancelled."""
         asked = request or uuid.uuid4().hex
-        rest = {} if confidence is None else {"confidence": confidence}
         try:
-            return await asyncio.to_thread(
-                self.connection.query, sql, parameters, epsilon=epsilon, delta=delta, rho=rho, request=asked, **rest
-            )
+            return await asyncio.to_thread(call, request=asked)
         except asyncio.CancelledError:
             with suppress(DeniableError):
                 await asyncio.shield(asyncio.to_thread(self.connection.cancel, asked))
@@ -239,6 +297,10 @@ class AsyncConnection:
     async def explain(self, sql: str, parameters: Sequence[Any] = (), **budget: Any) -> dict[str, Any]:
         """The privacy plan of a question; nothing is charged."""
         return await asyncio.to_thread(self.connection.explain, sql, parameters, **budget)
+
+    async def explain_batch(self, questions: Sequence[str], **budget: Any) -> dict[str, Any]:
+        """What several questions would cost together, which of them are measured together, and each error."""
+        return await asyncio.to_thread(self.connection.explain_batch, questions, **budget)
 
     async def cost(self, sql: str, parameters: Sequence[Any] = (), **budget: Any) -> dict[str, Any]:
         """What a question costs, and how many more like it fit."""
@@ -277,8 +339,18 @@ class AsyncConnection:
         return await asyncio.to_thread(self.connection.cancel, request)
 
 
-def _to_text(amount: str | float | None) -> str | None:
-    return None if amount is None else str(amount)
+def _write_amounts(
+    epsilon: str | float | None, delta: str | float | None, rho: str | float | None
+) -> dict[str, str | None]:
+    """A budget as the server takes it: exact decimals as texts."""
+    given = {"epsilon": epsilon, "delta": delta, "rho": rho}
+    amounts = {name: None if amount is None else str(amount) for name, amount in given.items()}
+    return amounts | {"delta": amounts["delta"] or "0"}
+
+
+def _read_answer(document: Mapping[str, Any]) -> Answer:
+    details = {name: value for name, value in document.items() if name not in ("rows", "columns")}
+    return Answer(tuple(document["rows"]), tuple(document["columns"]), details)
 
 
 _KINDS: dict[str, type[DeniableError]] = {
@@ -286,6 +358,10 @@ _KINDS: dict[str, type[DeniableError]] = {
     for kind in vars(errors).values()
     if isinstance(kind, type) and issubclass(kind, DeniableError) and kind is not errors.ExecutionFailed
 } | {"token": AccessRefused}
+
+
+_TOLD = ("error", "happened", "expected", "remedy", "charged", "source", "line", "column", "charge", "place")
+"""What every refusal tells, and the names of its parameters; the rest are fields of its own."""
 
 
 def _read_refusal(failure: urllib.error.HTTPError) -> DeniableError:
@@ -296,7 +372,9 @@ def _read_refusal(failure: urllib.error.HTTPError) -> DeniableError:
         known = errors.CHARGED if told["charged"] else errors.NOTHING_CHARGED
         charge = errors.UNKNOWN if told["charged"] is None else known
         place = errors.Place("query", told["line"], told.get("column", 0)) if "line" in told else None
-        return kind(told["happened"], expected=told["expected"], remedy=told["remedy"], charge=charge, place=place)
+        happened, expected, remedy = (told[name] for name in ("happened", "expected", "remedy"))
+        more = {name: value for name, value in told.items() if name not in _TOLD and isinstance(value, str | int)}
+        return kind(happened, expected=expected, remedy=remedy, charge=charge, place=place, **more)
     except (ValueError, KeyError, TypeError):
         return Stopped(f"the server answered with status {failure.code}", remedy="Try again later", charge="")
 

@@ -19,6 +19,7 @@ from deniable.curator.sources import refuse_no_rows
 from deniable.curator.sources import table_at as table_at
 from deniable.errors import DataError, ParameterError, nearest
 from deniable.policy.document import Policy, read
+from deniable.policy.schema import Role
 from deniable.release.record import Record, SparseRecord
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ WORLD, RUNS = "{world}", "{runs}"
 PROGRAM_SECONDS = 600.0
 """A program may take so long for one world."""
 PRINTED: Any = {"capture_output": True, "text": True, "errors": "backslashreplace"}
-USUAL = ("uniqueness", "linkage", "inference", "ratings", "tokens", "projection", "combining")
+USUAL = ("uniqueness", "linkage", "inference", "ratings", "traces", "network", "tokens", "projection", "combining")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,18 +71,24 @@ class Order:
     synthetic: bool = False
     generator: str | None = None
     tables: int = 16
+    trace: tuple[str, ...] = ()
+    resolutions: tuple[tuple[int, str], ...] = ()
+    edges: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Judgment(Record):
     """What may be exposed by each attack, whether it is, and whether any limit is passed.
 
-    `untried` attacks have a limit and were not measured: such a limit is not met.
+    `untried` attacks have a limit and were not measured: such a limit is not met. Limited attacks that do not apply are
+    `inapplicable`, with the reason. Where nothing at all was `measured`, nothing is known of the risk: a failure too.
     """
 
     limits: dict[str, float]
     verdicts: list[dict[str, Any]]
     untried: list[str]
+    inapplicable: dict[str, str]
+    measured: bool
     failed: bool
 
 
@@ -109,6 +116,8 @@ class AttackReport(SparseRecord):
     limits: dict[str, float]
     verdicts: list[dict[str, Any]]
     untried: list[str]
+    inapplicable: dict[str, str]
+    measured: bool
     failed: bool
     policy: str | None = None
 
@@ -117,13 +126,15 @@ class AttackReport(SparseRecord):
 class LimitedAttacks(Record):
     """What the attacks that a policy limits expose of rows that leave: shares of people, beside those allowed.
 
-    `unmeasured` says of limited attacks what they lacked. `accepted_by` is who stands for a limit that is passed.
+    `unmeasured` says of limited attacks what they lacked, `inapplicable` why there is nothing that they could find.
+    `accepted_by` is who stands for a limit that is passed.
     """
 
     exposed: dict[str, float]
     limits: dict[str, float]
     unmeasured: dict[str, str]
     accepted_by: str | None = None
+    inapplicable: dict[str, str] = field(default_factory=dict)
 
     @property
     def passed(self) -> list[str]:
@@ -236,6 +247,7 @@ def _write_state(path: Path, key: str, attempts: Mapping[str, Any]) -> None:
 
 def _evidence(order: Order, context: Context | None) -> Evidence:
     from deniable.assess.evidence import Evidence, refuse_shared_people
+    from deniable.attacks.traces import Resolution
 
     policy = context.policy if context else None
     schema = find_schema(order, policy)
@@ -244,13 +256,11 @@ def _evidence(order: Order, context: Context | None) -> Evidence:
     sensitive = order.sensitive or columns_with_role(schema, release, "sensitive")
     register = table_at(order.register, order.encoding) if order.register else None
     unit = order.unit or (schema.unit.column if schema and schema.unit else None)
-    if order.unit is not None and order.unit not in release.column_names:
-        raise ParameterError(f"The rows have no column '{order.unit}' that could tell people apart",
-                             expected="--unit names a column of the rows that are attacked",
-                             remedy=nearest(order.unit, release.column_names))  # fmt: skip
+    _refuse_misnamed(order, schema, release)
     ratings = order.ratings or None
     if ratings is not None and len(ratings) != 4:
         raise ParameterError("--ratings names other than four columns", expected="person,item,rating,day")
+    resolutions = tuple(Resolution(*each) for each in order.resolutions)
     original, control = (_read_rows(path, order, context) if path else None for path in (order.original, order.control))
     if original is not None and control is not None:
         refuse_shared_people(original, control, release.column_names, unit)
@@ -260,7 +270,24 @@ def _evidence(order: Order, context: Context | None) -> Evidence:
     noisy = (noisy[0] or order.synthetic, *noisy[1:])
     shown = _columns_shown(knows, release, others)
     return Evidence(release, shown, sensitive, unit, original, control, register, truth, ratings, others, noisy, knows,
-                    _read_recoding(order.source))  # fmt: skip
+                    _read_recoding(order.source), order.trace or None, resolutions, order.edges or None)  # fmt: skip
+
+
+def _refuse_misnamed(order: Order, schema: TableSchema | None, release: pa.Table) -> None:
+    """Refuse names that would be ignored, or say two things of one column."""
+    if order.unit is not None and order.unit not in release.column_names:
+        raise ParameterError(f"The rows have no column '{order.unit}' that could tell people apart",
+                             expected="--unit names a column of the rows that are attacked",
+                             remedy=nearest(order.unit, release.column_names))  # fmt: skip
+    unit = schema.unit.column if schema is not None and schema.unit is not None else None
+    if order.unit is not None and unit not in (None, order.unit):
+        raise ParameterError(f"People are to be told apart by '{order.unit}', and the policy does so by '{unit}'",
+                             remedy="Leave --unit out, or change the policy's unit")  # fmt: skip
+    if schema is None and order.table is not None:
+        raise ParameterError("A table of a policy is named, and no policy", remedy="Say --policy, or no --table")
+    for name in (name for name in order.knows if name in order.sensitive):
+        raise ParameterError(f"Column '{name}' is known to the intruder, and is what the intruder wants to learn",
+                             expected="One of the two", remedy="Name it with --knows or with --sensitive")  # fmt: skip
 
 
 def _read_recoding(source: str) -> Any:
@@ -307,8 +334,8 @@ def columns_known(policy: Policy | None, schema: TableSchema | None, release: pa
     """What the policy takes an intruder to know, of what the release shows."""
     settings = policy.release.attack if policy else None
     if settings is not None and settings.knows is not None:
-        return tuple(name for name in settings.knows if name in release.column_names)
-    return columns_with_role(schema, release, "quasi-identifier")
+        return _list_shown(settings.knows, release)
+    return _list_shown((each.name for each in schema.with_role(Role.QUASI_IDENTIFIER)) if schema else (), release)
 
 
 def _list_shown(names: Iterable[str], release: pa.Table) -> tuple[str, ...]:
@@ -320,8 +347,6 @@ def _list_shown(names: Iterable[str], release: pa.Table) -> tuple[str, ...]:
 
 def columns_with_role(schema: TableSchema | None, release: pa.Table, role: str) -> tuple[str, ...]:
     """The columns of a role that the release shows."""
-    from deniable.policy.schema import Role
-
     columns = schema.with_role(Role(role)) if schema else ()
     return tuple(column.name for column in columns if column.name in release.column_names)
 
@@ -418,22 +443,27 @@ def _generate(words: str, rows: pa.Table, path: Path) -> pa.Table:
     return table_at(str(printed))
 
 
-def run_program(words: Sequence[str], world: str, runs: int) -> str:
-    """What a program prints when {world} in its words is a file, and {runs} a number."""
+def call_program(words: Sequence[str], world: str, runs: int) -> tuple[int, str]:
+    """The exit code of a program, and what it prints, when {world} in its words is a file, and {runs} a number."""
     filled = [word.replace(WORLD, str(world)).replace(RUNS, str(runs)) for word in words]
     try:
         done = subprocess.run(filled, timeout=PROGRAM_SECONDS, check=False, **PRINTED)  # noqa: S603  asked for
-    except (OSError, subprocess.TimeoutExpired):
+    except (OSError, ValueError, subprocess.TimeoutExpired):
         raise DataError(
             f"The program '{words[0]}' did not run to its end",
             expected=f"At most {PROGRAM_SECONDS:g} seconds for a world", charge="",
         ) from None  # fmt: skip
-    if done.returncode:
+    return done.returncode, str(done.stdout)
+
+
+def run_program(words: Sequence[str], world: str, runs: int) -> str:
+    """What a program prints that must not fail."""
+    code, printed = call_program(words, world, runs)
+    if code:
         raise DataError(
-            f"The program '{words[0]}' ended with exit code {done.returncode}", remedy="Try it by itself first",
-            charge="",
-        )  # fmt: skip
-    return str(done.stdout)
+            f"The program '{words[0]}' ended with exit code {code}", remedy="Try it by itself first", charge=""
+        )
+    return printed
 
 
 def _attack_log(order: Order, context: Context | None, progress: Progress | None) -> dict[str, Any]:
@@ -464,7 +494,7 @@ def _attack_statistics(order: Order) -> dict[str, Any]:
 
     path = Path(order.source)
     if order.counts is not None:
-        made: tuple[Attempt, ...] = (Attempt("tables", (_bound_tables((order.source, *order.others), order),)),)
+        made: tuple[Attempt, ...] = (Attempt("tables", (bound_tables((order.source, *order.others), order),)),)
     else:
         made = attack_statistics(_read_text(path), order.seconds)
     attempts = [attempt_as_dict(one) for one in made]
@@ -480,7 +510,8 @@ def _read_text(path: Path) -> str:
         raise DataError(f"The statistics {path.name} cannot be read", charge="") from None
 
 
-def _bound_tables(sources: Sequence[str], order: Order, small: int | None = None) -> Outcome:
+def bound_tables(sources: Sequence[str], order: Order, small: int | None = None) -> Outcome:
+    """What can be said of every cell of published tables of counts."""
     from deniable.assess.published_statistics import (
         SECONDS,
         SMALL,
@@ -495,56 +526,34 @@ def _bound_tables(sources: Sequence[str], order: Order, small: int | None = None
     return bound_published(cells, order.seconds or SECONDS, SMALL if small is None else small)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class TablesReport(Record):
-    """What published tables of counts give away together: suppressed cells with their bounds, and small cells.
-
-    `recovered` suppressed cells have one possible count. `pinned` names cells of the tables' cross that are certain.
-    """
-
-    tables: list[str]
-    people: int
-    cells: int
-    exact: int
-    given_away: int
-    small: int
-    suppressed: int
-    recovered: int
-    hidden: list[dict[str, Any]]
-    pinned: list[dict[str, Any]]
-    warnings: list[str]
-    failed: bool
-
-
-def check_tables(sources: Sequence[str], order: Order, small: int) -> TablesReport:
-    """Whether tables of counts may be published together: no suppressed cell, and no cell of few, follows from them."""
-    outcome = _bound_tables(sources, order, small)
-    names = ("cells", "exact", "given_away", "small", "suppressed", "recovered", "hidden", "pinned")
-    figures = {name: outcome.figures[name] for name in names}
-    failed = bool(figures["recovered"] or figures["small"])
-    tables = [Path(source).name for source in sources]
-    return TablesReport(tables, outcome.attack.trials, **figures, warnings=list(outcome.warnings), failed=failed)
-
-
 def attack_rows(
-    policy: Policy, schema: TableSchema, release: pa.Table, original: pa.Table, **more: Any
+    policy: Policy, schema: TableSchema, release: pa.Table, unit: str | None, **more: Any
 ) -> LimitedAttacks:
-    """The attacks that the policy limits, on rows that are about to leave.
+    """The attacks that the policy limits, on rows that are about to leave: what each exposes at worst.
 
-    `more` is further evidence: the column that says whose each row is, and the recoding.
-    """
-    from deniable.assess.evidence import Evidence, Settings, run_trials
-    from deniable.assess.trials import TRIALS
-
-    knows = _list_shown(columns_known(policy, schema, original), release)
-    evidence = Evidence(release, knows, columns_with_role(schema, release, "sensitive"), original=original, **more)
-    made = run_trials(evidence, Settings(), tuple(_combine_limits(policy, {})), trials=TRIALS)
-    attempts = [attempt_as_dict(one) for one in made]
-    exposed = {one["attack"]: one["exposed"] for one in attempts if one["outcomes"]}
+    `unit` says whose each row is, and does not leave: rows are attacked with it, which counts people, and without it,
+    as `attack` reads them once they have left. `more` is further evidence."""
+    left = release if unit is None else release.drop_columns([unit])
+    ways = [(left, schema.unit.column if schema.unit else None), *([] if unit is None else [(release, unit)])]
+    attempts = [one for rows, whose in ways for one in _attack_once(policy, schema, rows, whose, more)]
+    ranked = sorted(attempts, key=lambda one: one["exposed"])  # of two the worse is last, and stands
+    exposed = {one["attack"]: one["exposed"] for one in ranked if one["outcomes"]}
     judged = _judge({"attacks": attempts, "exposed": exposed}, policy, {})
     shares, limits = ({one["attack"]: one[part] for one in judged.verdicts} for part in ("exposed", "most"))
     lacking = {one["attack"]: one["skipped"] for one in attempts if one["attack"] in judged.untried}
-    return LimitedAttacks(shares, limits, lacking)
+    return LimitedAttacks(shares, limits, lacking, inapplicable=judged.inapplicable)
+
+
+def _attack_once(
+    policy: Policy, schema: TableSchema, release: pa.Table, unit: str | None, more: Mapping[str, Any]
+) -> list[dict[str, Any]]:
+    from deniable.assess.evidence import Evidence, Settings, run_trials
+    from deniable.assess.trials import TRIALS
+
+    knows, sensitive = columns_known(policy, schema, release), columns_with_role(schema, release, "sensitive")
+    evidence = Evidence(release, knows, sensitive, unit, **more)
+    made = run_trials(evidence, Settings(), tuple(_combine_limits(policy, {})), trials=TRIALS)
+    return [attempt_as_dict(one) for one in made]
 
 
 def judge_limits(found: Mapping[str, Any], policy: Policy | None, further: Mapping[str, Fraction]) -> dict[str, Any]:
@@ -553,13 +562,15 @@ def judge_limits(found: Mapping[str, Any], policy: Policy | None, further: Mappi
 
 
 def _judge(found: Mapping[str, Any], policy: Policy | None, further: Mapping[str, Fraction]) -> Judgment:
-    from deniable.assess.evidence import judge, spread_limit
+    from deniable.assess.evidence import judge, sort_unmeasured, spread_limit
 
     limits = spread_limit(_combine_limits(policy, further), found["exposed"])
     verdicts = [asdict(one) | {"failed": one.failed} for one in judge(found["exposed"], limits)]
     allowed = {name: float(most) for name, most in limits.items()}
-    untried = _list_untried(found, limits, further)
-    return Judgment(allowed, verdicts, untried, bool(untried) or any(one["failed"] for one in verdicts))
+    untried, inapplicable = sort_unmeasured(found["attacks"], limits, further)
+    measured = any(one["exposed"]["trials"] for made in found["attacks"] for one in made["outcomes"])
+    failed = bool(untried) or not measured or any(one["failed"] for one in verdicts)
+    return Judgment(allowed, verdicts, untried, inapplicable, measured, failed)
 
 
 def _combine_limits(policy: Policy | None, further: Mapping[str, Fraction]) -> dict[str, Fraction]:
@@ -570,17 +581,6 @@ def _combine_limits(policy: Policy | None, further: Mapping[str, Fraction]) -> d
         _check_word(name)
         limits[name] = min(most, limits.get(name, most))
     return limits
-
-
-def _list_untried(found: Mapping[str, Any], limits: Iterable[str], further: Iterable[str]) -> list[str]:
-    """The limited attacks that gave no figure: all of the command's; of the policy's, those that lacked something.
-
-    A policy is for tables, logs and statistics alike: what does not apply to the one that is attacked is passed over.
-    """
-    from deniable.assess.evidence import is_wanting
-
-    wanting = {one["attack"] for one in found["attacks"] if is_wanting(one)}
-    return [name for name in limits if name not in found["exposed"] and (name in wanting or name in further)]
 
 
 def _check_word(name: str) -> None:

@@ -19,6 +19,7 @@ import logging
 import secrets
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from threading import Event as Flag
@@ -27,9 +28,12 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from deniable.curator.context import ANSWERS, Context
 from deniable.errors import (
     CHARGED,
+    NO_BUDGET,
     NOTHING_CHARGED,
+    UNSURE,
     AccessRefused,
     BudgetExceeded,
+    Cancelled,
     DataError,
     DeniableError,
     ExecutionFailed,
@@ -38,7 +42,10 @@ from deniable.errors import (
     Stopped,
     StorageError,
 )
-from deniable.policy.budget import ZCDP, Budget, exact, say_budget
+from deniable.ledger.entry import ANSWER, ASK_ANEW, digest
+from deniable.ledger.loss import refuse_second_measurement
+from deniable.policy.access import Accounting
+from deniable.policy.budget import ZCDP, Budget, exact, round_amount, say_budget
 from deniable.policy.schema import PrivacyUnit
 
 if TYPE_CHECKING:
@@ -46,11 +53,15 @@ if TYPE_CHECKING:
 
     from deniable.dp.accounting import Event
     from deniable.engines.base import Engine
-    from deniable.ledger import Receipt
+    from deniable.ledger import Posting, Receipt
     from deniable.ledger.answer_store import AnswerStore
     from deniable.query.execute import NoisyResults
     from deniable.query.plan import QueryPlan
     from deniable.release import Guarantee, Technique
+
+FILE_ANEW = "Ask for it again: deniable request; that is decided anew, and charged if it has a price"
+BEGIN_EPOCH = "Begin a new epoch, in which it is charged anew: deniable epoch new --reason 'published again'"
+"""How an approved release is asked for anew, and what has one charge in each epoch."""
 
 LOG = logging.getLogger("deniable")
 """What was charged, by the numbers of entries and the names of tables; nothing of questions or rows."""
@@ -98,6 +109,8 @@ class Job(Generic[Measured]):
     details: Mapping[str, Any] = field(default_factory=dict)
     form: Form | None = None
     """How it is stored where it is no answer to a question; what a request id was charged for is stored under it."""
+    anew: str = ASK_ANEW
+    """How it is asked anew where the request id is not the asker's to choose; told where its answer is gone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,25 +188,30 @@ def run_job(
     opened = open_job(context, job) if opened is None else opened
     if opened.key and (stored := find_answer(context.store, opened.key)) is not None:
         return _result(job, stored, opened, None, True)
-    engine, receipt = attach_tables(context, job, opened.epoch), None
+    engine, receipt, shared = attach_tables(context, job, opened.epoch), None, False
     with _take_turn(context, job, stop):
         if not job.free:
             _refuse_cancelled(stop)
             asked = f"{opened.key}:{job.text}" if opened.key else job.text
             known = bool(opened.key or request)
-            receipt = charge(context, job, request=request, question=asked, epoch=opened.epoch, stored=known)
+            receipt = charge(
+                context, job, request=request, question=asked, epoch=opened.epoch, stored=known, answer=opened.key
+            )
+            shared = receipt.shared  # another charged the same question, and has not stored its answer yet, or died
             found = find_answer(context.store, receipt.release, job.form) if receipt.repeated else None
             if found is not None:
-                return _result(job, found, opened, receipt, False)
-        with after_the_charge(None if job.free else context, stop, charged=not job.free):
+                return _result(job, found, opened, None if shared else receipt, shared)
+            if receipt.repeated:
+                refuse_second_measurement(context.ledger, receipt.number, job.anew)
+        with after_the_charge(None if job.free else context, stop, charged=not (job.free or shared), answer=opened.key):
             measured = job.measure(engine)
     release = receipt.release if receipt is not None else secrets.token_hex(12)
     time = datetime.now(UTC).replace(microsecond=0)
     answer = StoredAnswer(measured, release, time)
     if opened.key or request:
-        with nullcontext() if receipt is None else still_charged():
+        with nullcontext() if receipt is None or shared else still_charged():
             answer = store_answer(context.store, opened.key or release, answer, receipt, job.form)
-    return _result(job, answer, opened, receipt, False)
+    return _result(job, answer, opened, None if shared else receipt, shared)
 
 
 def _take_turn(context: Context, job: Job[Any], stop: Flag | None) -> AbstractContextManager[None]:
@@ -211,12 +229,20 @@ def _result(
 
 
 def charge(
-    context: Context, job: Job[Any], *, request: str = "", question: str = "", epoch: str = "", stored: bool = False
+    context: Context,
+    job: Job[Any],
+    *,
+    request: str = "",
+    question: str = "",
+    epoch: str = "",
+    stored: bool = False,
+    answer: str = "",
 ) -> Receipt:
     """Write the job's price to the ledger, or be refused with nothing changed; without an event it is recorded.
 
     Call it before the data is touched. `epoch` is that in which the job was opened, if it was. The answer store
-    remembers how far the ledger is: now, or with the answer where one will be `stored`.
+    remembers how far the ledger is: now, or with the answer where one will be `stored`. `answer` is the key under
+    which it will be: what was charged for that key already is not charged again.
     """
     from deniable.dp.accounting import NonPrivateEvent
     from deniable.ledger import Act, Posting
@@ -248,10 +274,17 @@ def charge(
         "",
         request,
         question,
-        {**job.details, **_state_claim(job), "epoch": epoch or context.epoch, **_name_sources(context, job)},
+        {
+            **job.details,
+            **_state_claim(job),
+            "epoch": epoch or context.epoch,
+            **_name_sources(context, job),
+            **({ANSWER: digest(answer)} if answer else {}),
+        },
+        job.anew,
     )
     try:
-        receipt = context.ledger.record(posting)
+        receipt = _record_charge(context, posting, priced)
     except BudgetExceeded as over:
         raise _restate_refusal(context, job, over) from None
     LOG.info("ledger entry %d: %s of %s", receipt.number, posting.act, ", ".join(job.private) or "no table")
@@ -261,17 +294,91 @@ def charge(
     return receipt
 
 
+@dataclass(eq=False, slots=True)
+class ChargeWatch:
+    """Whether the work of one thread has charged something so far; None while, or where, that is not known."""
+
+    charged: bool | None = False
+
+
+_WATCH: ContextVar[ChargeWatch | None] = ContextVar("deniable_charge_watch", default=None)
+
+
+def _record_charge(context: Context, posting: Posting, priced: bool) -> Receipt:
+    """Write to the ledger, and tell whoever watches this thread whether something was charged.
+
+    A refusal of the ledger is of a charge that was not made, or says otherwise.
+    """
+    watch = _WATCH.get()
+    if watch is None or not priced:
+        return context.ledger.record(posting)
+    before, watch.charged = watch.charged, watch.charged or None
+    try:
+        receipt = context.ledger.record(posting)
+    except DeniableError as refusal:
+        watch.charged = before if refusal.charged in (NOTHING_CHARGED, NO_BUDGET) else watch.charged
+        raise
+    watch.charged = before if receipt.shared else True
+    return receipt
+
+
+@contextmanager
+def watch_charges(watch: ChargeWatch) -> Iterator[None]:
+    """What is raised inside tells the truth of charges, wherever it is raised.
+
+    A refusal that knows of no charge is told of it; what is unforeseen becomes a refusal that says whether there was
+    one.
+    """
+    token = _WATCH.set(watch)
+    try:
+        yield
+    except DeniableError as refusal:
+        if watch.charged and refusal.charged in (NOTHING_CHARGED, NO_BUDGET):
+            refusal.charged = CHARGED
+            refusal.args = (refusal.message,)
+        raise
+    except Exception as failure:  # its message may quote data
+        told = UNSURE if watch.charged is None else CHARGED if watch.charged else NOTHING_CHARGED
+        happened = "something unforeseen happened in deniable itself"
+        raise InternalError(happened, remedy="Tell the steward", charge=told) from failure
+    finally:
+        _WATCH.reset(token)
+
+
 def _restate_refusal(context: Context, job: Job[Any], over: BudgetExceeded) -> BudgetExceeded:
-    """A refusal in the unit in which the question was asked and the policy is written, if the ledger keeps another."""
+    """A refusal in the unit in which the question was asked, if the ledger keeps another; says which kind fits."""
     if job.cost is None or isinstance(job.cost, ZCDP) or not over.happened.startswith("asked rho"):
         return over
     where = over.happened.rpartition(" (")[2].rstrip(")")
-    left = context.state_left(str(over.fields.get("node", ""))) or context.state_left()
+    kinds = [each.kinds for each in context.balance() if each.kinds is not None]
+    epsilon, rho = min(each.epsilon for each in kinds), min(each.rho for each in kinds)
+    pure = f"a pure question, one without a delta, of at most epsilon {round_amount(epsilon)}"
+    if not epsilon:
+        remedy = "The budget is used up"
+    elif not rho:
+        remedy = f"Only {pure} fits"
+    else:
+        delta = min(each.delta for each in kinds)
+        own = f"a delta of at most {round_amount(delta)}" if delta else "no delta: that is used up"
+        remedy = f"What fits: {pure}, or another of at most rho {round_amount(rho)} with {own}. --explain says how many"
     return BudgetExceeded(
-        f"asked {say_budget(job.cost)}, and {left} is left ({where})",
-        remedy="Ask for less: --explain says how many such questions fit, and deniable ledger show what was spent",
+        f"asked {say_budget(job.cost)}, and {context.state_left()} is left ({where})",
+        remedy=remedy,
         **over.fields,  # type: ignore[arg-type]
     )
+
+
+def refuse_gaussian(context: Context, what: str) -> None:
+    """Refuse what is measured with Gaussian noise where a policy adds epsilons up: no delta gives it a price there."""
+    budgets = context.policy.budgets
+    if budgets is not None and budgets.accounting == Accounting.PURE:
+        raise ParameterError(
+            f"pure accounting cannot price Gaussian noise, with which {what} are measured, whatever delta is asked",
+            expected="A policy that adds up by zcdp or pld, with a delta",
+            remedy="Ask the steward to write into the policy: budgets: dataset: {accounting: zcdp, delta: 1e-6}, "
+            "beside its epsilon",
+            charge=NOTHING_CHARGED,
+        )
 
 
 CLAIM = "claim"
@@ -290,7 +397,7 @@ def _state_claim(job: Job[Any]) -> dict[str, Any]:
 
 def _name_sources(context: Context, job: Job[Any]) -> dict[str, Any]:
     """The sources of a job's tables, by which one file under two names is known to be one."""
-    from deniable.ledger.ledger import SOURCES
+    from deniable.ledger.entry import SOURCES
 
     named = context.scope.name_sources(job.private)
     return {SOURCES: named} if named else {}
@@ -298,33 +405,38 @@ def _name_sources(context: Context, job: Job[Any]) -> dict[str, Any]:
 
 def _refuse_cancelled(stop: Flag | None) -> None:
     if stop is not None and stop.is_set():
-        raise Stopped("the question was cancelled before it was charged", remedy="Ask again", charge=NOTHING_CHARGED)
+        raise Cancelled("the question was cancelled before it was charged", remedy="Ask again", charge=NOTHING_CHARGED)
 
 
 @contextmanager
 def after_the_charge(
-    context: Context | None = None, stop: Flag | None = None, *, charged: bool = True
+    context: Context | None = None, stop: Flag | None = None, *, charged: bool = True, answer: str = ""
 ) -> Iterator[None]:
     """Whatever fails now, even by our own bug, is one fixed sentence.
 
     With a context, rows may have made it fail: that is counted, and an asker with too many failures is paused. What the
-    asker took back, by `stop`, is no failure.
+    asker took back, by `stop`, is no failure: it is another fixed sentence, whatever was the reason. `answer` is the
+    key of what was to be stored: after a failure it is charged anew.
     """
     try:
         yield
     except Exception as failure:
         canceled = stop is not None and stop.is_set()
         if context is not None and context.asker is not None and not canceled:
-            _record_failure(context, failure)
+            _record_failure(context, failure, answer)
+        if canceled:
+            when, told = ("after it was charged", CHARGED) if charged else ("while it ran", NOTHING_CHARGED)
+            raise Cancelled(f"the question was cancelled {when}", charge=told) from None
         raise ExecutionFailed(None if charged else NOTHING_CHARGED) from None
 
 
-def _record_failure(context: Context, failure: Exception) -> None:
+def _record_failure(context: Context, failure: Exception, answer: str) -> None:
     """Count a failure; what an engine lacked (time, a connection, memory) is named to the steward, who can mend it."""
     from deniable.ledger import Act, Posting
 
     purpose, analyst = context.path
     cause = {"cause": failure.happened} if isinstance(failure, StorageError | Stopped) else {}
+    cause |= {ANSWER: digest(answer)} if answer else {}
     with suppress(DeniableError):  # a ledger that cannot be written must not say more than the fixed sentence
         context.ledger.record(Posting(Act.FAIL, analyst=analyst, purpose=purpose, details=cause))
 
@@ -346,13 +458,16 @@ def resume_asker(context: Context, analyst: str, by: str = "steward") -> int:
 
 @contextmanager
 def still_charged() -> Iterator[None]:
-    """A disk that refuses what was made has not undone its charge, and no other refusal has."""
+    """A disk that refuses what was made has not undone its charge, and no other refusal or failure has."""
     try:
         yield
     except DeniableError as refusal:
         refusal.charged = CHARGED
         refusal.args = (refusal.message,)
         raise
+    except Exception as failure:  # its message may quote data, so only its type is shown
+        happened = f"An unforeseen {type(failure).__name__} in deniable itself, after the charge"
+        raise InternalError(happened, remedy="Please report it", charge=CHARGED) from failure
 
 
 def job_of(plan: QueryPlan, *, seconds: float | None = None) -> Job[NoisyResults]:

@@ -276,18 +276,17 @@ class Context:
         """What is spent and left, from the dataset down to the asker."""
         return self.ledger.balance(*self.path)
 
-    def state_left(self, node: str = "") -> str:
-        """What is left of a node, else of the tightest, in the policy's unit: "about 8.2 of epsilon 10"; or nothing."""
-        from deniable.policy.budget import find_left, say_left
+    def state_left(self) -> str:
+        """The least that is left on the path to the asker, as it is enforced: "8.2 of epsilon 10"; or nothing."""
+        from deniable.ledger.budget_tree import say_least
 
-        shares = []
-        for each in self.balance():
-            if each.limit is not None and each.remaining is not None and node in ("", each.node):
-                stated = (each.limit, each.spent, each.remaining)
-                _, whole, left = find_left(*stated)
-                shares.append((left / whole if whole else 0, stated))
-        least = min((share for share, _ in shares), default=None)
-        return min((say_left(*stated) for share, stated in shares if share == least), default="")
+        return say_least(self.balance(), self.remaining())
+
+    def name_left(self) -> dict[str, str] | None:
+        """The least that is left on the path to the asker, as JSON: all that is enforced, rounded down."""
+        from deniable.ledger.budget_tree import name_least
+
+        return name_least(self.balance(), self.remaining())
 
     def remaining(self) -> Budget | None:
         """The least that is left from the dataset down to the asker; None where the policy sets no budget."""
@@ -364,8 +363,9 @@ def forget_answers(context: Context, by: str = "steward") -> int:
     if not is_expired(context.policy):
         return 0
     context.shown.clear()
-    count = sum(len(context.store.list_all(each)) for each in (ANSWERS, STREAMS))
-    posting = Posting(Act.EXPIRE, analyst=by, details={"answers": count})
+    counts = {each: len(context.store.list_all(each)) for each in (ANSWERS, STREAMS)}
+    count = sum(counts.values())
+    posting = Posting(Act.EXPIRE, analyst=by, details={name: many for name, many in counts.items() if many})
     # First, so that no request id of before gets another answer under its charge.
     receipt = context.ledger.record(posting) if count else None
     for each in (ANSWERS, STREAMS):
@@ -514,6 +514,7 @@ def _call_witness(
         return "", next(iter(witness.find_holders(mark_sources(scope, {}))), "") if known else ""
     place = name_place(ledger, policy.dataset)
     witness.compare(place, opened, store)
+    witness.note_people(place, opened, partial(withdrawals.list_people, opened, store))
     _refuse_published(scope, witness, place)
     claims = policy.budgets is not None and not is_expired(policy)
     sources = mark_sources(scope, witness.find_stamps(place)) if claims else []
@@ -554,11 +555,11 @@ def find_signing_key(store: AnswerStore) -> bytes | None:
 
 def _refuse_published(scope: Scope, witness: Witness, place: str) -> None:
     """Refuse a public table whose rows another ledger protects, in a copy too: they would be free under this policy."""
-    from deniable.ledger.witness import MARKED_ROWS, Source
+    from deniable.ledger.witness import Source
 
     public = {} if witness.is_blank else scope.list_sources(public=True)
     for name, (path, stamp) in public.items():
-        sketch_rows = partial(scope.sketch_rows, name, MARKED_ROWS)
+        sketch_rows = partial(scope.sketch_rows, name)
         for other in witness.find_protecting(Source(path, stamp), sketch_rows, place):
             raise PolicyError(
                 f"the table '{name}' is declared public, and the ledger {other} protects people in its file",
@@ -569,13 +570,13 @@ def _refuse_published(scope: Scope, witness: Witness, place: str) -> None:
 
 def mark_sources(scope: Scope, known: Mapping[str, str]) -> list[Source]:
     """The private sources with their units, and with hashes of some rows where they are not as `known`."""
-    from deniable.ledger.witness import MARKED_ROWS, Source
+    from deniable.ledger.witness import Source
 
     return [
         Source(
             path,
             stamp,
-            None if known.get(path) == stamp else scope.sketch_rows(name, MARKED_ROWS),
+            None if known.get(path) == stamp else scope.sketch_rows(name),
             name,
             str(scope.find_table(name).unit),
         )

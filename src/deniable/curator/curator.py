@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 
     from deniable.curator.context import Context
     from deniable.curator.governance.epochs import EpochReport
+    from deniable.curator.query.batch import BatchAnswer
     from deniable.curator.query.metadata import QuestionPreview
+    from deniable.curator.query.network import NetworkExplanation
     from deniable.curator.query.sql import QueryAnswer
     from deniable.curator.query.watch import LiveWatch
     from deniable.dp.accounting import Event
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     from deniable.policy.schema import TableSchema
     from deniable.query.builder import Question
     from deniable.query.explain import (
+        BatchExplanation,
         BlocksExplanation,
         ErrorPoint,
         PrivateTopExplanation,
@@ -213,43 +216,54 @@ class Curator(ReleaseVerbs):
             stop=stop,
         )  # fmt: skip
 
-    def explain(
-        self,
-        sql: str,
-        *,
-        epsilon: Amount | None = None,
-        delta: Amount = 0,
-        rho: Amount | None = None,
+    def query_batch(
+        self, questions: Sequence[str], *, epsilon: Amount | None = None, delta: Amount = 0, rho: Amount | None = None,
+        who: Asker | None = None, confidence: float = 0.95, intervals: bool = True, nonnegative: bool = False,
+        request: str = "", seconds: float | None = None, stop: threading.Event | None = None,
+    ) -> BatchAnswer:  # fmt: skip
+        """Answer several questions with one budget and one charge: what they have in common is measured once.
+
+        The answers come in the order of the questions. No number has more noise than if each question were asked alone
+        with an equal share of the budget. If one question is refused, nothing is charged. Keywords as for `query`.
+        """
+        from deniable.curator.query import batch
+
+        return batch.query_batch(
+            self._for(who), questions, _budget(epsilon, delta, rho), confidence=confidence, intervals=intervals,
+            nonnegative=nonnegative, request=request, seconds=seconds, stop=stop,
+        )  # fmt: skip
+
+    def explain_batch(
+        self, questions: Sequence[str], *, epsilon: Amount | None = None, delta: Amount = 0, rho: Amount | None = None,
         who: Asker | None = None,
-    ) -> QuestionExplanation:
+    ) -> BatchExplanation:  # fmt: skip
+        """What a batch would cost, which of its questions are measured together, and each error; no row is read."""
+        from deniable.curator.query import batch
+
+        return batch.explain_batch(self._for(who), questions, _budget(epsilon, delta, rho))
+
+    def explain(
+        self, sql: str, *, epsilon: Amount | None = None, delta: Amount = 0, rho: Amount | None = None,
+        who: Asker | None = None,
+    ) -> QuestionExplanation:  # fmt: skip
         """What a question would measure and cost, without touching data."""
         from deniable.curator.query import auto_bounds
 
         return auto_bounds.explain(self._for(who), sql, _budget(epsilon, delta, rho))
 
     def preview(
-        self,
-        sql: str,
-        *,
-        epsilon: Amount | None = None,
-        delta: Amount = 0,
-        rho: Amount | None = None,
+        self, sql: str, *, epsilon: Amount | None = None, delta: Amount = 0, rho: Amount | None = None,
         who: Asker | None = None,
-    ) -> QuestionPreview:
+    ) -> QuestionPreview:  # fmt: skip
         """What a question would take of the asker's budget, and the error to expect; no row is read."""
         from deniable.curator.query import metadata
 
         return metadata.preview(self._for(who), sql, _budget(epsilon, delta, rho))
 
     def error_curve(
-        self,
-        sql: str,
-        *,
-        epsilons: Sequence[Amount] | None = None,
-        delta: Amount = 0,
-        confidence: float = 0.95,
+        self, sql: str, *, epsilons: Sequence[Amount] | None = None, delta: Amount = 0, confidence: float = 0.95,
         who: Asker | None = None,
-    ) -> list[ErrorPoint]:
+    ) -> list[ErrorPoint]:  # fmt: skip
         """The expected error of each number of a question at each epsilon; no row is read, nothing is charged."""
         from deniable.curator.query import sql as questions
 
@@ -263,32 +277,18 @@ class Curator(ReleaseVerbs):
         return Question(source, self.query, self.explain)
 
     def find_bounds(
-        self,
-        table: str,
-        column: str,
-        epsilon: Amount,
-        *,
-        delta: Amount = 0,
-        confidence: float = 0.99,
+        self, table: str, column: str, epsilon: Amount, *, delta: Amount = 0, confidence: float = 0.99,
         who: Asker | None = None,
-    ) -> QueryAnswer:
+    ) -> QueryAnswer:  # fmt: skip
         """Bounds of a column that has none declared, found by a noisy histogram over powers of two."""
         from deniable.curator.query import auto_bounds
 
         return auto_bounds.find_bounds(self._for(who), table, column, epsilon, delta=delta, confidence=confidence)
 
     def top(
-        self,
-        source: str,
-        keys: str | Sequence[str],
-        k: int,
-        *,
-        epsilon: Amount,
-        delta: Amount = 0,
-        where: str = "",
-        confidence: float = 0.95,
-        who: Asker | None = None,
-    ) -> QueryAnswer:
+        self, source: str, keys: str | Sequence[str], k: int, *, epsilon: Amount, delta: Amount = 0, where: str = "",
+        confidence: float = 0.95, who: Asker | None = None,
+    ) -> QueryAnswer:  # fmt: skip
         """The k largest groups by number of units, with noisy counts; `where` is a condition on rows."""
         from deniable.curator.query import top_k
         from deniable.policy.budget import budget
@@ -297,21 +297,35 @@ class Curator(ReleaseVerbs):
         return top_k.top(self._for(who), source, _listed(keys), k, asked, where=where, confidence=confidence)
 
     def explain_top(
-        self,
-        source: str,
-        keys: str | Sequence[str],
-        k: int,
-        *,
-        epsilon: Amount,
-        delta: Amount = 0,
-        where: str = "",
+        self, source: str, keys: str | Sequence[str], k: int, *, epsilon: Amount, delta: Amount = 0, where: str = "",
         who: Asker | None = None,
-    ) -> TopExplanation | PrivateTopExplanation:
+    ) -> TopExplanation | PrivateTopExplanation:  # fmt: skip
         """What `top` would choose, measure and cost, without touching data."""
         from deniable.curator.query import top_k
         from deniable.policy.budget import budget
 
         return top_k.explain(self._for(who), source, _listed(keys), k, budget(epsilon, delta), where=where)
+
+    def network(
+        self, table: str, statistic: str, *, epsilon: Amount, by: str | None = None, star: int | None = None,
+        direction: str | None = None, max_degree: int | None = None, passing: float | None = None,
+        stopping: float | None = None, steps: int | None = None, confidence: float = 0.95, who: Asker | None = None,
+    ) -> QueryAnswer:  # fmt: skip
+        """A statistic of a table of edges with noise: what `deniable network --help` lists, with the same settings."""
+        from deniable.curator.query.network import NetworkOrder, answer_network
+
+        more = (by, star, direction, max_degree, passing, stopping, steps, confidence)
+        return answer_network(self._for(who), NetworkOrder(table, statistic, epsilon, *more))
+
+    def explain_network(
+        self, table: str, statistic: str, *, epsilon: Amount, by: str | None = None, star: int | None = None,
+        direction: str | None = None, max_degree: int | None = None, confidence: float = 0.95, who: Asker | None = None,
+    ) -> NetworkExplanation:  # fmt: skip
+        """What `network` would measure and cost, and whom it protects, without touching data."""
+        from deniable.curator.query.network import NetworkOrder, explain_network
+
+        order = NetworkOrder(table, statistic, epsilon, by, star, direction, max_degree, confidence=confidence)
+        return explain_network(self._for(who), order)
 
     def watch(self, sql: str, threshold: int, epsilon: Amount, *, who: Asker | None = None) -> LiveWatch:
         """A handle that tells when a count passes a threshold; charged once, now."""
@@ -385,16 +399,24 @@ class Curator(ReleaseVerbs):
         confidence: float = 0.95,
         who: Asker | None = None,
     ) -> QueryAnswer:
-        """A tree of counts or sums, from the total down, in which children add up to their parents.
-
-        `importance` says by level how much of the budget it deserves.
-        """
+        """A tree of counts or sums in which children add up to their parents; `importance` weighs levels by name."""
         from deniable.curator.query import hierarchy
 
         return hierarchy.hierarchy(
             self._for(who), source, levels, _budget(epsilon, delta, rho), aggregate=aggregate, importance=importance,
             nonnegative=nonnegative, confidence=confidence,
         )  # fmt: skip
+
+    def weighted(
+        self, table: str, of: str = "", *, weight: str, by: Sequence[str] = (), where: str = "",
+        statistic: str = "total", epsilon: Amount | None = None, delta: Amount = 0, rho: Amount | None = None,
+        confidence: float = 0.95, who: Asker | None = None,
+    ) -> QueryAnswer:  # fmt: skip
+        """A total or a mean of the population from a survey whose people stand for `weight` people each."""
+        from deniable.curator.query import hierarchy
+
+        return hierarchy.weighted(self._for(who), table, of, weight=weight, by=by, where=where, statistic=statistic,
+                                  epsilon=epsilon, delta=delta, rho=rho, confidence=confidence)  # fmt: skip
 
     def margins(
         self,
@@ -486,7 +508,10 @@ class Curator(ReleaseVerbs):
         return self._for(who).balance()
 
     def remaining(self, who: Asker | None = None) -> Budget | None:
-        """The least that is left from the dataset down to the one who asks; None where the policy sets no budget."""
+        """The least that is left from the dataset down to the one who asks; None where the policy sets no budget.
+
+        Nothing is left while a loss of the ledger is not settled: `balance` says why, in `closed`.
+        """
         return self._for(who).remaining()
 
     def _for(self, who: Asker | None) -> Context:
@@ -504,8 +529,9 @@ class Curator(ReleaseVerbs):
             f"  {table.name}: public" if table.public else f"  {table.name}: protects {table.unit}{_say_bound(table)}"
             for table in self.policy.tables
         ]
-        left = self.context.state_left()
-        return [f"Curator of '{self.policy.dataset}'", *tables, f"  {left} is left" if left else "  no budget is set"]
+        left, closed = self.context.state_left(), any(each.closed for each in self.context.balance())
+        told = f"  left is {left}" if closed else f"  {left} is left" if left else "  no budget is set"
+        return [f"Curator of '{self.policy.dataset}'", *tables, told]
 
     def interrupt(self, thread: int) -> None:
         """Stop what the engine does for a thread; whatever was charged stays charged."""

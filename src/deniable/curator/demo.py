@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -341,6 +342,94 @@ def _refusal(stage: Stage) -> str:
     raise AssertionError("a question beyond the budget was answered")
 
 
+def show_stream(stage: Stage) -> Chapter:
+    """A number every week for one charge; the county is made here, and serves two chapters more."""
+    with stage.visit("county") as (curator, folder, at):
+        found = curator.publish("weekly", out=folder / "weekly.csv")
+    weeks = [row for row in found.rows if row.span == "period" and row.group == {"reason": "water"}]
+    rows = sorted(weeks, key=lambda row: -row.value)[:3]
+    return Chapter(
+        "A number every week",
+        (
+            f"A county publishes each week how many people call its help line: {found.closed} weeks for one charge of "
+            f"epsilon {float(found.epsilon):g}. A person counts in at most 4 weeks, and their whole year is hidden.",
+            f"In the week from {rows[0].first} something happened to the water.",
+        ),
+        tuple({"calls about water, week from": str(row.first), "calls": round(row.value), "at least": round(row.low),
+               "at most": round(row.high)} for row in rows),
+        bars=("calls about water, week from", "calls", "at least", "at most"),
+        commands=(f"deniable publish weekly -p {at}/policy.yaml -o {at}/weekly.csv --report {at}/weekly.html",),
+    )  # fmt: skip
+
+
+def show_census(stage: Stage) -> Chapter:
+    """Whole numbers that add up, by block, sex and age."""
+    with stage.visit("county") as (curator, folder, at):
+        found = curator.tabulate("census", out=folder / "census.csv")
+    return Chapter(
+        "A census",
+        (
+            f"{found.total:,} people of the county are counted by block, sex and age: {found.areas:,} blocks with "
+            f"{found.cells} cells each. All numbers are whole, none is negative, and they add up; the total is exact.",
+        ),
+        tuple({"level": each.level, "areas": each.areas, "standard deviation of a total": f"{each.total_deviation:.1f}"}
+              for each in found.levels),
+        commands=(f"deniable tabulate census -p {at}/policy.yaml -o {at}/census.csv --report {at}/census.html",),
+    )  # fmt: skip
+
+
+def show_network(stage: Stage) -> Chapter:
+    """A network without names, and what can be said of it with noise."""
+    from deniable.curator.attack import Order, attack
+
+    with stage.visit("county") as (curator, folder, at):
+        exposed = attack(Order(str(folder / "friends.parquet"), edges=("one", "other")))["exposed"]["network"]
+        (found,) = curator.network("friends", "assortativity", epsilon=1, by="club").to_pylist()
+    return Chapter(
+        "Who knows whom",
+        (
+            f"In a list of friendships without names, {1000 * exposed:.0f} of 1,000 are found by how many friends they "
+            "and their friends have.",
+            f"With noise that hides a person with all friendships: {found['inside']:.0%} of them are inside a club "
+            f"({found['inside_low']:.0%} to {found['inside_high']:.0%}), and by chance {found['inside_by_chance']:.0%} "
+            "would be. People befriend those who are like them.",
+        ),
+        commands=(
+            f"deniable attack {at}/friends.parquet --edges one,other",
+            f"deniable network friends assortativity --by club -p {at}/policy.yaml --epsilon 1",
+            f"deniable network friends spread -p {at}/policy.yaml --epsilon 0.5 --passing 0.2",
+        ),
+    )
+
+
+def show_places(stage: Stage) -> Chapter:
+    """Four points name a rider; a map with noise names nobody."""
+    from deniable.curator.attack import Order, attack
+
+    trace, ends = ("rider_id", "pickup_latitude", "pickup_longitude", "pickup_time"), ("pickup", "dropoff")
+    with stage.visit("taxi") as (curator, folder, at):
+        order = Order(str(folder / "rides.parquet"), trace=trace, resolutions=((2, "hour"),))
+        exposed = attack(order)["exposed"]["traces"]
+        found: Any = curator.places("rides", trace[1:3], epsilon=1, per_person=5)
+    (total,) = found.release.details["totals"]
+    options = " ".join(f"--{word} {end}_latitude,{end}_longitude" for word, end in zip(("at", "to"), ends, strict=True))
+    return Chapter(
+        "Where people go",
+        (
+            f"Four points of a taxi rider's month, to a kilometer and an hour, name {1000 * exposed:.0f} of 1,000.",
+            f"A map with noise counts {total['count']:,.0f} rides ({total['low']:,.0f} to {total['high']:,.0f}) in "
+            f"{found.release.details['cells']:,} cells, fine where many rides are and coarse where few are, and names "
+            "nobody.",
+        ),
+        commands=(
+            f"deniable attack {at}/rides.parquet --trace {','.join(trace)} --resolution 2,hour",
+            f"deniable places rides --at {trace[1]},{trace[2]} -p {at}/policy.yaml --epsilon 1 --per-person 5 "
+            f"-o {at}/map.geojson --report {at}/map.html",
+            f"deniable places rides {options} -p {at}/policy.yaml --epsilon 0.5 --per-person 5 -o {at}/flows.csv",
+        ),
+    )
+
+
 Row = dict[str, object]
 
 
@@ -367,10 +456,22 @@ class Stage:
     people: int
     ledger: Path
     curator: Curator = field(repr=False)
+    visited: list[Path] = field(default_factory=list)
 
     def at(self, name: str) -> str:
         """A file of the town as a command names it."""
         return shlex.quote(str(self.folder / name))
+
+    @contextmanager
+    def visit(self, kind: str) -> Iterator[tuple[Curator, Path, str]]:
+        """Another world beside the town, made when it is first visited; its folder, and as a command names it."""
+        folder = self.folder / kind
+        if folder not in self.visited:
+            make_world(kind, min(self.people, 10_000), None, folder)
+            _remove_old_ledger(folder)
+            self.visited.append(folder)
+        with Curator.open(folder / "policy.yaml", ledger=ledger_of(folder / "policy.yaml", None)) as curator:
+            yield curator, folder, self.at(kind)
 
 
 ChapterMaker = Callable[[Stage], Chapter]
@@ -390,6 +491,10 @@ def chapters() -> tuple[ChapterMaker, ...]:
         show_synthesis,
         show_attacks,
         show_ledger,
+        show_stream,
+        show_census,
+        show_network,
+        show_places,
         show_coins,
     )
 

@@ -13,19 +13,22 @@ import urllib.error
 import urllib.request
 from base64 import b64decode, b64encode
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
+from secrets import token_bytes
 from typing import TYPE_CHECKING, Any
 
 from deniable.curator.charge import Job, run_job, still_charged
 from deniable.curator.context import Context
+from deniable.curator.scope import SAMPLE_KEYS, refuse_twice
 from deniable.curator.train import budget_of
-from deniable.errors import DataError, ParameterError
+from deniable.errors import AccessRefused, DataError, ParameterError
 from deniable.policy.budget import Amount
 from deniable.policy.schema import PrivacyUnit, TableSchema
 from deniable.release.record import Record, SparseRecord
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     import numpy as np
     from numpy.typing import NDArray
@@ -95,6 +98,7 @@ def plan_round(
     from deniable.learn.federated import plan_round as plan
 
     context.admit()
+    refuse_twice(features or ())
     declared = context.scope.private_table(table)
     fewest = max(2 * clients // 3 + 1, (9 * clients + 9) // 10) if least is None else least
     return plan(
@@ -148,6 +152,7 @@ def join_round(context: Context, table: str, server: str, *, patience: float = 1
     given = json.loads(line.ask("POST", "/join", probe.key))
     line.ticket, probe.place = str(given["ticket"]), int(given["place"])
     told = line.wait("shares")
+    _refuse_second_place(context, told["keys"].values())
     dealt = probe.deal({int(place): b64decode(key) for place, key in told["keys"].items()})
     line.ask("POST", "/shares", json.dumps(_pack_dealt(dealt)).encode())
     told = line.wait("vectors")
@@ -161,6 +166,16 @@ def join_round(context: Context, table: str, server: str, *, patience: float = 1
         shares = {str(place): _pack(share) for place, share in probe.open(told["answered"]).items()}
         line.ask("POST", "/opening", json.dumps(shares).encode())
         return Joined(what.name, probe.place, int(line.wait("done")["clients"]))
+
+
+def _refuse_second_place(context: Context, keys: Iterable[str]) -> None:
+    """A ledger's people are in a round once. The keys of its clients, which are drawn anew, tell the round."""
+    named, mine = f"round {sha256(' '.join(sorted(keys)).encode()).hexdigest()}", token_bytes(16)
+    if context.store.keep(SAMPLE_KEYS, named, named, mine) != mine:
+        raise AccessRefused(
+            "the people of this ledger are in this round already: twice in one sum, they are protected half as well",
+            expected="One client of a ledger in a round", remedy="Join another round",
+        )  # fmt: skip
 
 
 def _measure_vector(context: Context, what: Round, table: TableSchema) -> NDArray[np.int64]:

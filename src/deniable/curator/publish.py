@@ -1,8 +1,9 @@
 """Publishing rows: what was written is certified, stated beside the file and signed; or it is removed and refused.
 
 Every release of rows passes here, whatever made it and whoever asked: k-anonymous, masked, synthetic, into a file or
-into memory. The statement carries what was measured on the file. Rows under their name without a statement would be
-taken for a release, so whatever fails once they are written removes them (`remove_on_failure`)."""
+into memory. The statement carries what was measured on the file. True rows are staged under another name until all
+gates are passed (`stage_file`); only then is the ledger told, and the file gets its own name. So a refusal leaves
+the folder and the ledger as they were. Whatever fails once rows are written removes them (`remove_on_failure`)."""
 
 from __future__ import annotations
 
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from deniable.errors import NOTHING_CHARGED, DataError, DeniableError, Infeasible, InternalError
+from deniable.storage import storage_errors
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -45,16 +47,17 @@ def tell_charge(words: str = NOTHING_CHARGED) -> Iterator[None]:
         raise
 
 
-@contextmanager
-def remove_on_failure(*written: Path | pa.Table, release: str = "") -> Iterator[list[Path]]:
-    """Remove written files and their statements where anything fails, even an interruption; more can be appended.
+def stage_file(path: Path) -> Path:
+    """Where rows are written until they may leave: beside the file, with its ending, and hidden."""
+    return path.with_name(f".{path.name}.unreleased{path.suffix}")
 
-    `release` is its id in the ledger, where it is recorded: a refusal says so.
-    """
+
+@contextmanager
+def remove_on_failure(*written: Path | pa.Table) -> Iterator[list[Path]]:
+    """Remove written files and their statements where anything fails, even an interruption; more can be appended."""
     files = [path for path in written if isinstance(path, Path)]
     try:
-        with tell_charge(RECORDED if release else ""):
-            yield files
+        yield files
     except BaseException:
         _remove_files(files)
         raise
@@ -68,7 +71,7 @@ def _remove_files(files: Iterable[Path]) -> None:
             path.unlink(missing_ok=True)
 
 
-def certify_rows(released: Path | pa.Table, claim: Claim, *, charge: str) -> Measurements:
+def certify_rows(released: Path | pa.Table, claim: Claim, *, charge: str = NOTHING_CHARGED) -> Measurements:
     """What was measured on released rows; where a claim does not hold, it is our own fault, and they do not leave.
 
     `charge` says what stands in the ledger.
@@ -107,10 +110,12 @@ def gate_joint_exposure(
     unit: str | Whose | None,
     released: Path | pa.Table,
     rows: pa.Table | None = None,
+    links: Sequence[str] = (),
 ) -> JointExposure | None:
     """What all released columns of an attached table single out; beyond the policy's limit the file goes, refused.
 
-    Where the rows are at hand they are measured, and nothing needs to be attached.
+    Where the rows are at hand they are measured, and nothing needs to be attached. `links` are released columns that
+    nobody knows, and that show which rows are of one person.
     """
     from deniable.assess.exposure import judge_joint_exposure, measure_joint_exposure, measure_joint_rows
 
@@ -120,7 +125,7 @@ def gate_joint_exposure(
             return judge_joint_exposure(
                 measure_joint_rows(rows, columns, unit if isinstance(unit, str) else None), limit
             )
-        return judge_joint_exposure(measure_joint_exposure(engine, name, columns, unit), limit)
+        return judge_joint_exposure(measure_joint_exposure(engine, name, columns, unit, links), limit)
 
 
 def gate_attacks(
@@ -129,7 +134,8 @@ def gate_attacks(
     """Attack rows before they leave where the policy limits attacks; beyond a limit they are removed and refused.
 
     `read` gives the released rows and what is known of them, as `attack.attack_rows` takes it: rows are read where
-    there is a limit alone. An attack that lacks something which only the steward has, such as a register, is told.
+    there is a limit alone. An attack that lacks something which only the steward has, such as a register, is told; so
+    is one that finds nothing to attack. Another that gives no figure passes its limit, as it does for `attack`.
     """
     limits = context.policy.release.attack if context is not None else None
     if context is None or limits is None or not limits.most:
@@ -138,19 +144,28 @@ def gate_attacks(
 
     with remove_on_failure(released):
         found = attack_rows(context.policy, context.policy.table(table), **read())
-        if found.passed and limits.accepted_by is None:
-            _refuse_exposed(found)
-    return replace(found, accepted_by=limits.accepted_by if found.passed else None)
+        over = _describe_passed(found)
+        if over and limits.accepted_by is None:
+            _refuse_exposed(over)
+    return replace(found, accepted_by=limits.accepted_by if over else None)
 
 
-def _refuse_exposed(found: LimitedAttacks) -> None:
-    told = [f"{n} exposes {found.exposed[n]:.1%}, more than {found.limits[n]:.1%}" for n in found.passed]
+def _describe_passed(found: LimitedAttacks) -> list[str]:
+    """What is beyond a limit, in words: what exposes too many, and what could not be measured."""
+    from deniable.assess.evidence import needs_more_evidence
+
+    told = [f"{n} exposes {found.exposed[n]:.1%} of the people, more than {found.limits[n]:.1%}" for n in found.passed]
+    unknown = {name: why for name, why in found.unmeasured.items() if not needs_more_evidence(why)}
+    return [*told, *(f"{name} is limited, and could not be measured: it {why}" for name, why in unknown.items())]
+
+
+def _refuse_exposed(told: Sequence[str]) -> None:
     raise Infeasible(
-        f"the rows were attacked, and do not leave: of the people, {'; '.join(told)}",
+        f"the rows were attacked, and do not leave: {'; '.join(told)}",
         expected="At most what the policy allows (release: attack: most)",
         remedy="Release fewer columns, generalize more of them, or let the steward stand for it in the policy: "
         "release: {attack: {accepted_by: NAME}}",
-        charge=RECORDED,
+        charge=NOTHING_CHARGED,
         limit="attack",
     )
 
@@ -173,21 +188,58 @@ def publish_file(
     *,
     release: str = "",
     beside: Sequence[Path] = (),
-    charge: str = RECORDED,
-    read: pa.Table | None = None,
+    charge: str = NOTHING_CHARGED,
 ) -> Statement:
     """Certify a file that was written, state what was claimed and measured beside it, and sign that.
 
-    `release` is its id in the ledger; `beside` are files that were written with it, and go with it. `read` are its rows
-    where they were read back from it already, by `released_rows.read_released`.
+    `release` is its id in the ledger; `beside` are files that were written with it, and go with it.
     """
+    with remove_on_failure(path, *beside):
+        found = certify_rows(path, claim, charge=charge)
+        return state_file(context, path, found, guarantee, provenance, details, release=release)
+
+
+def publish_staged(
+    context: Context | None,
+    path: Path,
+    staged: Mapping[Path, Path],
+    found: Measurements,
+    guarantee: Guarantee,
+    provenance: Provenance,
+    details: Mapping[str, Any] | None = None,
+    *,
+    release: str = "",
+) -> Statement:
+    """Give certified files their own names, of which an older statement goes first, and state what was measured.
+
+    `staged` says which name each file gets. The ledger has been told of the release; what fails now says so.
+    """
+    from deniable.release.release import remove_statement
+
+    with tell_charge(RECORDED if release else ""), remove_on_failure(*staged, *staged.values()):
+        remove_statement(path)
+        for held, name in staged.items():
+            with storage_errors(name):
+                held.replace(name)
+        return state_file(context, path, found, guarantee, provenance, details, release=release)
+
+
+def state_file(
+    context: Context | None,
+    path: Path,
+    found: Measurements,
+    guarantee: Guarantee,
+    provenance: Provenance,
+    details: Mapping[str, Any] | None,
+    *,
+    release: str,
+) -> Statement:
+    """State beside a file what was claimed and measured of it, sign that, and note its digest in the ledger."""
     from deniable.release import seal
 
-    with remove_on_failure(path, *beside):
-        found = certify_rows(path if read is None else read, claim, charge=charge)
-        stated = {**(details or {}), MEASURED: found.to_dict()}
-        sealed = seal(path, guarantee, provenance, stated, key=find_signing_key(context))
-        note_published(context, sealed, release)
+    stated = {**(details or {}), MEASURED: found.to_dict()}
+    sealed = seal(path, guarantee, provenance, stated, key=find_signing_key(context))
+    note_published(context, sealed, release)
     return sealed
 
 

@@ -3,7 +3,8 @@
 HIPAA lets data go either by removing listed identifiers or because an expert determines that the risk is very small,
 and documents methods and results (45 CFR 164.514(b)(1)). The report gathers what that document needs from the release's
 statement, the policy and a motivated-intruder test; the judgment and the signature are the expert's. The catalog tells
-researchers and buyers what a k-anonymous release holds. Neither holds a row."""
+researchers and buyers what a k-anonymous release holds. Neither holds a row. Tables of counts are checked before they
+are published without noise."""
 
 from __future__ import annotations
 
@@ -277,3 +278,34 @@ def _at_least(counted: pa.Table, k: int) -> pa.ChunkedArray:
 
 def _show(value: Any) -> str | None:
     return None if value is None else str(value)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TablesReport(Record):
+    """What published tables of counts give away together: suppressed cells with their bounds, and small cells.
+
+    `recovered` suppressed cells have one possible count. `pinned` names cells of the tables' cross that are certain.
+    """
+
+    tables: list[str]
+    people: int
+    cells: int
+    exact: int
+    given_away: int
+    small: int
+    suppressed: int
+    recovered: int
+    hidden: list[dict[str, Any]]
+    pinned: list[dict[str, Any]]
+    warnings: list[str]
+    failed: bool
+
+
+def check_tables(sources: Sequence[str], order: attack.Order, small: int) -> TablesReport:
+    """Whether tables of counts may be published together: no suppressed cell, and no cell of few, follows from them."""
+    outcome = attack.bound_tables(sources, order, small)
+    names = ("cells", "exact", "given_away", "small", "suppressed", "recovered", "hidden", "pinned")
+    figures = {name: outcome.figures[name] for name in names}
+    failed = bool(figures["recovered"] or figures["small"])
+    tables = [Path(source).name for source in sources]
+    return TablesReport(tables, outcome.attack.trials, **figures, warnings=list(outcome.warnings), failed=failed)

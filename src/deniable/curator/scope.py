@@ -21,7 +21,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from deniable.curator.sources import hash_content, stamp_content
+from deniable.curator.sources import hash_content, refuse_linked, stamp_content
 from deniable.errors import AccessRefused, DeniableError, InternalError, ParameterError
 from deniable.governance.withdrawals import COLLECTION, read_withdrawal
 from deniable.policy.access import Analyst
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from deniable.engines.base import Engine, Restriction
     from deniable.governance.grants import Asker
     from deniable.ledger.answer_store import AnswerStore
-    from deniable.ledger.witness import Sketch
+    from deniable.ledger.same_rows import Sketch
 
 SAMPLE_KEYS = "keys"
 """The collection that holds secrets: the salt of the policy's sample, and the key of the digests of sources."""
@@ -128,17 +128,17 @@ class Scope:
         held = [name for name in names if not isinstance(self.sources.get(name), str | Path | None)]
         return [f"{name} {source}" for name, source in sorted(self.name_sources(held).items())] if held else []
 
-    def sketch_rows(self, name: str, most: int) -> Sketch[int] | None:
+    def sketch_rows(self, name: str, most: int | None = None) -> Sketch[int] | None:
         """The least hashes of a private table's rows and of the values in them; None where it cannot be read."""
         from deniable.engines.base import is_elsewhere, sketch_rows
-        from deniable.ledger.witness import FEW_ROWS, Sketch
+        from deniable.ledger.same_rows import FEW_ROWS, MARKED_ROWS, Sketch
 
         source = self._shared.locate(name, None)
         if is_elsewhere(source):
             return None  # rows stay there; the table is known by its place
         with suppress(DeniableError), self._shared.make_engine(rows=True) as engine:
             engine.attach(name, source, self._shared.policy.table(name))
-            return Sketch(*sketch_rows(engine, name, most, FEW_ROWS))
+            return Sketch(*sketch_rows(engine, name, most or MARKED_ROWS, FEW_ROWS))
         return None
 
     def keep_copies(self, epoch: str) -> None:
@@ -210,13 +210,14 @@ class Scope:
         with self._shared.make_engine() as engine:
             for name, column in names.items():
                 engine.attach(name, self._shared.locate(name, self._shared.copied_epoch()), policy.table(name))
-                engine.restrict(name, Listed(column, tuple(values), keep=True, loose=True))
+                engine.restrict(name, Listed(column, tuple(values), True, True, policy.has_numbered_people(column)))
                 found += [name] if engine.count(name) else []
         return found
 
     def columns_to_release(self, name: str, asked: Sequence[str] | None = None) -> tuple[str, ...] | None:
         """The columns of a table that may leave: those asked for, within what is allowed; None is all."""
         table = self._shared.policy.table(name)
+        refuse_twice(asked or ())
         allowed = self._columns_allowed(table)
         if allowed is None or asked is None:
             return allowed if asked is None else tuple(asked)
@@ -233,6 +234,7 @@ class Scope:
     def columns_to_describe(self, name: str, asked: tuple[str, ...] | None = None) -> tuple[str, ...] | None:
         """The columns of a table that a model may speak of: those asked for, within the asker's; None is all."""
         table, own = self._shared.policy.table(name), self._analyst.columns if self._analyst is not None else None
+        refuse_twice(asked or ())
         if own is None:
             return asked
         beyond = [column for column in asked or () if column in table.names and not _is_allowed(table, column, own)]
@@ -512,23 +514,14 @@ def withdrawn_rows(
     """The restriction that leaves out of a table whoever withdrew, there or in a linked one; none where nobody did."""
     from deniable.engines.base import Listed
 
-    unit = policy.table(table).unit
-    if unit is None or unit.column is None or unit.via:
+    owner = policy.table(table)
+    if not owner.person or owner.unit is None or owner.unit.via:
         return ()  # rows that lead to a person through another table are left out with that table's
-    linked, listed = policy.same_people(unit.column), sorted(store.list_all(COLLECTION).items())
+    linked, listed = policy.same_people(owner.person), sorted(store.list_all(COLLECTION).items())
     withdrawn = (read_withdrawal(kept) for name, kept in listed if name not in reinstated)
     values = tuple(dict.fromkeys(each.value for each in withdrawn if each.column in linked))
-    return (Listed(unit.column, values, keep=False, loose=True),) if values else ()
-
-
-def refuse_linked(table: TableSchema) -> None:
-    """Refuse to use the rows of a table that does not itself say whose they are for anything but questions in SQL."""
-    if table.unit is not None and table.unit.via:
-        raise ParameterError(
-            f"whose rows those of '{table.name}' are is said by another table",
-            expected="A table with unit: {column: NAME}; steps to another table are followed by questions in SQL alone",
-            remedy="Ask in SQL, or add the person's column to the table's source",
-        )
+    how = (values, False, True, policy.has_numbered_people(owner.person))
+    return tuple(Listed(column, *how) for column in owner.columns_of_people) if values else ()
 
 
 def find_analyst(policy: Policy, asker: Asker | None) -> Analyst | None:
@@ -569,6 +562,13 @@ def _drop_copies(folder: Path) -> None:
 
 def _name_mark(epoch: str, name: str) -> str:
     return json.dumps([epoch, name])
+
+
+def refuse_twice(columns: Sequence[str]) -> None:
+    """Refuse a list in which a column is named twice: techniques would not agree how often it counts."""
+    twice = next((name for place, name in enumerate(columns) if name in columns[:place]), None)
+    if twice is not None:
+        raise ParameterError(f"the column '{twice}' is named twice", remedy="Name each column once")
 
 
 def _refuse_undecided(table: TableSchema, asked: Sequence[str]) -> None:

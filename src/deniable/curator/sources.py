@@ -139,7 +139,7 @@ def refuse_private_as_public(policy: Policy, sources: Mapping[str, Any] | None =
     for table, path in private:
         same_size = by_size.setdefault(path.stat().st_size, [])
         for other, known in same_size:
-            if str(other.unit) != str(table.unit) and path.samefile(known):
+            if not _share_unit(other, table) and path.samefile(known):
                 raise PolicyError(
                     f"the tables '{other.name}' and '{table.name}' read the same file and protect different units",
                     expected="One unit for one source, whatever its tables are called",
@@ -155,6 +155,15 @@ def refuse_private_as_public(policy: Policy, sources: Mapping[str, Any] | None =
                         expected="A source is private or public, whatever its name",
                         remedy=f"Drop '{table.name}' from the policy, or give it another source",
                     )
+
+
+def _share_unit(one: TableSchema, other: TableSchema) -> bool:
+    """Whether two tables protect the same: as declared, or as edges and nodes of one network in two tables."""
+    if str(one.unit) == str(other.unit):
+        return True
+    both = ((one, other), (other, one))
+    joined = any(a.edges is not None and a.edges.nodes == (b.name, b.person) and a.person for a, b in both)
+    return joined and one.source != other.source
 
 
 def list_files(policy: Policy, table: TableSchema, sources: Mapping[str, Any] | None) -> Sequence[Path]:
@@ -175,3 +184,21 @@ def _hold_the_same(path: Path, other: Path) -> bool:
     from deniable.engines.sources import hash_file
 
     return path.samefile(other) or hash_file(path) == hash_file(other)
+
+
+def refuse_linked(table: TableSchema) -> None:
+    """Refuse to use the rows of a table that does not itself say whose they are for anything but questions in SQL.
+
+    Rows that are edges of a network belong to two nodes each: only statistics of networks may use them.
+    """
+    if table.edges is not None:
+        raise ParameterError(
+            f"the rows of '{table.name}' are edges of a network",
+            expected="Statistics of networks, and networks made from them: deniable network, or Curator.network",
+        )
+    if table.unit is not None and table.unit.via:
+        raise ParameterError(
+            f"whose rows those of '{table.name}' are is said by another table",
+            expected="A table with unit: {column: NAME}; steps to another table are followed by questions in SQL alone",
+            remedy="Ask in SQL, or add the person's column to the table's source",
+        )

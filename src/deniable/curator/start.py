@@ -12,6 +12,7 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +26,7 @@ from deniable.curator.sources import hash_content
 from deniable.errors import NOTHING_CHARGED, DataError, Infeasible, ParameterError
 from deniable.policy.schema import Role
 from deniable.release.record import Record
-from deniable.storage import storage_errors, write_whole
+from deniable.storage import remove_unfinished, storage_errors, write_whole
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -183,6 +184,7 @@ def _doubt_rates(made: Mapping[str, Any]) -> dict[str, Any]:
 
 def read_state(place: Place) -> Findings:
     """What earlier runs found; nothing where there was none, or where the file is not ours."""
+    remove_unfinished(place.state, place.decisions, place.policy, place.page)
     try:
         state = json.loads(place.state.read_text(encoding="utf-8"))
         return Findings(**state) if set(state) <= {each.name for each in fields(Findings)} else Findings()
@@ -207,8 +209,7 @@ def _make_folder(place: Place) -> None:
 def save_state(place: Place, found: Findings) -> None:
     """Keep what the steps found."""
     _make_folder(place)
-    told = json.dumps(found.to_dict(), indent=1, default=str, ensure_ascii=False)
-    write_whole(place.state, told.encode())
+    write_whole(place.state, json.dumps(found.to_dict(), indent=1, default=str, ensure_ascii=False).encode())
 
 
 def name_basis(decided: Decisions) -> str:
@@ -437,10 +438,9 @@ def find_culprit(place: Place, made: Draft, decided: Decisions) -> str | None:
     if not names:
         return None
     rows = attack.table_at(place.source, place.encoding)
-    left = {name: [other for other in names if other != name] for name in names}
-    alone = {
-        name: measure_joint_risk(rows, others, sizes=()).together if others else 0.0 for name, others in left.items()
-    }
+    unit = decided.unit if decided.technique == MASKED and decided.unit != decisions.ROW else None  # its token leaves
+    measure = partial(measure_joint_risk, rows, unit=unit, sizes=(), links=[unit] if unit else ())
+    alone = {name: measure([n for n in names if n != name]).worst if len(names) > 1 else 0.0 for name in names}
     distinct = {column.name: column.distinct for column in made.columns}
     return min(names, key=lambda name: (alone[name], -distinct[name]))
 
@@ -528,12 +528,14 @@ def list_steps(place: Place, made: Draft, decided: Decisions, found: Findings) -
         name_step("Attack it as it stands", "attack", place.source, *knows, *place.options),
         *(compose.name_learning(made, column, each, policy) for column in wanted),
         name_step("Check the policy", "policy", "check", policy),
-        *_list_release_steps(place, made, decided, found),
-        name_step("Read it back", "release", "verify", out, "-p", policy),
-        name_step("Accept the policy: one that protects less is refused from then on", "policy", "accept", policy,
-                  "--by", "A. Steward"),
-    ]  # fmt: skip
+    ]
     again = ("start", place.source, "--out", place.folder, "--yes", *place.options)
+    if found.after.get("failed"):  # what was removed is not made by hand either
+        return (*steps, name_step("Release by other decisions, once decisions.yaml is changed", *again))
+    accepting = "Accept the policy: one that protects less is refused from then on"
+    steps += _list_release_steps(place, made, decided, found)
+    steps.append(name_step("Read it back", "release", "verify", out, "-p", policy))
+    steps.append(name_step(accepting, "policy", "accept", policy, "--by", "A. Steward"))
     return (*steps, name_step("Release again by the same decisions, when the table was changed", *again))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,11 +15,12 @@ from deniable.curator.context import Context, find_ledger, ledger_of, open_conte
 from deniable.curator.governance.reports import LOCAL
 from deniable.curator.governance.steward import open_policy
 from deniable.curator.publish import find_signing_key, note_published
-from deniable.curator.scope import refuse_expired
-from deniable.errors import DataError, ParameterError
+from deniable.curator.scope import refuse_expired, refuse_twice
+from deniable.dp.accounting.cost import round_down, shorten
+from deniable.errors import BudgetExceeded, DataError, ParameterError
 from deniable.policy.budget import Amount, exact
 from deniable.policy.document import Policy, read
-from deniable.policy.schema import PrivacyUnit
+from deniable.policy.schema import PrivacyUnit, Role, TableSchema
 from deniable.release.record import Record, SparseRecord, to_plain
 from deniable.storage import refuse_unwritable
 
@@ -84,22 +85,22 @@ class ColumnEstimate(SparseRecord):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GroupEstimate(Record):
-    """The mean of a number within one group."""
+    """The mean of a number within one group; None where no record can be told to belong to it."""
 
     group: str | int | bool | None
-    mean: float
+    mean: float | None
     low: float
     high: float
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CoefficientEstimate(Record):
-    """A coefficient of a regression with its interval."""
+    """A coefficient of a regression with its interval; without one where the records are too few for any."""
 
     term: str
     value: float
-    low: float
-    high: float
+    low: float | None
+    high: float | None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -194,9 +195,24 @@ def randomize_rows(
     refuse_unwritable(out, rows=True)  # once more, since the files that are read are known by now
     parts = {column: exact(amount, f"epsilon of {column}") for column, amount in (own or {}).items()}
     made = _plan_records(context, name, exact(epsilon, "epsilon"), columns, parts)
-    result = run_job(context, _randomizing_job(context, name, made, source))
+    with _advise_by_record(context.policy.table(name).unit or PrivacyUnit()):
+        result = run_job(context, _randomizing_job(context, name, made, source))
     with still_charged():
         return _write_randomized(context, name, made, result, out)
+
+
+@contextmanager
+def _advise_by_record(unit: PrivacyUnit) -> Iterator[None]:
+    """A refusal speaks of what all records of a person cost; what is asked for is the epsilon of one record."""
+    try:
+        yield
+    except BudgetExceeded as refused:
+        rows, left = unit.rows_learned, refused.fields.get("remaining")
+        if rows > 1 and isinstance(left, float) and left > 0 and refused.remedy.startswith("Ask for at most epsilon"):
+            most = shorten(round_down(Fraction(left) / rows, 6))
+            refused.remedy = f"{rows} records of one {unit.column} are charged: ask for at most epsilon {most} a record"
+            refused.args = (refused.message,)
+        raise
 
 
 def _sources(name: str, source: str | None) -> dict[str, str]:
@@ -209,9 +225,22 @@ def _plan_records(
     from deniable.localdp import records
 
     allowed, schema = context.scope.columns_to_release(name, columns), context.policy.table(name)
-    # Without names, every column that may leave and can be randomized does.
-    chosen = [c for c in allowed or schema.names if columns is not None or records.is_randomizable(schema, c)]
+    # Without names, every column that may leave, can be randomized, and says something of a person does.
+    leaving, naming = schema.names if allowed is None else allowed, _list_identifiers(schema)
+    if named := [c for c in columns or () if c in naming and records.is_randomizable(schema, c)]:
+        raise ParameterError(
+            f"column '{named[0]}' only says whose row it is, and would take a part of epsilon",
+            expected="Columns that say something of a person",
+            remedy="Leave it out",
+        )
+    chosen = [c for c in leaving if columns is not None or (c not in naming and records.is_randomizable(schema, c))]
     return records.plan_records(schema, epsilon, chosen, parts)
+
+
+def _list_identifiers(schema: TableSchema) -> set[str]:
+    """The columns that say who somebody is: noise makes them worth nothing, and leaves less epsilon for the others."""
+    people = None if schema.unit is None else schema.unit.column
+    return {column.name for column in schema.columns if column.role is Role.IDENTIFIER or column.name == people}
 
 
 def _randomizing_job(context: Context, name: str, made: RecordPlan, source: str | None) -> Job[NoisyResults]:
@@ -308,23 +337,20 @@ def estimate_released(
     on: Sequence[str] = (),
 ) -> EstimateReport:
     """Counts and means that a randomized table still tells, and a regression, with intervals."""
-    from deniable.localdp import records
-    from deniable.localdp.protocol import normal_quantile
+    from deniable.localdp import postprocessing, records
 
+    refuse_twice(on)
     made, rows = _read_release(file)
     columns, means = [_column(one, confidence) for one in records.recover(made, rows)], None
     if number is not None and by is not None:
         groups = records.estimate_means_by(made, rows, number, by)
-        means = [GroupEstimate(label, **_mean(mean, confidence)) for label, mean in groups]
+        means = [GroupEstimate(label, mean.value, *mean.interval(confidence)) for label, mean in groups]
     elif number is not None or by is not None:
         raise ParameterError("a mean by group needs two columns", expected="Both --mean and --by")
     coefficients = None
     if regress is not None or on:
-        reach, found = normal_quantile(confidence), records.regress(made, rows, regress or "", on)
-        coefficients = [
-            CoefficientEstimate(one.term, one.value, one.value - reach * one.error, one.value + reach * one.error)
-            for one in found
-        ]
+        found = postprocessing.regress(made, rows, regress or "", on, confidence)
+        coefficients = [CoefficientEstimate(one.term, one.value, *(one.interval or (None, None))) for one in found]
     return EstimateReport(rows.num_rows, float(made.epsilon), confidence, columns, means, coefficients)
 
 
@@ -374,6 +400,12 @@ def sweep_epsilon(
     policy = refuse_expired(read(policy_file))
     schema = policy.table(_table_of(policy, source, table))
     amounts = [exact(epsilon, "epsilon") for epsilon in epsilons]
+    if not amounts:
+        raise ParameterError(
+            "There is no epsilon to try", expected="Numbers such as 4,2,1", remedy="Name some epsilons"
+        )
+    if not 0 <= acceptable <= 1:
+        raise ParameterError("The accuracy that is acceptable is not a share", expected="A number from 0 to 1")
     with _open_table(policy, schema.name, source, find_ledger(policy_file, ledger)) as (context, engine):
         columns = context.scope.columns_to_release(schema.name, (label, *features))
         needed = plan_records(schema, max(amounts), columns)
@@ -396,6 +428,14 @@ def check_survey(file: Path, respondents: int = 1000) -> SurveyCheck:
     if epsilon > ALLOWANCE:
         caution = f"devices tell at most epsilon {ALLOWANCE:g} in a month: nobody can answer all of these questions"
     return SurveyCheck(survey.identity, survey.title, epsilon, respondents, survey.invited, caution, questions)
+
+
+# a dictionary: what clients read of each question, by its name
+def list_questions(file: Path) -> dict[str, dict[str, Any]]:
+    """The questions of a survey as clients read them, by name."""
+    from deniable.localdp.survey.definition import read_survey
+
+    return {question.name: question.describe() for question in read_survey(file).questions}
 
 
 def default_store(file: Path) -> Path:
@@ -427,6 +467,21 @@ def link_to(service: SurveyService, address: str) -> str:
     return f"{address.rstrip('/')}/#{page_of(service).pin}"
 
 
+def describe_damage(responses: int, invitations: int = 0) -> str:
+    """What damaged records of a store mean, in words; nothing where there are none."""
+    parts = []
+    if responses:
+        records = "record is" if responses == 1 else "records are"
+        parts.append(
+            f"{responses:,} stored {records} damaged and not counted: cut short by a stop of the server, before anybody"
+            " was thanked, or changed on the disk since."
+        )
+    if invitations:
+        used = "invitation is" if invitations == 1 else "invitations are"
+        parts.append(f"{invitations:,} used {used} damaged: whoever holds one of them can take another ticket.")
+    return " ".join(parts)
+
+
 @dataclass(frozen=True, slots=True)
 class SurveyReport:
     """The results of a survey and, where asked for, the differences between groups."""
@@ -455,16 +510,17 @@ def read_results(
     from deniable.localdp.survey.definition import read_survey
     from deniable.localdp.survey.results import contrast_groups, contrast_waves, estimate_joint, estimate_weighted
     from deniable.localdp.survey.results import estimate_results as estimated
-    from deniable.localdp.survey.service import open_store
+    from deniable.localdp.survey.service import open_store, read_bodies
 
     if (of is None) != (by is None and before is None) or (by and before):
         raise ParameterError("a comparison needs two sides", expected="Both --by and --of, or --before and --of")
     survey = read_survey(file)
-    bodies = list(open_store(store or default_store(file), survey, writable=False).bodies())
-    found = estimated(survey, bodies, confidence)
+    bodies, damaged = read_bodies(survey, open_store(store or default_store(file), survey, writable=False))
+    found = estimated(survey, bodies, confidence, damaged=damaged)
     contrasts: tuple[Contrast, ...] = contrast_groups(survey, bodies, by, of) if by and of else ()
     if before and of:
-        earlier = open_store(before, survey, writable=False).bodies()
+        earlier, damaged_before = read_bodies(survey, open_store(before, survey, writable=False))
+        found = replace(found, damaged=damaged + damaged_before)
         contrasts = contrast_waves(survey, bodies, earlier, of)
     together = estimate_joint(survey, bodies, joint, confidence) if joint else ()
     weighted: tuple[JointShare, ...] = ()

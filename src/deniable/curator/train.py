@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from deniable.curator.charge import Job, JobResult, run_job, still_charged
 from deniable.curator.context import Context
 from deniable.curator.publish import find_signing_key, note_published
+from deniable.curator.scope import refuse_twice
 from deniable.errors import AccessRefused, DataError
 from deniable.policy.budget import Amount, Budget, budget
 from deniable.policy.schema import PrivacyUnit, TableSchema
@@ -187,6 +188,7 @@ def plan_training(context: Context, order: Order) -> tuple[TableSchema, Planned 
     from deniable.learn.training import plan_training as plan_task
 
     context.admit()
+    refuse_twice(order.task.features or ())
     table = context.scope.private_table(order.table)
     unit = table.unit or PrivacyUnit()
     if order.choose:
@@ -217,19 +219,23 @@ def describe_training(trained: Trained) -> TrainingReport:
     )  # fmt: skip
 
 
-def describe_model(trained: Trained) -> ModelReport:
-    """The model with its effects and its price, and the steward's evaluation where one was asked for."""
+def describe_model(held: Trained | Path) -> ModelReport:
+    """A model, or a model file, with its effects and its price; the steward's evaluation where one was asked for."""
     from deniable.learn.features import ClassTarget
+    from deniable.learn.model import load_model
     from deniable.release.guarantee import to_text
 
-    model, kept = trained.model, trained.model.guarantee
+    trained = held if isinstance(held, Trained) else None
+    model = load_model(held) if isinstance(held, Path) else held.model
+    kept = model.guarantee
     goal = f"{model.target.name} = {model.target.positive}" if isinstance(model.target, ClassTarget) else None
     epsilon, delta = ("" if amount is None else to_text(amount) for amount in (kept.epsilon, kept.delta))
     return ModelReport(
         method=model.method, target=goal or model.target.name, estimated_rows=round(model.rows), unit=kept.unit,
         features=[each.name for each in model.design.features], epsilon=epsilon, delta=delta,
         shares=None if model.shares is None else dict(zip(model.parts, model.shares, strict=True)),
-        effects=model.list_effects(), evaluation=trained.evaluation, curves=trained.curves,
+        effects=model.list_effects(), evaluation=None if trained is None else trained.evaluation,
+        curves=None if trained is None else trained.curves,
     )  # fmt: skip
 
 

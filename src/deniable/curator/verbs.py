@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from deniable.curator.federate import Joined
     from deniable.curator.governance.reports import FileProof, Register
     from deniable.curator.policy.scan import ScanReport
+    from deniable.curator.query.places import PlacesAnswer, PlacesExplanation
     from deniable.curator.query.stream.plan import StreamPlanReport
     from deniable.curator.query.stream.rows import StreamRow
     from deniable.curator.query.stream.run import StreamReport
@@ -31,9 +32,11 @@ if TYPE_CHECKING:
     from deniable.curator.synthesize.inspect import LinkedView, ModelView
     from deniable.curator.synthesize.parity import Compared
     from deniable.curator.train import Trained
+    from deniable.geography.published import TabulationPlanReport, TabulationReport
     from deniable.governance.grants import Asker
     from deniable.learn.federated import Round
     from deniable.policy.schema import Spec
+    from deniable.policy.tabulation import Tabulation
     from deniable.release import Release
     from deniable.synth.linked import LinkedModel
     from deniable.synth.model import SynthModel
@@ -201,17 +204,21 @@ class ReleaseVerbs:
         target: str | None = None,
         regression: tuple[str, Sequence[str]] | None = None,
         scores: bool = False,
+        findings: str | Path | Sequence[str | Path] = (),
         who: Asker | None = None,
     ) -> ModelView | LinkedView:
         """What a model tells anyone; `against` a table, beside its real rows, for the steward alone.
 
         `marginals` are columns to compare together, `target` a column to predict, `regression` a column with those
-        that explain it. `scores` adds SDMetrics' quality and diagnostic scores, SDNist's k-marginal, and TSTR.
+        that explain it. `scores` adds SDMetrics' quality and diagnostic scores, SDNist's k-marginal, and TSTR;
+        `findings` are files as `parity` takes them, to see which conclusions these rows keep.
         """
         from deniable.curator.synthesize.inspect import Question, public, steward
 
         explained = None if regression is None else (regression[0], tuple(regression[1]))
-        asked = Question(tuple(tuple(names) for names in marginals), target, explained, scores)
+        files = (findings,) if isinstance(findings, str | Path) else findings
+        listed = tuple(tuple(names) for names in marginals)
+        asked = Question(listed, target, explained, scores, tuple(Path(each) for each in files))
         return public(model, asked) if against is None else steward(self._for(who), model, against, asked)
 
     def parity(
@@ -249,6 +256,32 @@ class ReleaseVerbs:
 
         return publish(self._for(who), stream, until=until, out=out)
 
+    def tabulate(
+        self,
+        plan: str | Path | Tabulation,
+        *,
+        out: str | Path | None = None,
+        totals: str | Path | None = None,
+        shares: str | Path | None = None,
+        of: Mapping[str, str] | None = None,
+        progress: Callable[[float], None] | None = None,
+        who: Asker | None = None,
+    ) -> TabulationReport:
+        """Count people by area and cell: whole numbers that add up, for one charge.
+
+        `plan` is the name of a tabulation of the policy, a file, or a `Tabulation`; `out` gets the cells, `totals` the
+        total of every area with its interval, `shares` the smoothed share of people `of` some values of the cells.
+        """
+        from deniable.curator.query.tabulate import tabulate
+
+        return tabulate(self._for(who), plan, out=out, totals=totals, shares=shares, of=of, progress=progress)
+
+    def explain_tabulate(self, plan: str | Path | Tabulation, *, who: Asker | None = None) -> TabulationPlanReport:
+        """What each operator of a tabulation would cost, and its errors, without touching private rows."""
+        from deniable.curator.query.tabulate import explain
+
+        return explain(self._for(who), plan)
+
     def explain_publish(self, stream: str, *, who: Asker | None = None) -> StreamPlanReport:
         """What a stream would cost, whom it would protect and how accurate it would be, without touching data."""
         from deniable.curator.query.stream.plan import explain
@@ -260,6 +293,63 @@ class ReleaseVerbs:
         from deniable.curator.query.stream.run import total_between
 
         return total_between(self._for(who), stream, first, last)
+
+    def places(
+        self,
+        table: str,
+        at: Sequence[str],
+        to: Sequence[str] | None = None,
+        *,
+        epsilon: Amount | None = None,
+        delta: Amount = 0,
+        rho: Amount | None = None,
+        time: str | None = None,
+        slots: str | None = None,
+        box: Sequence[float] | None = None,
+        per_person: int | None = None,
+        grid: str = "adaptive",
+        confidence: float = 0.95,
+        nonnegative: bool = False,
+        out: str | Path | None = None,
+        who: Asker | None = None,
+    ) -> PlacesAnswer:
+        """A noisy map of places on an adaptive grid; with `to`, the flows between regions, each number with its error.
+
+        `at` and `to` name columns of latitude and longitude, `box` is south, west, north, east (the columns' bounds, if
+        not said), `slots` counts by hour, part (of a day), weekday or month of `time`, `per_person` rows of each count.
+        """
+        from deniable.curator.query.places import answer_places, order_places
+
+        order = order_places(table, at, to, epsilon, delta, rho, time, slots, box, per_person, grid)
+        place = None if out is None else Path(out)
+        return answer_places(self._for(who), order, confidence=confidence, nonnegative=nonnegative, out=place)
+
+    def explain_places(
+        self, table: str, at: Sequence[str], to: Sequence[str] | None = None, *, epsilon: Amount | None = None,
+        delta: Amount = 0, rho: Amount | None = None, time: str | None = None, slots: str | None = None,
+        box: Sequence[float] | None = None, per_person: int | None = None, grid: str = "adaptive",
+        longest: int | None = None, who: Asker | None = None,
+    ) -> PlacesExplanation:  # fmt: skip
+        """What a map, flows, or (with `longest`) a model of traces would measure and cost, without touching data."""
+        from deniable.curator.query.places import explain, order_places
+
+        order = order_places(table, at, to, epsilon, delta, rho, time, slots, box, per_person, grid, longest)
+        return explain(self._for(who), order)
+
+    def traces(
+        self, table: str, at: Sequence[str], time: str, *, longest: int = 20, epsilon: Amount | None = None,
+        delta: Amount = 0, rho: Amount | None = None, box: Sequence[float] | None = None, people: int | None = None,
+        seed: int = 0, out: str | Path | None = None, who: Asker | None = None,
+    ) -> PlacesAnswer:  # fmt: skip
+        """New traces of people who do not exist, from a model of the first `longest` points of each person.
+
+        The model is charged once; other traces of it (`people`, `seed`) cost nothing.
+        """
+        from deniable.curator.query.places import draw_people, order_places
+
+        order = order_places(table, at, None, epsilon, delta, rho, time, None, box, longest=longest)
+        place = None if out is None else Path(out)
+        return draw_people(self._for(who), order, people=people, seed=seed, out=place)
 
     def train(
         self,
@@ -427,12 +517,17 @@ class ReleaseVerbs:
         synthetic: bool = False,
         generator: str | None = None,
         tables: int = 16,
+        trace: Sequence[str] = (),
+        resolutions: Sequence[tuple[int, str]] = (),
+        edges: Sequence[str] = (),
         progress: Callable[[float], None] | None = None,
     ) -> AttackReport:
         """Attack a released file, a log or statistics: how many people it exposes; for the steward.
 
         `knows` are columns that the intruder knows, `original` the real rows to score by, `register` a table with
-        names, `limits` the largest share that each attack may expose.
+        names, `limits` the largest share that each attack may expose. `trace` names person, latitude, longitude and
+        time, `resolutions` how well points are known: decimals of a degree, and minute, hour, day, week or never.
+        `edges` names the two columns of a table of edges.
         """
         from deniable.curator.attack import Order, attack
 
@@ -441,6 +536,7 @@ class ReleaseVerbs:
             str(release), tuple(knows), _path(register), _path(original), _path(control), truth, tuple(sensitive),
             unit, tuple(ratings), tuple(str(each) for each in others), None, table, largest, everything, attacks, seed,
             seconds, None, encoding, None, counts, suppressed, absent, synthetic, generator, tables,
+            tuple(trace), tuple((digits, time) for digits, time in resolutions), tuple(edges),
         )  # fmt: skip
         return attack(order, progress, self.context)
 
@@ -448,16 +544,16 @@ class ReleaseVerbs:
         self,
         subject: str | Callable[..., Any],
         *,
-        epsilon: Amount = 1,
-        delta: Amount = 0,
+        epsilon: Amount | None = None,
+        delta: Amount | None = None,
         worlds: Sequence[Any] = (),
         neighbors: str | None = None,
-        tries: int = 20,
+        tries: int | None = None,
         mu: Amount | None = None,
         spends: Amount | None = None,
         canaries: int | None = None,
         timed: bool = False,
-        runs: int = 20_000,
+        runs: int | None = None,
         confidence: float = 0.999,
         progress: Callable[[float], None] | None = None,
     ) -> AuditReport:
@@ -467,7 +563,7 @@ class ReleaseVerbs:
         named = subject if isinstance(subject, str) else getattr(subject, "__name__", "function")
         function = None if isinstance(subject, str) else subject
         order = AuditOrder(
-            named, str(epsilon), str(delta), _text(mu), _text(spends), tuple(worlds), neighbors, tries,
+            named, _text(epsilon), _text(delta), _text(mu), _text(spends), tuple(worlds), neighbors, tries,
             self.context.policy, canaries, timed, runs, confidence, function,
         )  # fmt: skip
         return audit(order, progress)

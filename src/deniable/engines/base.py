@@ -201,13 +201,15 @@ def spell_texts(texts: pa.Array) -> pa.Array:
 class Listed:
     """Rows by the values of one column, written as text: kept only if listed, or left out if listed.
 
-    A missing value is not listed. `loose` compares texts as `normalize_spelling` writes them.
+    A missing value is not listed. `loose` compares texts as `normalize_spelling` writes them; with `by_number`, texts
+    that are numbers also as numbers (7, 007 and 7.0).
     """
 
     column: str
     values: tuple[str, ...] = field(repr=False)
     keep: bool
     loose: bool = False
+    by_number: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,6 +227,10 @@ class Sampled:
 Restriction = Listed | Sampled
 
 
+MOST_DIGITS = 40
+"""No column of whole numbers holds one with so many digits."""
+
+
 def read_listed(kind: ColumnType, values: Iterable[str]) -> Iterator[str]:
     """Listed values as texts that are equal for equal values of a type; those that are none of the type are left out.
 
@@ -235,7 +241,7 @@ def read_listed(kind: ColumnType, values: Iterable[str]) -> Iterator[str]:
         if kind is ColumnType.INTEGER:
             with suppress(ValueError, OverflowError, ArithmeticError):
                 number = Decimal(value.strip())
-                if number == int(number):
+                if number.adjusted() < MOST_DIGITS and number == int(number):
                     yield str(int(number))
         elif kind is ColumnType.DECIMAL:
             with suppress(ValueError):

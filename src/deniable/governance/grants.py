@@ -15,7 +15,8 @@ from enum import StrEnum
 from typing import Any, Protocol
 
 from deniable.errors import AccessRefused
-from deniable.policy.access import RESERVED_NAMES
+from deniable.policy.access import NAME_EXPECTED, find_name_fault
+from deniable.policy.schema import drop_unseen
 
 
 class Role(StrEnum):
@@ -36,6 +37,7 @@ class Action(StrEnum):
 
     QUERY = "query"
     EXPLAIN = "explain"
+    READ = "read"
     BALANCE = "balance"
     REQUEST = "request"
     DECIDE = "decide"
@@ -56,12 +58,12 @@ PUBLIC = frozenset({Action.REGISTER})
 
 ALLOWED: dict[Role, frozenset[Action]] = {
     Role.STEWARD: frozenset(Action),
-    Role.ANALYST: frozenset({Action.QUERY, Action.EXPLAIN, Action.BALANCE, Action.REQUEST}) | PUBLIC,
+    Role.ANALYST: frozenset({Action.QUERY, Action.EXPLAIN, Action.READ, Action.BALANCE, Action.REQUEST}) | PUBLIC,
     Role.AUDITOR: frozenset({Action.AUDIT, Action.BALANCE}) | PUBLIC,
     Role.RESPONDENT: frozenset({Action.WITHDRAW, Action.SUBJECT_REPORT}) | PUBLIC,
 }
 
-FOR_A_PURPOSE = frozenset({Action.QUERY, Action.EXPLAIN, Action.REQUEST})
+FOR_A_PURPOSE = frozenset({Action.QUERY, Action.EXPLAIN, Action.READ, Action.REQUEST})
 """What is done for a purpose, and therefore names one."""
 
 AFTER_EXPIRY = frozenset(
@@ -112,6 +114,13 @@ class Grant:
             raise AccessRefused(happened, expected=f"Granted are: {', '.join(self.purposes) or 'none'}")
 
 
+def refuse_name(name: str, role: Role) -> None:
+    """Refuse what is no name of one who asks, decides or reads; only who has a role may go by its plain name alone."""
+    own = role is not Role.ANALYST and name == role
+    if not own and (fault := find_name_fault(name)):
+        raise AccessRefused(f"'{drop_unseen(name)}' {fault}", expected=NAME_EXPECTED, remedy="Use such a name")
+
+
 @dataclass(frozen=True, slots=True)
 class Asker:
     """Somebody who asks, and what for; without a name it is the steward."""
@@ -122,10 +131,8 @@ class Asker:
 
     def __post_init__(self) -> None:
         # Charges of the steward are known by that name, so nobody else may have it; auditors charge nothing.
-        name = self.name.strip().casefold()
-        own = self.role is Role.STEWARD or (self.role is Role.AUDITOR and name == self.role)
-        if name in RESERVED_NAMES and not own:
-            raise AccessRefused(f"'{self.name}' is the name of a role", remedy="Use the name of a person or a program")
+        if self.name or self.role is Role.ANALYST:
+            refuse_name(self.name, self.role)
 
     @property
     def analyst(self) -> str:
@@ -141,6 +148,7 @@ def _describe_action(action: Action) -> str:
     return {
         Action.QUERY: "query the data",
         Action.EXPLAIN: "explain questions",
+        Action.READ: "read what streams and tabulations published",
         Action.BALANCE: "read balances",
         Action.REQUEST: "request releases",
         Action.DECIDE: "decide on requests",

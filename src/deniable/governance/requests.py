@@ -17,7 +17,8 @@ from typing import Any
 
 from deniable.errors import AccessRefused, ParameterError
 from deniable.governance.grants import LedgerEntry
-from deniable.policy.schema import fold_lookalikes, normalize_spelling
+from deniable.policy.access import list_looks
+from deniable.policy.schema import normalize_spelling
 
 ACTS = ("request", "approve", "decline", "fulfill")
 
@@ -126,7 +127,7 @@ def is_further_approver(request: Request, name: str) -> bool:
 
 def is_same_name(one: str, other: str) -> bool:
     """Whether two names may be one person's: case, spaces, characters that nobody sees and look-alikes do not count."""
-    return fold_lookalikes(one) == fold_lookalikes(other)
+    return bool(list_looks(one) & list_looks(other))
 
 
 def is_listed(name: str, names: Iterable[str]) -> bool:
@@ -177,10 +178,14 @@ def check_counted(request: Request, number: int) -> None:
 def check_fulfillable(request: Request) -> None:
     """Refuse to release what was not approved, or was released already."""
     if request.status is Status.RELEASED:
+        again = request.technique == "synthesize"
         raise AccessRefused(
             f"request '{request.id}' was fulfilled already by release {request.release}",
-            expected="A request is fulfilled once; a synthetic release that was deleted is made again in its folder",
-            remedy="Name the folder of the first time with --out; for other rows, file a new request",
+            expected="A request is fulfilled once"
+            + ("; one whose files were deleted is made again in its folder" if again else ""),
+            remedy="Name the folder of the first time with --out; for other rows, file a new request"
+            if again
+            else "Files that were deleted are not made again, as the rows may have changed: file a new request",
         )
     if request.status is not Status.APPROVED:
         raise AccessRefused(f"request '{request.id}' is {request.status}", expected="The steward approves it first")

@@ -15,7 +15,7 @@ from datetime import datetime
 from typing import Any
 
 from deniable.errors import AccessRefused, ParameterError
-from deniable.governance.grants import Grant, LedgerEntry, Role, Subject
+from deniable.governance.grants import Grant, LedgerEntry, Role, Subject, refuse_name
 from deniable.governance.scram import ScramKeys
 
 PREFIX = "deniable_"
@@ -56,8 +56,9 @@ class Token:
 
 def issue_token(grant: Grant, issuer: str = "") -> tuple[str, dict[str, Any]]:
     """A new token for a grant, and the facts about it that may be written down; `issuer` is the token that gives it."""
-    if not grant.name:
+    if not grant.name.strip():
         raise ParameterError("a token needs a name", expected="The name of the one who will use it")
+    refuse_name(grant.name, grant.role)
     if grant.role is Role.ANALYST and not grant.purposes:
         raise ParameterError("an analyst's token names its purposes", remedy="Say --purpose")
     if (grant.role is Role.RESPONDENT) != (grant.subject is not None):

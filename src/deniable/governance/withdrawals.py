@@ -10,8 +10,9 @@ import hashlib
 import hmac
 import json
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from deniable.governance.grants import LedgerEntry
 from deniable.policy.schema import drop_unseen, fold_case, normalize_spelling
@@ -66,3 +67,19 @@ def fold_reinstated(acts: Iterable[LedgerEntry], known: frozenset[str] = frozens
         elif act.act == "reinstate":
             reinstated.add(act.details["commitment"])
     return frozenset(reinstated)
+
+
+class _Ledger(Protocol):
+    def entries(self, after: int = 0, acts: tuple[str, ...] = ()) -> Iterable[LedgerEntry]: ...
+
+
+class _Store(Protocol):
+    def list_all(self, collection: str) -> Mapping[str, bytes]: ...
+
+
+def list_people(ledger: _Ledger, store: _Store) -> tuple[list[str], list[str]]:
+    """Who withdrew, and who did and was taken in again, in the form that tells people apart."""
+    reinstated = fold_reinstated(ledger.entries(acts=ACTS))
+    listed = store.list_all(COLLECTION).items()
+    people = [(name in reinstated, normalize_spelling(read_withdrawal(kept).value)) for name, kept in listed]
+    return [each for again, each in people if not again], [each for again, each in people if again]

@@ -12,8 +12,8 @@ from deniable.errors import Infeasible
 from deniable.kanonymity.builders.specs import freeze_spec
 from deniable.kanonymity.encoding import Coded, Declared, Histograms
 from deniable.kanonymity.hierarchy import TOP, Codes, Hierarchy, Label
-from deniable.kanonymity.models import KAnonymity, PrivacyModel
-from deniable.kanonymity.models.base import looks_inside
+from deniable.kanonymity.models import KAnonymity, PrivacyModel, holds
+from deniable.kanonymity.models.base import Classes, looks_inside
 from deniable.kanonymity.recoding import ColumnRecoding, Form, Recoder, Recoding, ReleasedClasses, Suppressed
 from deniable.kanonymity.request import Prepared, Request, prepare, to_spec
 from deniable.kanonymity.search.check import Checker
@@ -83,31 +83,49 @@ def solve(checker: Checker, seconds: float | None = None, progress: Progress | N
 
 def explain_infeasible(checker: Checker) -> Infeasible:
     """Why no node is acceptable, and what would be: measured on the most general node and on all that were checked."""
-    problem = checker.problem
-    top = checker.check(problem.lattice.top)
-    fewest = min((v.suppressed for v in checker.verdicts.values()), default=top.suppressed)
-    rows = max(problem.tuples.rows, 1)
+    problem, rows = checker.problem, max(checker.problem.tuples.rows, 1)
+    checker.check(problem.lattice.top)
+    fewest = _count_fewest_suppressed(checker)
     open_tops = [h.column for h in problem.hierarchies if h.levels[-1].size > 1]
     hints = [f"allow {np.ceil(1000 * fewest / rows) / 10:g}% of the rows to be suppressed"] if fewest < rows else []
-    if open_tops:
+    whole = checker.classes(checker.group_all())
+    if open_tops and all(holds(model, whole).all() for model in problem.models):
         hints.append(f"let {', '.join(open_tops)} be generalized to one group")
-    hints += [_suggest_weaker(model, checker) for model in problem.models if looks_inside(model)]
+    hints += [_suggest_weaker(model, whole) for model in problem.models if looks_inside(model)]
     asked = " and ".join(str(model) for model in (*problem.models, *problem.risks))
     return Infeasible(
         f"No generalization meets {asked} with at most {problem.limit} of {problem.tuples.rows} rows suppressed",
-        expected=f"The best node checked suppresses {fewest} rows",
+        expected=f"The best node checked suppresses {fewest} rows"
+        if fewest < rows
+        else "More suppressed rows do not help: at every node checked, no class meets them",
         remedy=_capitalize("; or ".join(hint for hint in hints if hint) or "ask for weaker models"),
     )
+
+
+MOST_MEASURED = 200
+"""So many of the nodes that were checked are measured again for what they would suppress."""
+
+
+def _count_fewest_suppressed(checker: Checker) -> int:
+    """How many rows the best of the nodes that were checked suppresses: with so many allowed, it is acceptable.
+
+    A verdict counts fewer where the sizes alone were over the limit: it says from below which nodes to measure.
+    """
+    fewest = checker.problem.tuples.rows
+    for verdict in sorted(checker.verdicts.values(), key=lambda one: one.suppressed)[:MOST_MEASURED]:
+        if verdict.suppressed >= fewest:
+            break
+        fewest = min(fewest, checker.count_suppressed(verdict.levels))
+    return fewest
 
 
 def _capitalize(words: str) -> str:
     return words[0].upper() + words[1:]
 
 
-def _suggest_weaker(model: PrivacyModel, checker: Checker) -> str:
-    """What the most general node measures: no release of the whole table does better than the table itself."""
-    grouped = checker.group(checker.problem.lattice.top, roll_up=False)
-    measured = model.measure(checker.classes(grouped))
+def _suggest_weaker(model: PrivacyModel, whole: Classes) -> str:
+    """What all rows in one class measure: no release of the whole table does better than the table itself."""
+    measured = model.measure(whole)
     if model.meets(measured).all():
         return ""
     return f"ask less than {model}: generalizing everything reaches {float(measured[0]):.4g}"

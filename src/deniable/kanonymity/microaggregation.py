@@ -3,13 +3,14 @@
 MDAV (Domingo-Ferrer, Mateo-Sanz 2002; Domingo-Ferrer, Torra 2005) on standardized columns. Means are kept exactly,
 totals too; spread within groups is lost. The result is k-anonymous on the columns that were aggregated.
 
-A map aggregates by place: coordinates are cut to a grid, and cells with fewer than k rows are dropped. What is left
-shows where people go without showing where one person goes. Two maps of the same rides at different resolutions do
-not compose: see `composition`."""
+A map aggregates by place: coordinates (and a time) are cut to a grid, and cells with fewer than k rows are dropped.
+What is left shows where people go without showing where one person goes. Two maps of the same rides at different
+resolutions do not compose: the difference betrays who was dropped (`compose_grids`)."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -18,10 +19,14 @@ from numpy.typing import NDArray
 
 from deniable.errors import DataError, Infeasible, ParameterError, pluralize
 from deniable.kanonymity.builders.numbers import truncate_coordinates
+from deniable.kanonymity.composition import Composition, compose
 from deniable.kanonymity.encoding import column_of, factorize, unify_spellings
 
 BLOCK = 20_000
 """MDAV compares each group with all rows that are left, so larger tables are first cut into blocks of neighbors."""
+
+LARGEST = 1e100
+"""Squares of larger numbers, added up over the rows of a table, may not be finite."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -71,6 +76,12 @@ def _read_numbers(table: pa.Table, name: str) -> NDArray[np.float64]:
         raise DataError(
             f"Column '{name}' has infinite numbers, which have no mean", remedy="Leave out those rows first"
         )
+    if np.abs(numbers).max(initial=0) > LARGEST:
+        raise DataError(
+            f"Column '{name}' has numbers too large for a mean of groups",
+            expected=f"Numbers between -{LARGEST:g} and {LARGEST:g}",
+            remedy="Leave out those rows first, or state the column in a larger unit",
+        )
     return numbers
 
 
@@ -110,21 +121,107 @@ class Map:
     dropped: int
 
 
-def release_grid(
-    table: pa.Table, latitude: str, longitude: str, *, digits: int, k: int, person: str | None = None
-) -> Map:
-    """Cells of 10^-digits degrees with at least k rows, or people; each is named by its south-western corner."""
-    _refuse_k(k)
-    y, x = (truncate_coordinates(_read_degrees(table, name), digits) for name in (latitude, longitude))
-    known = np.isfinite(y) & np.isfinite(x)
-    placed = np.column_stack([y[known], x[known]])
-    cells, places, counts = np.unique(placed, axis=0, return_inverse=True, return_counts=True)
-    kept, scale = counts >= k, 10.0**digits
-    if person is not None:
-        kept = _count_people(column_of(table, person), known, places.ravel(), len(cells)) >= k
-    corners = np.round(cells[kept] / scale, digits)
-    names = {latitude: corners[:, 0], longitude: corners[:, 1], "count": counts[kept]}
-    return Map(pa.table(names), int(len(y) - counts[kept].sum()))
+UNITS = {"minute": "m", "hour": "h", "day": "D", "week": "W", "month": "M"}
+"""To what a time can be cut, with numpy's word for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """How a map is made: a place, or the two ends of a trip, cut to decimals of a degree, and perhaps a time.
+
+    It tells no more of the rows than the map does.
+    """
+
+    places: tuple[str, ...]
+    digits: int
+    k: int
+    person: str | None = None
+    time: str | None = None
+    every: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.k < 1:
+            raise ParameterError(f"k is {self.k}", expected="k is at least 1")
+        if len(set(self.columns)) != len(self.columns) or len(self.places) not in (2, 4):
+            raise ParameterError(
+                f"{len(set(self.places))} columns are named for a grid",
+                expected="Latitude and longitude, once each; of a trip those of both ends",
+            )
+        if (self.time is None) != (self.every is None) or (self.every is not None and self.every not in UNITS):
+            raise ParameterError("a time is cut to a unit", expected=f"A column, and one of {', '.join(UNITS)}")
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that the map shows, coarser."""
+        return self.places if self.time is None else (*self.places, self.time)
+
+
+def release_grid(table: pa.Table, *places: str, digits: int, k: int, **further: str | None) -> Map:
+    """Cells of 10^-digits degrees (and of a unit of time) with at least k rows, or people.
+
+    A place is named by its south-western corner, a time by its beginning. `further` are person, time and every.
+    """
+    return cut_to_grid(table, Grid(places, digits, k, **further))
+
+
+def cut_to_grid(table: pa.Table, grid: Grid) -> Map:
+    """The map of a table."""
+    classes, cells, kept = find_cells(table, grid)
+    counts = np.bincount(classes[classes >= 0], minlength=len(cells))
+    scale, shown = 10.0**grid.digits, cells[kept]
+    named: dict[str, Any] = {
+        name: np.round(shown[:, place] / scale, grid.digits) for place, name in enumerate(grid.places)
+    }
+    if grid.time is not None and grid.every is not None:
+        began = shown[:, -1].astype(np.int64).astype(f"datetime64[{UNITS[grid.every]}]")
+        named[grid.time] = pa.array(began.astype("datetime64[s]"), pa.timestamp("s"))
+    return Map(pa.table(named | {"count": counts[kept]}), int(table.num_rows - counts[kept].sum()))
+
+
+def find_cells(table: pa.Table, grid: Grid) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.bool_]]:
+    """The cell of each row (-1 without a place or time), all cells, and which of them the map shows."""
+    parts = [truncate_coordinates(_read_degrees(table, name), grid.digits) for name in grid.places]
+    if grid.time is not None and grid.every is not None:
+        parts.append(_cut_times(table, grid.time, grid.every))
+    placed = np.column_stack(parts)
+    known: NDArray[np.bool_] = np.asarray(np.isfinite(placed).all(axis=1), np.bool_)
+    cells, found = np.unique(placed[known], axis=0, return_inverse=True)
+    places = found.ravel()
+    counts = np.bincount(places, minlength=len(cells))
+    if grid.person is not None:
+        counts = _count_people(column_of(table, grid.person), known, places, len(cells))
+    classes = np.full(table.num_rows, -1, np.int64)
+    classes[known] = places
+    return classes, cells, counts >= grid.k
+
+
+def _cut_times(table: pa.Table, name: str, every: str) -> NDArray[np.float64]:
+    """The number of the unit of time that each row is in, since 1970; a week begins on a Thursday, as 1970 did."""
+    try:
+        times = pc.cast(column_of(table, name), pa.timestamp("s"), safe=False)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        remedy = "Name a column of dates or times"
+        raise DataError(f"Column '{name}' is not one of times", expected="Dates or times", remedy=remedy) from None
+    seconds = pc.fill_null(pc.cast(times, pa.int64()), 0).to_numpy().astype("datetime64[s]")
+    units = seconds.astype(f"datetime64[{UNITS[every]}]").astype(np.int64).astype(np.float64)
+    return np.where(pc.is_null(times).to_numpy(zero_copy_only=False), np.nan, units)
+
+
+def compose_grids(table: pa.Table, first: Grid, second: Grid) -> Composition:
+    """What two maps of one table tell together: rows that a map drops are one group, which the other one divides.
+
+    A row counts where one of the maps at least shows it. Of a coarse cell and the fine cells inside it, what the fine
+    map dropped there is the difference; it may be one person.
+    """
+    found = [find_cells(table, grid) for grid in (first, second)]
+    classes = [np.where((own >= 0) & kept[own], own, len(cells)) for own, cells, kept in found]
+    shown = np.logical_or(*(own < len(cells) for own, (_, cells, _) in zip(classes, found, strict=True)))
+    people = np.arange(table.num_rows) if first.person is None else factorize(
+        unify_spellings(column_of(table, first.person))
+    )[1]  # fmt: skip
+    pairs = np.column_stack([classes[0], classes[1], people])[shown]
+    counted = np.unique(pairs, axis=0)
+    return compose(counted[:, 0], counted[:, 1], min(first.k, second.k))
 
 
 def _count_people(
@@ -134,11 +231,6 @@ def _count_people(
     coded = factorize(unify_spellings(people))[1][known].astype(np.int64)
     pairs = np.unique(np.column_stack([places, coded])[coded >= 0], axis=0)
     return np.bincount(pairs[:, 0], minlength=cells)
-
-
-def _refuse_k(k: int) -> None:
-    if k < 1:
-        raise ParameterError(f"k is {k}", expected="k is at least 1")
 
 
 def _read_degrees(table: pa.Table, name: str) -> NDArray[np.float64]:

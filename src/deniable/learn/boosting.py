@@ -152,7 +152,7 @@ class BoostedPlan:
     def _list_blocks(self) -> Iterator[tuple[int, Feature | None]]:
         yield 1, None
         for each in self.design.features:
-            yield len(each.entries), each
+            yield each.size, each
 
     def _list_turns(self) -> Iterator[int]:
         yield 0

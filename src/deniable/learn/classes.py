@@ -79,7 +79,7 @@ def plan_bayes(design: Design, target: LabelsTarget, budget: Budget, rows: int =
 
 def count_classes(design: Design, classes: int, codes: Codes, truth: Wholes) -> Wholes:
     """How many rows of each value of the target light each entry; the intercept's entry counts them all."""
-    widths = [1, *(len(each.entries) for each in design.features)]
+    widths = [1, *(each.size for each in design.features)]
     found = [
         np.bincount(truth * (width + 1) + codes[:, block], minlength=classes * (width + 1)).reshape(classes, width + 1)
         for block, width in enumerate(widths)

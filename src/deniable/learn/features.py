@@ -97,6 +97,11 @@ class Labels:
         """The names of its entries."""
         return (*(f"{self.name} = {label}" for label in self.labels), *_name_null(self))
 
+    @property
+    def size(self) -> int:
+        """How many entries it has."""
+        return len(self.labels) + self.nullable
+
 
 @dataclass(frozen=True, slots=True)
 class Number:
@@ -113,6 +118,11 @@ class Number:
     def entries(self) -> tuple[str, ...]:
         """The names of its entries."""
         return (self.name, *_name_null(self))
+
+    @property
+    def size(self) -> int:
+        """How many entries it has."""
+        return 1 + self.nullable
 
     @property
     def middle(self) -> Fraction:
@@ -149,6 +159,11 @@ class _Divided:
     def nullable(self) -> bool:
         """Whether null has an entry of its own."""
         return self.number.nullable
+
+    @property
+    def size(self) -> int:
+        """How many entries it has."""
+        return self.count + self.nullable
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,7 +249,7 @@ class Design:
     @property
     def width(self) -> int:
         """How many entries a row has."""
-        return len(self.entries)
+        return 1 + sum(feature.size for feature in self.features)
 
     @property
     def blocks(self) -> int:
@@ -252,7 +267,7 @@ class Design:
     @property
     def owners(self) -> NDArray[np.int64]:
         """The block of each entry."""
-        sizes = [1, *(len(feature.entries) for feature in self.features)]
+        sizes = [1, *(feature.size for feature in self.features)]
         return np.repeat(np.arange(len(sizes)), sizes)
 
 
@@ -316,7 +331,7 @@ def encode_rows(made: Design, rows: pa.Table | pa.RecordBatch) -> Entries:
     encoded[:, 0] = STEPS
     start = 1
     for each in made.features:
-        width = len(each.entries)
+        width = each.size
         block = encoded[:, start : start + width]
         _write_block(each, column_of(rows, each.name), block)
         start += width
@@ -500,13 +515,11 @@ MOST_PARTS = 64
 Target = ClassTarget | NumberTarget | LabelsTarget | Structure
 
 
-def build_labels_target(table: TableSchema, name: str) -> LabelsTarget:
-    """The target of a method that tells all values apart."""
+def build_labels_target(table: TableSchema, name: str, others: str = "linear, boosted or auto") -> LabelsTarget:
+    """The target of a method that tells all values apart; `others` are methods for numbers."""
     column = build_feature(find_column(table, name), table)
     if not isinstance(column, Labels):
-        raise ParameterError(
-            f"'{name}' is a number, and has no listed values to tell apart", remedy="Use linear, boosted or auto"
-        )
+        raise ParameterError(f"'{name}' is a number, and has no listed values to tell apart", remedy=f"Use {others}")
     return LabelsTarget(column)
 
 

@@ -297,8 +297,10 @@ def plan_round(
             remedy="State a target" if target is None else "Leave target out",
         )
     goal: Target | None = None
+    if count is not None and method != "pca":
+        raise ParameterError(f"{method} takes no count", expected="How many components, for pca", remedy="Leave it out")
     if target is not None:
-        goal = build_labels_target(table, target) if method == "bayes" else build_target(table, target)
+        goal = build_labels_target(table, target, "linear") if method == "bayes" else build_target(table, target)
         if method == "linear" and not isinstance(goal, NumberTarget):
             raise ParameterError(f"'{target}' is not a bounded number", remedy="Use bayes for listed values")
     if not 0 <= colluding < least:

@@ -266,7 +266,7 @@ def list_scales(design: Design, method: str) -> list[tuple[float, float]]:
         if isinstance(each, Number) and method != "pca":
             center = method == "kmeans"
             first = (float(each.middle), float(each.half)) if center else (0.0, 1 / float(each.half))
-        found += [first, *([(0.0, 1.0)] * (len(each.entries) - 1))]
+        found += [first, *([(0.0, 1.0)] * (each.size - 1))]
     return found
 
 

@@ -132,6 +132,9 @@ def _list_combinations(choose: Mapping[str, Sequence[Any]]) -> list[dict[str, An
     [{'turns': 5, 'method': 'logistic'}, {'turns': 20, 'method': 'logistic'}]
     """
     unknown = [name for name in choose if name not in CHOOSABLE]
+    twice = next((name for name, values in choose.items() if len(set(values)) < len(values)), None)
+    if twice is not None and not unknown:
+        raise ParameterError(f"a value of '{twice}' is listed twice", remedy="List each value once")
     found = [dict(zip(choose, values, strict=True)) for values in itertools.product(*choose.values())]
     if unknown or not 2 <= len(found) <= MOST_CANDIDATES:
         raise ParameterError(

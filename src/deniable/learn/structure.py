@@ -121,7 +121,7 @@ def count_values(design: Design, entries: Entries) -> Wholes:
     """
     found = [np.array([len(entries)])]
     for place, each in _list_places(design):
-        block = entries[:, place : place + len(each.entries)]
+        block = entries[:, place : place + each.size]
         if not isinstance(each, Number):
             found.append(np.count_nonzero(block, axis=0))
             continue
@@ -133,7 +133,7 @@ def count_values(design: Design, entries: Entries) -> Wholes:
 
 def _list_places(design: Design) -> list[tuple[int, Feature]]:
     """The first entry of each feature."""
-    starts = np.cumsum([1, *(len(each.entries) for each in design.features)])
+    starts = np.cumsum([1, *(each.size for each in design.features)])
     return list(zip(starts.tolist(), design.features, strict=False))
 
 
@@ -146,7 +146,7 @@ def imagine_rows(design: Design, counted: Wholes) -> Numbers:
     rows = np.zeros((IMAGINED, design.width))
     rows[:, 0] = 1.0
     for place, each in _list_places(design):
-        cells = BINS + 1 if isinstance(each, Number) else len(each.entries)
+        cells = BINS + 1 if isinstance(each, Number) else each.size
         weights = np.maximum(np.asarray(counted[start : start + cells], np.float64), 0.0) + 1e-9
         chosen = draw.choice(cells, IMAGINED, p=weights / weights.sum())
         if isinstance(each, Number):

@@ -213,6 +213,8 @@ def _require_gaussian(budget: Budget) -> None:
         isinstance(budget, ApproxDP) and budget.epsilon > 0 and budget.delta > 0
     ):
         return
+    if (budget.rho if isinstance(budget, ZCDP) else budget.epsilon) <= 0:
+        raise ParameterError("the budget is 0", expected="A budget above 0", remedy="State an epsilon such as 1")
     raise ParameterError(
         "a model is learned with Gaussian noise, which needs a delta",
         expected="epsilon and delta above 0, or rho",

@@ -6,7 +6,8 @@ decides by the policy's budget tree and its own entries alone. It never sees dat
 
 from __future__ import annotations
 
-from deniable.ledger.entry import Act, Balance, Entry, Posting, Receipt
+from deniable.ledger.budget_tree import Balance
+from deniable.ledger.entry import Act, Entry, Posting, Receipt
 from deniable.ledger.ledger import Ledger, open_ledger
 
 __all__ = ["Act", "Balance", "Entry", "Ledger", "Posting", "Receipt", "open_ledger"]

@@ -21,12 +21,13 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from json.encoder import encode_basestring_ascii
 from pathlib import Path
 from typing import Protocol
 
 from deniable.errors import IntegrityError
-from deniable.ledger.entry import GroupCommit
+from deniable.ledger.entry import Act, Entry, GroupCommit, Posting, refuse_broken
 from deniable.ledger.sqlite import (
     begin_log,
     close_on_error,
@@ -111,6 +112,9 @@ class AnswerStore:
         self._inner = inner
         self._most: Mapping[str, int] = {}  # how many values of each collection this process saw
         self._forgotten = 0
+        self.on_answer: Callable[[int, int, str, int], None] = lambda *_: None
+        """Called after an answer was stored, before it leaves: the last entry that the store knows of, the one after
+        which answers were forgotten, the collection, and how many values it has."""
         self._key = secrets.token_bytes(32)
         with close_on_error(inner):
             self._key = inner.adopt_key(self._key, self._seal)
@@ -126,6 +130,8 @@ class AnswerStore:
         kept = self._inner.keep(collection, name, alias, sealed, None if seen is None else _write_seen(*seen))
         count = _read_count(self._inner.find(COUNT, collection))
         self._most = {**self._most, collection: max(count, self._most.get(collection, 0))}
+        if seen is not None:
+            self.on_answer(seen[0], self._forgotten, collection, count)
         return value if kept == sealed else self._open(collection, kept, name, alias)
 
     @property
@@ -215,6 +221,8 @@ class AnswerStore:
                 if value[:SEAL_BYTES] != signed.digest() or not value.startswith(names, SEAL_BYTES):
                     raise _refuse_changed()
                 counts[collection] += 1
+            elif alias != name or (collection != COUNT and name != collection):
+                raise _refuse_changed()  # its own rows have one name each
         after = self._inner.list_all(COUNT)  # others may write meanwhile
         if TOTAL not in after or not all(count.isdigit() for count in (*before.values(), *after.values())):
             raise _refuse_changed()
@@ -272,6 +280,33 @@ def _refuse_missing(collection: str, found: int, counted: int) -> IntegrityError
         f"the answer store has {found} values {where}, and {counted} were stored: some were deleted or added",
         remedy="Put the newest copy of the store back; charge nothing until it is explained",
     )
+
+
+STORED = "stored"
+"""The detail of a charge or a release that says how many values the answer store had of each collection."""
+
+
+def seal_counts(posting: Posting, stored: Mapping[str, int]) -> Posting:
+    """The posting of a charge or a release with what the answer store has; other acts may come after its term."""
+    if posting.act not in (Act.CHARGE, Act.RELEASE) or not stored:
+        return posting
+    return replace(posting, details={**posting.details, STORED: dict(stored)})
+
+
+def find_counts(entries: Iterable[Entry], known: Mapping[str, int]) -> Mapping[str, int]:
+    """What the answer store must have after these entries: as the last says, but for what was forgotten since.
+
+    Refuses an entry that says that there was less than before, where none says that it was forgotten.
+    """
+    for entry in entries:
+        if entry.act == Act.EXPIRE:
+            gone = {*entry.details, "streams"}  # earlier versions emptied those too, and named the answers alone
+            known = {name: count for name, count in known.items() if name not in gone}
+        stored = entry.details.get(STORED, known)
+        if any(stored.get(name, 0) < count for name, count in known.items()):
+            raise refuse_broken(entry.sequence, "says that fewer answers were stored than before it: some were deleted")
+        known = stored
+    return known
 
 
 NOTHING_SEEN = b"0"

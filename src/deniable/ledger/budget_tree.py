@@ -11,29 +11,37 @@ the zCDP account is one rational and the delta beside it; the PLD account is how
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from fractions import Fraction
+from typing import Any
 
 from deniable.dp.accounting import (
     Accountant,
     ComposedEvent,
     Event,
+    GaussianEvent,
     NoOpEvent,
+    ParallelEvent,
     PLDAccountant,
     PureAccountant,
+    PureEvent,
     SelfComposedEvent,
+    ThresholdEvent,
     ZCDPAccountant,
     accountant_for,
     from_dict,
     to_dict,
 )
+from deniable.dp.accounting.cost import Cost, sqrt_above
+from deniable.dp.accounting.zcdp import rho_of_pure
 from deniable.errors import AccessRefused, BudgetExceeded, nearest
-from deniable.ledger.entry import Act, Entry
+from deniable.ledger.entry import SETTLES, Act, Entry
 from deniable.policy.access import Accounting, Analyst, Budgets, Period, Purpose
-from deniable.policy.budget import Budget
+from deniable.policy.budget import ZCDP, Budget, PureDP, budget, find_left, round_amount, say_left, say_part
 
 STEWARD = "steward"
 """Who asks when nobody is named. The steward's questions count against the dataset, and a purpose if one is named."""
@@ -52,6 +60,12 @@ class Node:
 def choose_accounting(budgets: Budgets | None) -> str:
     """How totals are composed; without budgets an odometer runs that can price every mechanism."""
     return str(budgets.accounting) if budgets else str(Accounting.ZCDP)
+
+
+def find_pricing(accounting: str, *events: Event) -> str:
+    """How events are compared: by an accounting that can price them all, or else by zCDP, which prices each."""
+    account = accountant_for(accounting)
+    return accounting if all(account.supports(each) for each in events) else str(Accounting.ZCDP)
 
 
 def find_path(budgets: Budgets | None, purpose: str, analyst: str, time: datetime) -> tuple[Node, ...]:
@@ -75,8 +89,44 @@ def find_entry_path(budgets: Budgets | None, entry: Entry) -> tuple[Node, ...]:
     """The nodes that an entry counts against, whether or not the policy would still grant it."""
     if budgets is None:
         return _build_nodes(None, None, None, entry.time)
+    if SETTLES in entry.details:
+        return list_nodes(budgets, list_lost_days(entry.details, entry.time))
     purpose, analyst = budgets.find_purpose(entry.purpose), budgets.find_analyst(entry.analyst)
     return _build_nodes(budgets, purpose, analyst, entry.time)
+
+
+LOST_BETWEEN = "lost_between"
+"""The detail of a charge for lost entries that says between which two times they were written."""
+
+
+def list_lost_days(details: Mapping[str, Any], time: datetime) -> tuple[datetime, ...]:
+    """A time on each day on which lost entries may have been written; earlier versions took the time of the charge."""
+    told = details.get(LOST_BETWEEN)
+    first, last = (time, time) if told is None else (datetime.fromisoformat(each) for each in told)
+    return (*(first + timedelta(days=day) for day in range(max((last - first).days, 0) + 1)), last)
+
+
+def list_nodes(budgets: Budgets | None, times: Iterable[datetime], *, limited: bool = True) -> tuple[Node, ...]:
+    """Every node that could be charged at times: what lost entries spent counts at each, as nobody knows whose it was.
+
+    Those that are not `limited` take what was spent already, also where that is more than they allow.
+    """
+    days = tuple(times)
+    if budgets is None:
+        return _build_nodes(None, None, None, days[0])
+    analysts = (None, *budgets.analysts)
+    periods = {
+        purpose: {period_of(purpose.every if purpose else None, day): day for day in days}.values()
+        for purpose in (None, *budgets.purposes)
+    }
+    paths = (
+        _build_nodes(budgets, purpose, analyst, day)
+        for purpose, ends in periods.items()
+        for day in ends
+        for analyst in analysts
+    )
+    nodes = {node.key: node for path in paths for node in path}
+    return tuple(node if limited else replace(node, limit=None) for node in nodes.values())
 
 
 def _build_nodes(
@@ -150,21 +200,25 @@ def period_of(every: Period | None, time: datetime) -> str:
 def charge_nodes(
     accounting: str, nodes: Iterable[Node], accounts: Mapping[str, Accountant], event: Event
 ) -> dict[str, Accountant]:
-    """The accounts after an event, each within the limit of its node; else a refusal that names the node."""
+    """The accounts after an event, each within the limit of its node; else a refusal that names the node with least."""
     after: dict[str, Accountant] = {}
+    refused: list[BudgetExceeded] = []
     for node in nodes:
         before = limit_account(accounting, node.limit, accounts.get(node.key))
         try:
             after[node.key] = before.compose(event)
         except BudgetExceeded as over:
-            raise _name_node(over, node) from None
+            refused.append(_name_node(over, node))
+    if refused:
+        raise min(refused, key=lambda each: float(str(each.fields.get("remaining", 0))))
     return after
 
 
 def replay_entries(
-    budgets: Budgets | None, accounts: Mapping[str, Accountant], entries: Iterable[Entry]
+    accounting: str, budgets: Budgets | None, accounts: Mapping[str, Accountant], entries: Iterable[Entry]
 ) -> dict[str, Accountant]:
-    """The accounts after further entries that were written already: they are added up and never refused.
+    """The accounts after further entries that were written already: they are added up, and refused only where this
+    accounting has no price for one.
 
     Equal events are counted first and added at once, so that a long ledger is added up quickly.
     """
@@ -174,7 +228,7 @@ def replay_entries(
             form = json.dumps(entry.event, sort_keys=True)
             for node in find_entry_path(budgets, entry):
                 counts.setdefault(node.key, Counter())[form] += 1
-    known, accounting = dict(accounts), choose_accounting(budgets)
+    known = dict(accounts)
     read = {form: from_dict(json.loads(form)) for each in counts.values() for form in each}
     for key, forms in counts.items():
         account = limit_account(accounting, None, known.get(key))
@@ -185,8 +239,7 @@ def replay_entries(
 
 
 def _name_node(refusal: BudgetExceeded, node: Node) -> BudgetExceeded:
-    where = node.title + (f" in {node.period}" if node.period else "")
-    fields = refusal.fields | {"node": node.title}
+    where, fields = node.title + (f" in {node.period}" if node.period else ""), refusal.fields | {"node": node.title}
     return BudgetExceeded(f"{refusal.happened} ({where})", remedy=refusal.remedy, **fields)  # type: ignore[arg-type]
 
 
@@ -206,6 +259,8 @@ def limit_account(accounting: str, limit: Budget | None, spent: Accountant | Non
         assert isinstance(spent, PLDAccountant)
         return replace(made, event=spent.event)
     assert isinstance(spent, PureAccountant | ZCDPAccountant)
+    if isinstance(made, ZCDPAccountant) and isinstance(spent, ZCDPAccountant):
+        return replace(made, cost=spent.cost, pure=spent.pure)
     return replace(made, cost=spent.cost)
 
 
@@ -214,9 +269,13 @@ def settle_account(account: Accountant) -> Accountant:
     if isinstance(account, PLDAccountant):
         return replace(account, event=_count_events(account.event))
     assert isinstance(account, PureAccountant | ZCDPAccountant)
-    cost = account.cost
-    amount, delta = _bound_denominator(cost.amount), _bound_denominator(cost.delta)
-    return replace(account, cost=replace(cost, amount=amount, delta=delta))
+    if isinstance(account, ZCDPAccountant) and account.pure is not None:
+        account = replace(account, pure=_bound_fractions(account.pure))
+    return replace(account, cost=_bound_fractions(account.cost))
+
+
+def _bound_fractions(cost: Cost) -> Cost:
+    return replace(cost, amount=_bound_denominator(cost.amount), delta=_bound_denominator(cost.delta))
 
 
 def _bound_denominator(amount: Fraction) -> Fraction:
@@ -236,6 +295,292 @@ def _count_events(event: Event) -> Event:
             counts[form] = counts.get(form, 0) + count
     forms = sorted(counts.items())
     return ComposedEvent(tuple(SelfComposedEvent(from_dict(json.loads(form)), count) for form, count in forms))
+
+
+def find_least(accounts: Mapping[str, Accountant]) -> Budget | None:
+    """What is left at every node: what costs so much fits all of them, and what costs more does not.
+
+    Under zCDP it is told as the node tells it of which the smallest part is left: as the epsilon of a pure event, or as
+    the rho of any other. Where nothing but a pure event fits, it is told in epsilon.
+    """
+    limited = [account for account in accounts.values() if account.limit is not None]
+    kept = [account for account in limited if isinstance(account, ZCDPAccountant)]
+    if kept:
+        epsilon, rho = min(each.epsilon_left for each in kept), min(each.rho_left for each in kept)
+        tightest = min(kept, key=lambda each: each.share_left)
+        if tightest.is_pure_first or (epsilon and not rho):
+            return PureDP(epsilon)
+        return ZCDP(rho, min(each.delta_left for each in kept))
+    left = [each for each in (account.compute_remaining() for account in limited) if each is not None]
+    amounts = [each.epsilon for each in left if not isinstance(each, ZCDP)]
+    return budget(min(amounts), min(each.delta for each in left)) if amounts else None
+
+
+@dataclass(frozen=True, slots=True)
+class KindsLeft:
+    """What is left where totals are kept in rho: the largest epsilon of a pure question, the largest rho of others.
+
+    `delta` is what is left for questions that spend one of their own, such as those of private groups. The limits are
+    what there was of rho, and of such a delta.
+    """
+
+    epsilon: Fraction
+    rho: Fraction
+    delta: Fraction
+    rho_limit: Fraction
+    delta_limit: Fraction
+
+    def say_others(self) -> str:
+        """What is left for questions that are not pure."""
+        own = f" and delta {round_amount(self.delta)}" if self.delta_limit and self.rho else ""
+        return f"rho {round_amount(self.rho)}{own}"
+
+
+@dataclass(frozen=True, slots=True)
+class Balance:
+    """One node of the tree: what it may spend, what is spent, what is left; `period` where it is renewed."""
+
+    node: str
+    limit: Budget | None
+    spent: Budget | None
+    remaining: Budget | None
+    period: str = ""
+    kinds: KindsLeft | None = None
+    closed: str = ""
+    """Why nothing is left although not all was spent."""
+
+    def close(self, why: str) -> Balance:
+        """The same node where nothing can be spent now."""
+        none = Fraction(0)
+        left = None if self.limit is None else ZCDP(none) if isinstance(self.limit, ZCDP) else PureDP(none)
+        whole = self.kinds
+        kinds = None if whole is None else KindsLeft(none, none, none, whole.rho_limit, whole.delta_limit)
+        return replace(self, remaining=left, kinds=kinds, closed=why)
+
+
+def find_kinds(balances: Iterable[Balance]) -> KindsLeft | None:
+    """The least of each kind that is left on a path where totals are kept in rho; None where they are not."""
+    kept = [each.kinds for each in balances if each.kinds is not None]
+    if not kept:
+        return None
+    epsilon, in_rho = min(each.epsilon for each in kept), min(kept, key=lambda each: each.rho)
+    in_delta = min(kept, key=lambda each: (each.delta, -each.delta_limit))
+    return KindsLeft(epsilon, in_rho.rho, in_delta.delta, in_rho.rho_limit, in_delta.delta_limit)
+
+
+def name_least(balances: Iterable[Balance], least: Budget | None) -> dict[str, str] | None:
+    """The least that is left on a path in decimal figures, rounded down: what is shown can be asked for.
+
+    Where totals are kept in rho, all that is enforced is named: `epsilon` is that of a pure question, `rho` and `delta`
+    are those of any other. None without a limit.
+    """
+    if least is None:
+        return None
+    kinds = find_kinds(balances)
+    if kinds is not None:
+        amounts = {"epsilon": kinds.epsilon, "rho": kinds.rho, "delta": kinds.delta}
+    else:
+        assert not isinstance(least, ZCDP)
+        amounts = {"epsilon": least.epsilon, "delta": least.delta}
+    return {name: round_amount(amount, 6) for name, amount in amounts.items()}
+
+
+def say_least(balances: Iterable[Balance], least: Budget | None) -> str:
+    """The least that is left on a path, as people say it; empty without a limit.
+
+    Where totals are kept in rho, both kinds of questions are told: those that are pure, and others.
+    """
+    limited = [(each.limit, each) for each in balances if each.limit is not None]
+    kinds = find_kinds(each for _, each in limited)
+    if least is None or not limited:
+        return ""
+    if limited[0][1].closed:
+        return f"nothing: {limited[0][1].closed}"
+    if kinds is None:
+        told = [(limit, each.spent, each.remaining) for limit, each in limited if each.remaining is not None]
+        delta, least_of = min((each.delta, -limit.delta) for limit, _, each in told)
+        own = f" with {say_part('delta', delta, -least_of)}" if least_of else ""
+        return say_left(*min(told, key=lambda each: find_left(*each)[2])) + own
+    if isinstance(least, ZCDP):
+        pure = f" (or a pure question of epsilon {round_amount(kinds.epsilon)})"
+        stated = kinds.epsilon and any(not isinstance(limit, ZCDP) for limit, _ in limited)
+        own = f" with {say_part('delta', kinds.delta, kinds.delta_limit)}" if kinds.delta_limit else ""
+        return f"{say_part('rho', kinds.rho, kinds.rho_limit)}{own}{pure if stated else ''}"
+    held = ((limit, each.kinds.epsilon) for limit, each in limited if each.kinds is not None)
+    limits = [limit.epsilon for limit, left in held if left == kinds.epsilon and not isinstance(limit, ZCDP)]
+    told_of = say_part("epsilon", kinds.epsilon, limits[0]) if limits else f"epsilon {round_amount(kinds.epsilon)}"
+    return f"{told_of} (pure questions; {kinds.say_others()} for others)"
+
+
+def read_balance(node: Node, accountant: Accountant) -> Balance:
+    """What a node has spent and has left, by its accountant."""
+    spent, remaining = _find_spent(accountant), accountant.compute_remaining()
+    kinds = None
+    if isinstance(accountant, ZCDPAccountant) and accountant.limit is not None:
+        whole, left = accountant.limit, (accountant.epsilon_left, accountant.rho_left, accountant.delta_left)
+        kinds = KindsLeft(*left, whole.rho, whole.delta)
+    return Balance(node.title, node.limit, spent, remaining, node.period, kinds)
+
+
+def _find_spent(accountant: Accountant) -> Budget | None:
+    """What a node has spent: with its own delta, or, of privacy losses, at the delta of the limit."""
+    if isinstance(accountant, PureAccountant | ZCDPAccountant):
+        return accountant.compute_spent()
+    return accountant.compute_spent(accountant.limit.delta if accountant.limit else 0)
+
+
+def find_rest(accounting: str, limit: Budget | None, spent: Accountant | None) -> Event:
+    """What may have been spent at most of what a limit leaves, by whichever filter; nothing without a limit.
+
+    Under zCDP that is in rho alone: charges that are all pure may have come to more rho than the limit has.
+    """
+    account = limit_account(accounting, limit, spent)
+    left = account.compute_remaining()
+    if left is None:
+        return NoOpEvent()
+    if not isinstance(account, ZCDPAccountant):
+        assert not isinstance(left, ZCDP)
+        return build_event(accounting, left.epsilon, left.delta)
+    rho = account.rho_left
+    if account.pure is not None and account.epsilon_limit is not None:
+        rho = max(rho, rho_of_pure(max(account.epsilon_limit - account.pure.amount, Fraction(0))))
+    delta = account.limit.delta - account.cost.delta if account.limit is not None else Fraction(0)
+    return build_event(accounting, rho, max(delta, Fraction(0)))
+
+
+def build_event(accounting: str, amount: Fraction, delta: Fraction) -> Event:
+    """An event that costs so much, and with probability delta all: of rho where totals are concentrated, else pure."""
+    first: Event = NoOpEvent()
+    if amount:
+        first = GaussianEvent(1 / (2 * amount)) if accounting == "zcdp" else PureEvent(amount)
+    return ComposedEvent((first, ThresholdEvent(delta))) if delta else first
+
+
+def _build_pure(epsilon: Fraction, rho: Fraction) -> Event:
+    """A pure event that costs so much by pure composition, and so much rho; no less of either.
+
+    So many equal events add up to epsilon that their rhos add up to no more than rho. One event of that rho stands
+    beside them, if it is not the same: of two parallel events the larger cost counts.
+    """
+    if not rho:
+        return PureEvent(epsilon) if epsilon else NoOpEvent()
+    least = sqrt_above(2 * rho, 30) if rho <= 2 else rho
+    if not epsilon:
+        return PureEvent(least)
+    alone = PureEvent(min(least, epsilon) if rho <= rho_of_pure(epsilon) else least)
+    count = max(math.ceil(epsilon * epsilon / (2 * rho)), 1)
+    equal = SelfComposedEvent(PureEvent(epsilon / count), count) if count > 1 else PureEvent(epsilon)
+    if count * rho_of_pure(epsilon / count) == rho:
+        return equal
+    return ParallelEvent((equal, alone))
+
+
+def describe_spent(accounting: str, account: Accountant | None) -> Event:
+    """What an account spent in all, in the fewest events: as amount and delta, or for privacy losses as it is.
+
+    Under zCDP what is all pure stays so: it counts by its epsilon and by its rho.
+    """
+    if account is None:
+        return NoOpEvent()
+    if isinstance(account, PLDAccountant):
+        return account.event
+    assert isinstance(account, PureAccountant | ZCDPAccountant)
+    if isinstance(account, ZCDPAccountant) and account.pure is not None:
+        return _build_pure(account.pure.amount, account.cost.amount)
+    return build_event(accounting, account.cost.amount, account.cost.delta)
+
+
+def subtract_spent(accounting: str, total: Event, part: Event) -> Event:
+    """What was spent in a total beyond a part of it, never less than nothing."""
+    accounting = find_pricing(accounting, total, part)
+    whole, known = (accountant_for(accounting).compose(each) for each in (total, part))
+    if isinstance(whole, PLDAccountant):
+        return _join_events(_count_forms(total) - _count_forms(part))
+    assert not isinstance(known, PLDAccountant)
+    amount = max(whole.cost.amount - known.cost.amount, Fraction(0))
+    if isinstance(whole, ZCDPAccountant) and isinstance(known, ZCDPAccountant) and whole.pure and known.pure:
+        epsilon = max(whole.pure.amount - known.pure.amount, Fraction(0))
+        # Pure events cost no more rho than one of all their epsilon: more is only what a total was rounded up by.
+        return _build_pure(epsilon, min(amount, rho_of_pure(epsilon)))
+    return build_event(accounting, amount, max(whole.cost.delta - known.cost.delta, Fraction(0)))
+
+
+def take_larger(accounting: str, one: Event, other: Event) -> Event:
+    """An event that costs as much as the costlier of two."""
+    accounting = find_pricing(accounting, one, other)
+    first, second = (accountant_for(accounting).compose(each) for each in (one, other))
+    if isinstance(first, PLDAccountant):
+        if not _count_forms(one) - _count_forms(other):
+            return other
+        return one if first.epsilon(READ_AT) >= second.epsilon(READ_AT) else other
+    assert not isinstance(second, PLDAccountant)
+    costs = first.cost, second.cost
+    amount = max(each.amount for each in costs)
+    if isinstance(first, ZCDPAccountant) and isinstance(second, ZCDPAccountant) and first.pure and second.pure:
+        return _build_pure(max(first.pure.amount, second.pure.amount), amount)
+    return build_event(accounting, amount, max(each.delta for each in costs))
+
+
+def join_rest(accounting: str, rest: Event, proven: Event) -> Event:
+    """An event that costs at least as much as all that a limit leaves, and as what is proven."""
+    if accounting != Accounting.PLD:
+        return take_larger(accounting, rest, proven)
+    return rest if is_covered(accounting, proven, rest) else ComposedEvent((rest, proven))
+
+
+def price_stated(accounting: str, proven: Event, stated: Event) -> Event:
+    """What is charged for lost entries that are said to have cost so much in all, and are proven to have cost a part.
+
+    Under zCDP, where both are pure, what is proven keeps its rho, and the rest counts as one event. Otherwise it is
+    charged in rho alone: the epsilons of lost entries may add up to more than what is stated.
+    """
+    if accounting != Accounting.ZCDP or isinstance(proven, NoOpEvent):
+        return stated
+    known, said = (ZCDPAccountant().compose(each) for each in (proven, stated))
+    if known.pure is not None and said.pure is not None:
+        more = said.pure.amount - known.pure.amount
+        return ComposedEvent((proven, PureEvent(more))) if more > 0 else proven
+    return build_event(accounting, said.cost.amount, said.cost.delta)
+
+
+def is_covered(accounting: str, proven: Event, stated: Event) -> bool:
+    """Whether an event that is stated costs at least as much as one that is proven.
+
+    Under zCDP a pure one covers another by its epsilon alone: what is proven keeps its own rho (`price_stated`).
+    """
+    accounting = find_pricing(accounting, proven, stated)
+    known, said = (accountant_for(accounting).compose(each) for each in (proven, stated))
+    if isinstance(known, PLDAccountant):
+        assert isinstance(said, PLDAccountant)
+        delta = sum((each.delta for each in _list_parts(stated) if isinstance(each, ThresholdEvent)), Fraction(0))
+        return known.epsilon(delta) <= said.epsilon(delta)
+    assert not isinstance(said, PLDAccountant)
+    if isinstance(known, ZCDPAccountant) and isinstance(said, ZCDPAccountant) and known.pure and said.pure:
+        return known.pure.amount <= said.pure.amount
+    return known.cost.amount <= said.cost.amount and known.cost.delta <= said.cost.delta
+
+
+READ_AT = Fraction(1, 10**9)
+"""The delta at which two compositions of privacy losses are compared."""
+
+
+def _list_parts(event: Event) -> tuple[Event, ...]:
+    return event.events if isinstance(event, ComposedEvent) else (event,)
+
+
+def _count_forms(event: Event) -> Counter[str]:
+    """How often each event occurs in a composition, by its form."""
+    counts: Counter[str] = Counter()
+    for part in _list_parts(event):
+        inner, count = (part.event, part.count) if isinstance(part, SelfComposedEvent) else (part, 1)
+        if not isinstance(inner, NoOpEvent):
+            counts[json.dumps(to_dict(inner), sort_keys=True)] += count
+    return counts
+
+
+def _join_events(counts: Mapping[str, int]) -> Event:
+    parts = tuple(SelfComposedEvent(from_dict(json.loads(form)), count) for form, count in sorted(counts.items()))
+    return ComposedEvent(parts) if parts else NoOpEvent()
 
 
 MOST_REPEATS = 10**6

@@ -64,6 +64,9 @@ class Act(StrEnum):
     """Tokens of a vault were turned back into values: who did it, where, and how many."""
 
 
+ASK_ANEW = "Ask under a new request id; it is charged anew"
+
+
 @dataclass(frozen=True, slots=True)
 class Posting:
     """What is to be written: an entry before it has a place in the chain.
@@ -83,6 +86,8 @@ class Posting:
     request: str = ""
     question: str = ""
     details: Mapping[str, Any] = field(default_factory=dict)
+    anew: str = ASK_ANEW
+    """How the same is asked anew where its answer is gone. It is told, and not written."""
 
     @property
     def fingerprint(self) -> str:
@@ -137,8 +142,9 @@ class Entry:
 class Receipt:
     """What a charge leaves with the one who asked: its place in the ledger, and the head of the chain there.
 
-    `repeated` tells that the request was charged before, and not again. `remaining` is the least that is left on the
-    path from the dataset to the asker (None without a limit).
+    `repeated` tells that the request was charged before, and not again; `shared`, that it was charged under another
+    request, whose answer is the same. `remaining` is the least that is left on the path from the dataset to the asker
+    (None without a limit).
     """
 
     number: int
@@ -148,23 +154,13 @@ class Receipt:
     request: str
     remaining: Budget | None
     repeated: bool = False
+    shared: bool = False
 
     def as_dict(self) -> dict[str, Any]:
         """The receipt as plain values."""
         time = self.time.isoformat(timespec="microseconds")
         told = {"number": self.number, "head": self.head, "time": time}
         return told | {"release": self.release, "request": self.request}
-
-
-@dataclass(frozen=True, slots=True)
-class Balance:
-    """One node of the tree: what it may spend, what is spent, what is left; `period` where it is renewed."""
-
-    node: str
-    limit: Budget | None
-    spent: Budget | None
-    remaining: Budget | None
-    period: str = ""
 
 
 def genesis(dataset: str) -> str:
@@ -292,6 +288,8 @@ def refuse_cut_off() -> IntegrityError:
     )
 
 
+ANSWER = "answer"
+"""The detail of a charge that names the one answer which is stored for it, whoever asks."""
 LOST = "lost"
 """The detail of an entry `separate` that says what was lost."""
 SETTLES = "settles"
@@ -308,6 +306,12 @@ def fold_lost(entries: Iterable[Entry], known: int = 0) -> int:
     return known
 
 
+def find_renewed(entries: Iterable[Entry], known: int = 0) -> int:
+    """The number of the last entry after which no stored answer of before is there: forgotten, or perhaps lost."""
+    gone = (each.sequence for each in entries if each.act == Act.EXPIRE or LOST in each.details)
+    return max(gone, default=known)
+
+
 def refuse_unsettled(lost: int, posting: Posting | None = None) -> None:
     """Refuse what is charged or released, or would be served, while a loss is not settled."""
     if not lost or (posting is not None and posting.details.get(SETTLES) == lost):
@@ -318,6 +322,32 @@ def refuse_unsettled(lost: int, posting: Posting | None = None) -> None:
             expected="Nothing is served before who withdrew in them is entered again",
             remedy="Ask the steward, who enters the withdrawals and runs: deniable ledger settle",
         )
+
+
+SOURCES = "sources"
+"""The detail of a charge that names the source of each table, whatever policies call the table."""
+
+
+def list_units(charged: Posting | Entry) -> frozenset[tuple[str, str]]:
+    """The table of a charge, and its source, with whom it protects; several together may each have a name for that."""
+    alone = charged.act == Act.CHARGE and charged.unit and len(charged.tables) == 1
+    if not alone:
+        return frozenset()
+    sources = charged.details.get(SOURCES) or {}
+    return frozenset((name, charged.unit) for name in (charged.tables[0], *sources.values()))
+
+
+def refuse_other_unit(posting: Posting, known: frozenset[tuple[str, str]]) -> None:
+    """Refuse a charge that protects others than charges before it: what was spent on rows does not add up to people."""
+    for held, unit in list_units(posting):
+        other = next((each for name, each in sorted(known) if name == held and each != unit), None)
+        if other is not None:
+            raise AccessRefused(
+                f"'{posting.tables[0]}' was charged for {other} before, and would now be for {unit}: these do not "
+                "add up",
+                expected="One unit of a table, and of the file that it reads, for all that is charged in one ledger",
+                remedy="Put the unit back, or begin a new ledger with the budgets lowered by what was spent on a unit",
+            )
 
 
 def digest(value: object) -> str:

@@ -1,8 +1,7 @@
-"""The ledger taken elsewhere: exported to other programs, with prices as epsilon and delta; backed up; and its heads.
+"""The ledger taken elsewhere: exported to other programs, with prices as epsilon and delta; and its heads.
 
 CSV is for people and spreadsheets, JSON lines for programs, ECS for systems that watch many logs, Google's DP events
-for accountants. A backup is one SQLite file with the entries and all that the answer store holds, wherever both are
-kept; it is verified before it gets its name.
+for accountants.
 
 For witnesses elsewhere there are signed heads: notes in the form of transparency logs (C2SP signed-note and
 tlog-checkpoint), with the number and hash of the last entry. Whoever keeps one can tell a ledger that lost entries."""
@@ -17,13 +16,10 @@ import io
 import json
 import logging
 import os
-import secrets
-import sqlite3
 import threading
 import time
 import urllib.request
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from fractions import Fraction
@@ -33,7 +29,6 @@ from urllib.parse import urlsplit
 
 from deniable.dp.accounting import Event, cheap_epsilon, pure_cost, to_google, zcdp_cost
 from deniable.errors import (
-    AccessRefused,
     DataError,
     DeniableError,
     IntegrityError,
@@ -42,43 +37,11 @@ from deniable.errors import (
     StorageError,
     nearest,
 )
-from deniable.ledger.answer_store import (
-    COUNT,
-    NOTHING_SEEN,
-    SEAL,
-    SEEN,
-    AnswerStore,
-    MemoryShelf,
-    Row,
-    Shelf,
-    SqliteShelf,
-)
-from deniable.ledger.entry import (
-    Act,
-    Entry,
-    Line,
-    MemoryStore,
-    Store,
-    genesis,
-    refuse_broken,
-    refuse_cut_off,
-)
-from deniable.ledger.ledger import POSTGRES, Ledger, Verified, refuse_mismatch, verify
+from deniable.ledger.entry import Act, Entry, genesis, refuse_broken, refuse_cut_off
+from deniable.ledger.ledger import Ledger
 from deniable.ledger.loss import list_abandoned
-from deniable.ledger.sqlite import COLUMNS as LINE
-from deniable.ledger.sqlite import (
-    STEPS,
-    SqliteStore,
-    close_on_error,
-    find_version,
-    migrate,
-    place_answers,
-    refuse_foreign,
-    refuse_newer,
-    translate_errors,
-)
 from deniable.ledger.witness import Witness
-from deniable.storage import PRIVATE_FILE, escape_formula, give_name, storage_errors
+from deniable.storage import escape_formula, storage_errors
 
 COLUMNS = (
     "sequence", "time", "act", "analyst", "purpose", "tables", "technique", "epsilon", "delta", "rho", "unit",
@@ -210,159 +173,6 @@ def price_of_event(event: Event) -> Price:
         return Price()
     delta = concentrated.delta + SHOWN_DELTA
     return Price(cheap_epsilon(event, delta), delta, concentrated.amount)
-
-
-KEPT = "CREATE TABLE kept (drawer TEXT, name TEXT, alias TEXT, value BLOB NOT NULL, PRIMARY KEY (drawer, name)) STRICT"
-"""The table of a backup with what the answer store holds."""
-
-
-def back_up(ledger: Ledger, store: AnswerStore, path: Path) -> Verified:
-    """Copy a ledger and its answer store into one file, as they are at one moment; refuses to replace a file.
-
-    Nobody writes to the ledger meanwhile. The copy is verified before it gets its name.
-    """
-    if path.exists():
-        raise AccessRefused(f"'{path.name}' is there already", remedy="Choose another name: backups are not replaced")
-    part = path.with_name(f".{path.name[:100]}.{secrets.token_hex(6)}.part")
-    try:
-        copied = _copy_both(ledger, store, part, path)
-        with storage_errors(path):
-            give_name(part, path)  # unlike a rename it refuses a file that came meanwhile
-    finally:
-        part.unlink(missing_ok=True)
-    return copied
-
-
-COPIES = 10
-"""How often a copy is tried: between a first charge and its stored answer the two do not fit together yet."""
-
-
-def _copy_both(ledger: Ledger, store: AnswerStore, part: Path, path: Path, left: int = COPIES) -> Verified:
-    part.unlink(missing_ok=True)
-    with ledger.store.begin_write() as book, storage_errors(path):
-        _write_backup(part, book.after(0), store.dump())
-    try:
-        return verify_backup(part, ledger.dataset)
-    except IntegrityError:
-        if left <= 1:
-            raise
-    time.sleep(0.1)
-    return _copy_both(ledger, store, part, path, left - 1)
-
-
-def _write_backup(part: Path, lines: Iterable[Line], rows: Iterable[Row]) -> None:
-    os.close(os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY, PRIVATE_FILE))
-    with translate_errors(part), closing(sqlite3.connect(part, isolation_level=None)) as connection:
-        connection.execute("PRAGMA synchronous = FULL")
-        migrate(connection, STEPS, "entries", part)
-        connection.execute("BEGIN IMMEDIATE")
-        connection.executemany("INSERT INTO entries VALUES (?, ?, ?, ?, ?)", lines)
-        connection.execute(KEPT)
-        connection.executemany("INSERT INTO kept VALUES (?, ?, ?, ?)", rows)
-        connection.execute("COMMIT")
-
-
-def verify_backup(path: Path, dataset: str) -> Verified:
-    """Recompute the chain of a backup, and open every seal; refuses one of another dataset, or that was changed."""
-    with closing(open_backup(path, dataset)) as ledger, closing(hold_rows(read_backup(path)[1])) as store:
-        found = verify(ledger)
-        refuse_mismatch(ledger, store, "withdrawn")
-        return found
-
-
-def read_backup(path: Path) -> tuple[list[Line], list[Row]]:
-    """The entries of a backup, and what its answer store held."""
-    if not path.is_file():
-        raise DataError(f"there is no backup '{path.name}'", remedy="It is written by: deniable ledger backup")
-    with (
-        translate_errors(path),
-        closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as connection,
-    ):
-        refuse_newer(find_version(connection), len(STEPS), f"'{path.name}'")
-        refuse_foreign(connection, (*STEPS, (KEPT,)), path)
-        lines = [Line(*row) for row in connection.execute(f"SELECT {LINE} FROM entries ORDER BY sequence")]  # noqa: S608
-        return lines, connection.execute("SELECT drawer, name, alias, value FROM kept").fetchall()
-
-
-def open_backup(path: Path, dataset: str) -> Ledger:
-    """The ledger in a backup, to be read."""
-    held, (lines, rows) = MemoryStore(), read_backup(path)
-    for line in lines:
-        held.append(line)
-    ledger = Ledger(dataset, None, held)
-    ledger.key = next((bytes(value) for collection, _, _, value in rows if collection == SEAL), None)
-    return ledger
-
-
-def hold_rows(rows: Iterable[Row]) -> AnswerStore:
-    """The rows of a store in memory; refuses rows without the key of their seals."""
-    shelf, listed = MemoryShelf(), [*rows]
-    if not any(collection == SEAL for collection, *_ in listed):
-        raise IntegrityError("the backup has no key of its seals", remedy="Use another backup")
-    shelf.hold(listed)
-    return AnswerStore(shelf)
-
-
-def _put_rows(shelf: Shelf, rows: Iterable[Row]) -> None:
-    for collection, name, alias, value in rows:
-        if collection == SEEN:
-            shelf.keep_seen(bytes(value))
-        elif collection != COUNT:  # they are counted as they are kept
-            shelf.keep(collection, name, alias, bytes(value))
-
-
-def restore_backup(path: Path, dataset: str, place: str | Path) -> Verified:
-    """Write a verified backup to a place where no ledger is, or one without entries; refuses to replace another."""
-    found = verify_backup(path, dataset)
-    lines, rows = read_backup(path)
-    store, shelf = _make_place(place, dataset)
-    try:
-        with store.begin_write() as book:
-            if book.head() is not None or not _is_blank(shelf):
-                raise _refuse_taken(place)
-            for collection in sorted({row[0] for row in shelf.dump()}, key=lambda each: each == COUNT):
-                shelf.empty(collection)
-            _put_rows(shelf, rows)  # first: a store without its ledger is refused, and a ledger without its store not
-            for line in lines:
-                book.append(line)
-    finally:
-        store.close()
-        shelf.close()
-    return found
-
-
-def _make_place(place: str | Path, dataset: str) -> tuple[Store, Shelf]:
-    if str(place).startswith(POSTGRES):
-        from deniable.ledger.postgres import PostgresShelf, PostgresStore
-
-        return PostgresStore(str(place), dataset), PostgresShelf(str(place), dataset)
-    beside, there = place_answers(place), Path(place).exists()
-    try:
-        shelf = SqliteShelf(beside)
-        with close_on_error(shelf):
-            if not there and not _is_blank(shelf):  # before a ledger is made
-                raise _refuse_taken(place)
-            return SqliteStore(place), shelf
-    except IntegrityError:  # what is there was damaged, and somebody may want to look at it
-        raise _refuse_taken(place) from None
-
-
-KEYS = "keys"
-"""The collection of keys, which are drawn when they are first needed."""
-
-
-def _is_blank(shelf: Shelf) -> bool:
-    """Whether a store was made, and never used: it holds nothing but keys under which nothing was kept."""
-    known = (SEAL, COUNT, KEYS)
-    return all(row[0] in known or (row[0] == SEEN and bytes(row[3]) == NOTHING_SEEN) for row in shelf.dump())
-
-
-def _refuse_taken(place: str | Path) -> AccessRefused:
-    name = "the database" if str(place).startswith(POSTGRES) else f"'{Path(place).name}'"
-    return AccessRefused(
-        f"there is a ledger, or its answer store, at {name} already",
-        remedy="Move both away first: a restored ledger never replaces one that is there",
-    )
 
 
 DASH = "\u2014"

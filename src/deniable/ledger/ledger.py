@@ -17,16 +17,19 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from functools import partial
+from fractions import Fraction
+from functools import cached_property, partial
 from pathlib import Path
 
-from deniable.dp.accounting import Accountant, Event, PureAccountant, ZCDPAccountant
+from deniable.dp.accounting import Accountant, Event, accountant_for, to_dict
 from deniable.errors import AccessRefused, DataError, DeniableError, IntegrityError, InternalError, ParameterError
 from deniable.ledger import budget_tree
-from deniable.ledger.answer_store import AnswerStore, MemoryShelf, SqliteShelf
+from deniable.ledger.answer_store import AnswerStore, MemoryShelf, SqliteShelf, find_counts, seal_counts
+from deniable.ledger.budget_tree import Balance
 from deniable.ledger.entry import (
+    ANSWER,
+    SETTLES,
     Act,
-    Balance,
     Book,
     Entry,
     GroupCommit,
@@ -38,22 +41,22 @@ from deniable.ledger.entry import (
     check_line,
     decode_entry,
     encode_entry,
+    find_renewed,
     fold_lost,
     genesis,
     line_of,
+    list_units,
     refuse_broken,
     refuse_cut_off,
+    refuse_other_unit,
     refuse_unsettled,
 )
+from deniable.ledger.loss import refuse_lost_store, refuse_mismatch
 from deniable.ledger.sqlite import place_answers
-from deniable.policy.access import Budgets
-from deniable.policy.budget import ZCDP, Budget, PureDP, budget
+from deniable.ledger.watch import Unwatched
+from deniable.policy.access import Accounting, Budgets
+from deniable.policy.budget import Budget, PureDP
 from deniable.policy.document import Policy
-
-SOURCES = "sources"
-"""The detail of a charge that names the source of each table, whatever policies call the table."""
-STORED = "stored"
-"""The detail of a charge or a release that says how many values the answer store had of each collection."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +75,10 @@ class _Standing:
     """The hash of the first entry, by which a ledger is known wherever it is kept."""
     lost: int = 0
     """The number of the entry of a loss that is not settled."""
+    renewed: int = 0
+    """The number of the last entry after which stored answers of before may be gone."""
+    unpriced: int = 0
+    """The number of the first charge that the policy's accounting cannot price; then accounts are those of zCDP."""
 
 
 @dataclass(slots=True)
@@ -83,9 +90,11 @@ class _Work:
     stored: Mapping[str, int]
     robbed: IntegrityError | None
     """Why the answer store is not to be trusted: it has fewer values than it had."""
+    answers: dict[str, Entry] = field(default_factory=dict)
+    """The charges and failures of this transaction, by the names of their answers."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class _PathBalance:
     """The accountants of a path as they were after the entry of that number."""
 
@@ -93,6 +102,13 @@ class _PathBalance:
     nodes: tuple[budget_tree.Node, ...]
     accounts: list[tuple[budget_tree.Node, Accountant]]
     least: Budget | None
+    closed: str
+
+    @cached_property
+    def balances(self) -> tuple[Balance, ...]:
+        """What is spent and left at each node; computed once, since roots of fractions take a millisecond."""
+        found = tuple(budget_tree.read_balance(*account) for account in self.accounts)
+        return tuple(each.close(self.closed) for each in found) if self.closed else found
 
 
 class Ledger:
@@ -126,6 +142,7 @@ class Ledger:
         self._accounting = budget_tree.choose_accounting(budgets)
         self._group_commit: GroupCommit[_Work, Posting, Receipt] = GroupCommit(self._begin, self._write)
         self._standing = _Standing(None, {})
+        self.watch = Unwatched()
         self.on_written: Callable[[Ledger], None] = lambda _: None
         """What is called after entries were written, such as to tell a witness."""
         self.on_first: Callable[[], Iterable[Posting]] = tuple
@@ -137,6 +154,8 @@ class Ledger:
         """How many values the answer store has of each collection: sealed with what is charged. Refuses fewer than were
         sealed before, but for those that the entry of the number given forgot."""
         self._seen: dict[tuple[str, str], _PathBalance] = {}
+        self._answers: dict[str, tuple[int, str, str]] = {}
+        """The charge of each answer that is or will be stored: its number, asker and request."""
 
     def charge(self, posting: Posting) -> Receipt:
         """Write a charge, or refuse and write nothing; a request that was charged before is not charged again."""
@@ -155,14 +174,20 @@ class Ledger:
     def _begin(self) -> Iterator[_Work]:
         """The one writer's transaction, after all that was written before; what it wrote counts once it is kept."""
         known = self._standing
-        with self.store.begin_write() as book:
-            standing = self._follow(book, known)
-            try:
-                work = _Work(book, standing, self.count_stored(standing.stored, standing.forgotten), None)
-            except IntegrityError as refusal:
-                work = _Work(book, standing, {}, refusal)
-            yield work
-        self._standing = work.standing
+        with self.watch.guard_write():
+            with self.store.begin_write() as book:
+                standing = self._follow(book, known)
+                self.watch.look(book, standing.head, standing.first)
+                try:
+                    work = _Work(book, standing, self.count_stored(standing.stored, standing.forgotten), None)
+                except IntegrityError as refusal:
+                    work = _Work(book, standing, {}, refusal)
+                yield work
+            self._standing = work.standing
+            self._note_answers(work.answers.values())
+            accounting = self._find_accounting(self._standing.unpriced)
+            spent = self._standing.accounts.get("dataset")
+            self.watch.note(self._standing.head, self._standing.first, accounting, spent)
         self.on_written(self)
 
     def _write(self, work: _Work, posting: Posting) -> Receipt:
@@ -174,16 +199,44 @@ class Ledger:
         if known is not None:
             return self._repeat_receipt(decode_entry(known, 0), posting, standing.forgotten)
         refuse_unsettled(standing.lost, posting)
-        time, charged, posting = self._now(), {}, _seal_counts(posting, work.stored)
+        if (charged_before := self._find_charge(work, posting)) is not None:
+            return replace(_make_receipt(charged_before, None), repeated=True, shared=True)
+        time, charged, posting = self._now(), {}, seal_counts(posting, work.stored)
         if posting.act is Act.CHARGE:
-            _refuse_other_unit(posting, standing.units)
+            self._refuse_unpriced(standing)
+            refuse_other_unit(posting, standing.units)
             budget_tree.refuse_ended(self.budgets, posting.analyst, time)
-            nodes = budget_tree.find_path(self.budgets, posting.purpose, posting.analyst, time)
+            if SETTLES in posting.details:  # nobody knows who spent it, and what was spent is no request
+                days = budget_tree.list_lost_days(posting.details, time)
+                nodes = budget_tree.list_nodes(self.budgets, days, limited=False)
+            else:
+                nodes = budget_tree.find_path(self.budgets, posting.purpose, posting.analyst, time)
             charged = budget_tree.charge_nodes(self._accounting, nodes, standing.accounts, posting.event)
         for first in self.on_first() if standing.head is None else ():
             self._append(work, _assign_ids(first), time, {})
         entry = self._append(work, posting, time, charged)
-        return _make_receipt(entry, _find_least(charged))
+        return _make_receipt(entry, budget_tree.find_least(charged))
+
+    def _find_charge(self, work: _Work, posting: Posting) -> Entry | None:
+        """The charge of another request for the same answer: whoever measures first stores it for all.
+
+        So one question of several processes at one moment is charged once, and so is one whose process died. One that
+        failed is charged anew: its failure told a little.
+        """
+        name = posting.details.get(ANSWER) if posting.act is Act.CHARGE else None
+        if name is None:
+            return None
+        found = work.answers.get(name)
+        if found is None:
+            number, *request = self._answers.get(name, (0, "", ""))
+            text = work.book.of_request(*request) if number > work.standing.renewed else None
+            found = None if text is None else decode_entry(text, 0)
+        return found if found is not None and found.event == to_dict(posting.event) else None
+
+    def _note_answers(self, entries: Iterable[Entry]) -> None:
+        for each in (each for each in entries if ANSWER in each.details):
+            number = each.sequence if each.act == Act.CHARGE else 0
+            self._answers[each.details[ANSWER]] = (number, each.analyst, each.request)
 
     def _append(self, work: _Work, posting: Posting, time: datetime, charged: Mapping[str, Accountant]) -> Entry:
         """Write an entry at the end of the chain, and add it up."""
@@ -195,12 +248,16 @@ class Ledger:
         work.standing = _Standing(
             decode_entry(text, entry.sequence),
             {**before.accounts, **settled},
-            before.units | _list_units(posting),
+            before.units | list_units(posting),
             entry.sequence if posting.act is Act.EXPIRE else before.forgotten,
-            _find_counts([entry], before.stored),
+            find_counts([entry], before.stored),
             before.first or entry.hash,
             fold_lost([entry], before.lost),
+            find_renewed([entry], before.renewed),
+            before.unpriced,
         )
+        if ANSWER in posting.details:
+            work.answers[posting.details[ANSWER]] = entry
         return entry
 
     def _read_standing(self) -> _Standing:
@@ -229,13 +286,61 @@ class Ledger:
         for line in book.after(before.sequence if before else BEFORE_ALL):
             before = check_line(line, before, self.dataset, self.key)
             new.append(before)
-        units = known.units.union(*(_list_units(entry) for entry in new))
-        accounts = budget_tree.replay_entries(self.budgets, known.accounts, new)
+        units = known.units.union(*(list_units(entry) for entry in new))
+        accounts, unpriced = self._add_up(book, known, new)
         forgotten = max((each.sequence for each in new if each.act == Act.EXPIRE), default=known.forgotten)
-        stored, first = _find_counts(new, known.stored), known.first or next((entry.hash for entry in new), "")
-        lost = fold_lost(new, known.lost)
-        self._standing = _Standing(before, accounts, units, forgotten, stored, first, lost)
+        stored, first = find_counts(new, known.stored), known.first or next((entry.hash for entry in new), "")
+        lost, renewed = fold_lost(new, known.lost), find_renewed(new, known.renewed)
+        self._note_answers(new)
+        self._standing = _Standing(before, accounts, units, forgotten, stored, first, lost, renewed, unpriced)
         return self._standing
+
+    def _add_up(self, book: Book, known: _Standing, new: list[Entry]) -> tuple[Mapping[str, Accountant], int]:
+        """The accounts after new entries, and the first charge that the policy's accounting cannot price.
+
+        Such a ledger was charged under another accounting. It is added up by zCDP, to be read; nothing is charged.
+        """
+        try:
+            accounting = self._find_accounting(known.unpriced)
+            return budget_tree.replay_entries(accounting, self.budgets, known.accounts, new), known.unpriced
+        except ParameterError:
+            account = accountant_for(self._accounting)
+            entries = [decode_entry(line.text, line.sequence) for line in book.after(BEFORE_ALL)]
+            charges = (each for each in entries if each.act == Act.CHARGE)
+            unpriced = next((each.sequence for each in charges if not account.supports(each.priced)), 0)
+            if known.unpriced or not unpriced:
+                raise
+            return budget_tree.replay_entries(self._find_accounting(unpriced), self.budgets, {}, entries), unpriced
+
+    def _find_accounting(self, unpriced: int) -> str:
+        return str(Accounting.ZCDP) if unpriced else self._accounting
+
+    def refuse_unpriced(self) -> None:
+        """Refuse to spend from a ledger with charges that the policy's accounting cannot price."""
+        self._refuse_unpriced(self._read_standing())
+
+    def _refuse_unpriced(self, standing: _Standing) -> None:
+        if standing.unpriced:
+            raise AccessRefused(
+                f"{self._describe_unpriced(standing.unpriced)}, so nothing is charged",
+                expected="The accounting that the policy had then, or another that can price all that was charged",
+                remedy="Put it back into the policy: budgets: dataset: accounting: zcdp, with a delta. "
+                "The ledger can be read and verified as it is",
+            )
+
+    def _describe_unpriced(self, number: int) -> str:
+        return f"{self._accounting} accounting cannot price entry {number}, which was charged under another accounting"
+
+    def _describe_closed(self, standing: _Standing) -> str:
+        """Why nothing can be spent now; empty where it can."""
+        if standing.lost:
+            return (
+                f"the ledger is closed, since entries are lost (entry {standing.lost} says which) and the steward has "
+                "not settled that yet: deniable ledger settle"
+            )
+        if standing.unpriced:
+            return f"the ledger is closed, since {self._describe_unpriced(standing.unpriced)}"
+        return ""
 
     def admit(self, purpose: str = "", analyst: str = "") -> None:
         """Refuse a purpose or an analyst that the policy does not grant, or no longer."""
@@ -244,21 +349,29 @@ class Ledger:
 
     def balance(self, purpose: str = "", analyst: str = "") -> tuple[Balance, ...]:
         """What is spent and left on the path from the dataset to an asker; only the dataset's if none is named."""
-        return tuple(_read_balance(*account) for account in self._accounts(purpose, analyst))
+        self._accounts(purpose, analyst)
+        return self._seen[purpose, analyst].balances
 
     def foresee_balance(self, event: Event, purpose: str = "", analyst: str = "") -> tuple[Balance, ...]:
         """The balance as it would be after a charge; BudgetExceeded where that does not fit."""
+        self.refuse_unpriced()
         accounts = self._accounts(purpose, analyst)
-        return tuple(_read_balance(node, accountant.compose(event)) for node, accountant in accounts)
+        return tuple(budget_tree.read_balance(node, accountant.compose(event)) for node, accountant in accounts)
+
+    def refuse_impossible(self, event: Event, purpose: str = "", analyst: str = "") -> None:
+        """Refuse what could not be charged even if nothing were spent: it has no price here, or passes a limit."""
+        budget_tree.charge_nodes(self._accounting, self._path(purpose, analyst, self._now()), {}, event)
 
     def find_remaining(self, purpose: str = "", analyst: str = "") -> Budget | None:
-        """The least that is left on the path to an asker; None without a limit."""
+        """The least that is left on the path to an asker, nothing while the ledger is closed; None without a limit."""
         self._accounts(purpose, analyst)
         return self._seen[purpose, analyst].least
 
     def fits(self, event: Event, purpose: str = "", analyst: str = "") -> int | None:
         """How many more charges like this one fit: "about 40 more counts like this"; None without a limit."""
         accounts = [accountant for _, accountant in self._accounts(purpose, analyst)]
+        if self._seen[purpose, analyst].closed:
+            return 0
         if all(accountant.limit is None for accountant in accounts):
             return None
         return min(budget_tree.count_repeats(accountant, event) for accountant in accounts)
@@ -285,6 +398,11 @@ class Ledger:
         """The number of the last entry that says that stored answers were forgotten; 0 where none does."""
         return self._read_standing().forgotten
 
+    def find_spent(self) -> tuple[str, Accountant | None]:
+        """How totals are composed, and the account of the dataset; None while nothing is charged."""
+        standing = self._read_standing()
+        return self._find_accounting(standing.unpriced), standing.accounts.get("dataset")
+
     def find_lost(self) -> int:
         """The number of the entry of a loss that is not settled; 0 where there is none."""
         return self._read_standing().lost if self._standing.lost else 0
@@ -310,14 +428,11 @@ class Ledger:
     def close(self) -> None:
         """Let go of the store."""
         self.on_close()
+        self.watch.close()
         self.store.close()
 
     def _now(self) -> datetime:
-        """The time by the clock, also where the entry before has a later one.
-
-        Each period of the calendar has its allowance once, in whatever order the clock comes by: one entry under a
-        clock that was set to next year does not shut the months until then.
-        """
+        """The time by the clock, also where the entry before has a later one: a wrong clock shuts no later period."""
         return self._clock().astimezone(UTC)
 
     def _repeat_receipt(self, known: Entry, posting: Posting, forgotten: int) -> Receipt:
@@ -330,7 +445,7 @@ class Ledger:
         if known.sequence < forgotten:  # a second answer under one charge would not be paid for
             raise AccessRefused(
                 f"the answer to request '{posting.request}' was forgotten when the policy's term was over",
-                remedy="Ask under a new request id; it is charged anew",
+                remedy=posting.anew,
                 request=posting.request,
             )
         return replace(_make_receipt(known, None), repeated=True)
@@ -343,9 +458,16 @@ class Ledger:
             return before.accounts
         standing = self._read_standing()
         head, spent = standing.head, standing.accounts
-        found = [(node, budget_tree.limit_account(self._accounting, node.limit, spent.get(node.key))) for node in nodes]
-        least = _find_least({node.key: accountant for node, accountant in found})
-        self._seen[purpose, analyst] = _PathBalance(head.sequence if head else 0, nodes, found, least)
+        accounting, closed = self._find_accounting(standing.unpriced), self._describe_closed(standing)
+        limits = [None if standing.unpriced else node.limit for node in nodes]
+        found = [
+            (node, budget_tree.limit_account(accounting, limit, spent.get(node.key)))
+            for node, limit in zip(nodes, limits, strict=True)
+        ]
+        least = budget_tree.find_least({node.key: accountant for node, accountant in found})
+        if closed and any(node.limit is not None for node in nodes):
+            least = PureDP(Fraction(0))
+        self._seen[purpose, analyst] = _PathBalance(head.sequence if head else 0, nodes, found, least, closed)
         return found
 
     def _path(self, purpose: str, analyst: str, time: datetime) -> tuple[budget_tree.Node, ...]:
@@ -362,82 +484,8 @@ def _assign_ids(posting: Posting) -> Posting:
     return replace(posting, request=request, release=posting.release or secrets.token_hex(12))
 
 
-def _list_units(charged: Posting | Entry) -> frozenset[tuple[str, str]]:
-    """The table of a charge, and its source, with whom it protects.
-
-    Of several tables together each may have its own name for that.
-    """
-    alone = charged.act == Act.CHARGE and charged.unit and len(charged.tables) == 1
-    if not alone:
-        return frozenset()
-    sources = charged.details.get(SOURCES) or {}
-    return frozenset((name, charged.unit) for name in (charged.tables[0], *sources.values()))
-
-
-def _seal_counts(posting: Posting, stored: Mapping[str, int]) -> Posting:
-    """The posting of a charge or a release with what the answer store has; other acts may come after its term."""
-    if posting.act not in (Act.CHARGE, Act.RELEASE) or not stored:
-        return posting
-    return replace(posting, details={**posting.details, STORED: dict(stored)})
-
-
-def _find_counts(entries: Iterable[Entry], known: Mapping[str, int]) -> Mapping[str, int]:
-    """What the answer store must have after these entries: as the last says, but for what was forgotten since.
-
-    Refuses an entry that says that there was less than before, where none says that it was forgotten.
-    """
-    for entry in entries:
-        if entry.act == Act.EXPIRE:
-            known = {name: count for name, count in known.items() if name not in entry.details}
-        stored = entry.details.get(STORED, known)
-        if any(stored.get(name, 0) < count for name, count in known.items()):
-            raise refuse_broken(entry.sequence, "says that fewer answers were stored than before it: some were deleted")
-        known = stored
-    return known
-
-
-def _refuse_other_unit(posting: Posting, known: frozenset[tuple[str, str]]) -> None:
-    """Refuse a charge that protects others than charges before it: what was spent on rows does not add up to people."""
-    for held, unit in _list_units(posting):
-        other = next((each for name, each in sorted(known) if name == held and each != unit), None)
-        if other is not None:
-            raise AccessRefused(
-                f"'{posting.tables[0]}' was charged for {other} before, and would now be for {unit}: these do not "
-                "add up",
-                expected="One unit of a table, and of the file that it reads, for all that is charged in one ledger",
-                remedy="Put the unit back, or begin a new ledger with the budgets lowered by what was spent on a unit",
-            )
-
-
 def _make_receipt(entry: Entry, remaining: Budget | None) -> Receipt:
     return Receipt(entry.sequence, entry.hash, entry.time, entry.release, entry.request, remaining)
-
-
-def _find_least(accounts: Mapping[str, Accountant]) -> Budget | None:
-    """What is left at every node: the smallest amount with the smallest delta."""
-    left = [each for each in (account.compute_remaining() for account in accounts.values()) if each is not None]
-    if not left:
-        return None
-    pure = [each for each in left if isinstance(each, PureDP)]
-    if len(pure) == len(left):
-        return min(pure, key=lambda each: each.epsilon)
-    delta = min(each.delta for each in left)
-    rhos = [each.rho for each in left if isinstance(each, ZCDP)]
-    if rhos:
-        return ZCDP(min(rhos), delta)
-    return budget(min(each.epsilon for each in left if not isinstance(each, ZCDP)), delta)
-
-
-def _read_balance(node: budget_tree.Node, accountant: Accountant) -> Balance:
-    spent, left = _find_spent(accountant), accountant.compute_remaining()
-    return Balance(node.title, node.limit, spent, left, node.period)
-
-
-def _find_spent(accountant: Accountant) -> Budget | None:
-    """What a node has spent: with its own delta, or, of privacy losses, at the delta of the limit."""
-    if isinstance(accountant, PureAccountant | ZCDPAccountant):
-        return accountant.compute_spent()
-    return accountant.compute_spent(accountant.limit.delta if accountant.limit else 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -467,11 +515,9 @@ def verify(ledger: Ledger, head: str | None = None, number: int | None = None) -
             before = entry
     if not seen or (known is not None and (before is None or before.sequence < known.sequence)):
         raise refuse_cut_off()
-    return Verified(before.sequence if before else 0, before.hash if before else genesis(ledger.dataset), _time(before))
-
-
-def _time(entry: Entry | None) -> datetime | None:
-    return None if entry is None else entry.time.astimezone(UTC)
+    if before is None:
+        return Verified(0, genesis(ledger.dataset), None)
+    return Verified(before.sequence, before.hash, before.time.astimezone(UTC))
 
 
 BEFORE_ALL = -math.inf
@@ -508,38 +554,8 @@ def open_answer_store(place: str | Path | None, dataset: str, ledger: Ledger | N
         return AnswerStore(PostgresShelf(str(place), dataset))
     beside = place_answers(place)
     if ledger is not None and not beside.exists():
-        _refuse_lost_store(ledger)
+        refuse_lost_store(ledger)
     return AnswerStore(SqliteShelf(beside))
-
-
-def refuse_mismatch(ledger: Ledger, store: AnswerStore, withdrawals: str) -> None:
-    """Refuse a ledger that is older than the answers stored beside it, and a store that was changed or lost people.
-
-    `withdrawals` is the collection of those.
-
-    A ledger that was deleted, emptied or replaced by an older copy would give the budget anew; a store that was, would
-    bring back who withdrew.
-    """
-    store.check()
-    seen = store.last_seen()
-    if seen is None:
-        _refuse_lost_store(ledger)
-        store.note_beginning()
-    elif seen != NOTHING:
-        number, head = seen
-        found = next(ledger.entries(number - 1), None) if number else None
-        if found is None or found.hash != head:
-            raise IntegrityError(
-                "the ledger is not the one that charged for the answers stored beside it, or an older copy of it",
-                remedy="Put the newest copy of the ledger back. docs/topics/ledger.md says what to do if it is lost",
-            )
-    ledger.recount(store)
-    withdrawn = [entry.details.get("commitment") for entry in ledger.entries(acts=("withdraw",))]
-    if withdrawn and not set(withdrawn) <= set(store.list_all(withdrawals)):
-        raise IntegrityError(
-            "people withdrew whom the answer store beside the ledger does not know",
-            remedy="Put the newest copy of the answer store back: without it they would be counted again",
-        )
 
 
 def tie_store(ledger: Ledger, store: AnswerStore, withdrawals: str) -> None:
@@ -548,37 +564,26 @@ def tie_store(ledger: Ledger, store: AnswerStore, withdrawals: str) -> None:
     if store.is_lasting:
         ledger.key = store.key
         ledger.count_stored, ledger.on_act = store.recount, partial(_see_act, store)
+        store.on_answer = lambda *stored: ledger.watch.note_answer(*stored)
 
 
 def _see_act(store: AnswerStore, number: int, head: str) -> None:
-    """Remember an act, so that it is missed when it is deleted. One that the disk refuses is seen with the next."""
+    """Remember an act, so that it is missed when it is deleted; one that the disk refuses, with the next."""
     with suppress(DeniableError):
         store.see(number, head)
 
 
-def refuse_changed_store(place: str | Path, ledger: Ledger, withdrawals: str) -> None:
-    """Refuse to read a ledger of which the answer store beside it was changed; a copy may be without its store."""
+def refuse_changed_store(place: str | Path, ledger: Ledger, withdrawals: str, *, copied: bool) -> None:
+    """Refuse to read a ledger whose answer store was changed or deleted.
+
+    One that is `copied`, to a place where it was never written, may be without its store.
+    """
     beside = str(place).startswith(POSTGRES) or place_answers(place).exists()
+    if not beside and not copied:
+        refuse_lost_store(ledger)
     if beside and next(ledger.entries(acts=("charge", "release")), None) is not None:
         with closing(open_answer_store(place, ledger.dataset)) as store:
             refuse_mismatch(ledger, store, withdrawals)
-
-
-NOTHING = (0, "")
-"""The last entry that a store has seen of a ledger without charges."""
-
-
-def _refuse_lost_store(ledger: Ledger) -> None:
-    """Refuse a ledger that had a store, since it charged or sealed its entries, beside one that never saw it."""
-    head = ledger.head()
-    if (head is not None and head.seal) or next(ledger.entries(acts=("charge", "release")), None) is not None:
-        raise IntegrityError(
-            "the answer store beside the ledger is gone, or was emptied; with it the stored answers, the list of who "
-            "withdrew, and the keys that sign and choose samples",
-            expected="The store that was there when the ledger charged",
-            remedy="Put it back; or move the ledger away, and restore a backup of both: deniable ledger restore. "
-            "docs/topics/ledger.md says what to do if it is lost",
-        )
 
 
 def _open_store(place: str | Path | None, dataset: str, writable: bool) -> Store | None:
@@ -587,7 +592,7 @@ def _open_store(place: str | Path | None, dataset: str, writable: bool) -> Store
     if str(place).startswith(POSTGRES):
         from deniable.ledger.postgres import PostgresStore
 
-        return PostgresStore(str(place), dataset)
+        return PostgresStore(str(place), dataset, spending=writable)
     from deniable.ledger.sqlite import SqliteStore
 
     if not writable and not Path(place).exists():

@@ -14,9 +14,9 @@ from contextlib import contextmanager, suppress
 from threading import Event as Flag
 from typing import Any, LiteralString, cast
 
-from deniable.errors import UNKNOWN, IntegrityError, MissingExtra, StorageError
+from deniable.errors import UNKNOWN, AccessRefused, IntegrityError, MissingExtra, StorageError
 from deniable.ledger.answer_store import COUNT, NOTHING_SEEN, OWN, SEAL, SEEN, TOTAL, Change, Row, refuse_lost_key
-from deniable.ledger.entry import Line
+from deniable.ledger.entry import Line, decode_entry
 from deniable.ledger.sqlite import close_on_error, refuse_newer
 
 FINAL: LiteralString = "BEGIN RAISE EXCEPTION 'entries are never changed or deleted' USING ERRCODE = '23514'; END"
@@ -64,6 +64,20 @@ IDENTIFY: LiteralString = (
     "SELECT (SELECT system_identifier FROM pg_control_system()), oid FROM pg_database"
     " WHERE datname = current_database()"
 )
+SPENDING: tuple[tuple[str, str], ...] = (
+    *(("deniable_entries", right) for right in ("SELECT", "INSERT")),
+    *(("deniable_kept", right) for right in ("SELECT", "INSERT", "UPDATE")),
+)
+"""What a role must be allowed to charge, and to store the answer that was charged for."""
+FIND_REFUSED: LiteralString = (
+    "SELECT t.place, format('%%I.%%I', n.nspname, c.relname), t.held, quote_ident(current_user)"
+    " FROM unnest(%s::text[], %s::text[]) WITH ORDINALITY t (name, held, place)"
+    " JOIN pg_class c ON c.oid = to_regclass(t.name) JOIN pg_namespace n ON n.oid = c.relnamespace"
+    " WHERE NOT has_table_privilege(c.oid, t.held) AND NOT (t.held <> 'DELETE' AND (SELECT bool_and("
+    "has_column_privilege(a.attrelid, a.attnum, CASE t.held WHEN 'DELETE' THEN 'SELECT' ELSE t.held END))"
+    " FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped)) ORDER BY t.place"
+)
+"""Which of these rights the role has not, on the whole table or on each of its columns; and what to grant to whom."""
 WAIT_SECONDS = 10
 """How long a connection, a lock or a statement may take: a database that stalls must not hold its servers up."""
 MOST_CONNECTIONS = 4
@@ -207,15 +221,24 @@ class Database:
 
 
 class PostgresStore:
-    """A ledger in a database; any number of servers may share it."""
+    """A ledger in a database; any number of servers may share it.
 
-    def __init__(self, address: str, dataset: str) -> None:
+    One that is opened for `spending` refuses a role that could charge, and not store what was charged for.
+    """
+
+    def __init__(self, address: str, dataset: str, *, spending: bool = False) -> None:
         self._database = Database(address, dataset)
+        self._spending = spending
+        if spending:
+            with close_on_error(self._database), self._database.transaction() as run:
+                _refuse_missing_rights(run, SPENDING)
 
     @contextmanager
     def begin_write(self) -> Iterator[PostgresBook]:
-        """The one writer's transaction."""
+        """The one writer's transaction; the rights are looked at again, since they may have been taken away."""
         with self._database.transaction(self._database.key) as run:
+            if self._spending:
+                _refuse_missing_rights(run, SPENDING)
             yield PostgresBook(run, self._database.dataset)
 
     @contextmanager
@@ -309,6 +332,8 @@ class PostgresShelf:
 
     def __init__(self, address: str, dataset: str) -> None:
         self._database = Database(address, dataset)
+        with close_on_error(self._database), self._database.transaction() as run:
+            _refuse_missing_rights(run, (("deniable_kept", "SELECT"),))
 
     def keep(self, collection: str, name: str, alias: str, value: bytes, seen: bytes | None = None) -> bytes:
         """Keep a value unless its name or alias is taken."""
@@ -335,6 +360,7 @@ class PostgresShelf:
         """Forget all that a collection holds."""
         sql = "DELETE FROM deniable_kept WHERE dataset = %s AND drawer = %s"
         with self._database.transaction() as run:
+            _refuse_missing_rights(run, (("deniable_kept", "DELETE"),))
             count = int(run(sql, (self._database.dataset, collection)).rowcount)
             self._count_more(run, collection, -count)
         return count
@@ -409,7 +435,14 @@ def _find_version(run: Any) -> int:
     """The number of the layout; 0 in a new database, and in one from before layouts had numbers."""
     if run("SELECT to_regclass('deniable_layout')").fetchone()[0] is None:
         return 0
-    return int(run("SELECT coalesce(max(version), 0) FROM deniable_layout").fetchone()[0])
+    versions = [int(version) for (version,) in run("SELECT version FROM deniable_layout").fetchall()]
+    if len(versions) != 1:
+        raise IntegrityError(
+            f"deniable_layout in the ledger's database has {len(versions)} rows",
+            expected="One row, with the number of the layout",
+            remedy="Find out who did that, and undo it; else restore the ledger from a backup",
+        )
+    return versions[0]
 
 
 PLAIN, NOTHING_ELSE = "r p heap", (0, 0, 0, False)
@@ -458,6 +491,24 @@ def _refuse_foreign(run: Any) -> None:
         )
 
 
+def _refuse_missing_rights(run: Any, needed: tuple[tuple[str, str], ...]) -> None:
+    """Refuse a role that lacks rights, with what its owner grants."""
+    found = run(FIND_REFUSED, ([name for name, _ in needed], [right for _, right in needed])).fetchall()
+    if not found:
+        return
+    tables = list(dict.fromkeys(table for _, table, _, _ in found))
+    lacks = {table: ", ".join(right for _, name, right, _ in found if name == table) for table in tables}
+    role = found[0][3]
+    raise AccessRefused(
+        f"the database role {role} may not use the ledger: it lacks "
+        + " and ".join(f"{rights} on {table}" for table, rights in lacks.items()),
+        expected="To read, SELECT on both tables; to charge and store answers, INSERT on both and UPDATE on "
+        "deniable_kept; to forget answers, DELETE there",
+        remedy="Have the owner of the tables run: "
+        + " ".join(f"GRANT {rights} ON {table} TO {role};" for table, rights in lacks.items()),
+    )
+
+
 def _refuse_database(charge: str | None) -> StorageError:
     """The refusal of a database that fails; the driver's own text may quote the address with its password."""
     return StorageError(
@@ -465,6 +516,47 @@ def _refuse_database(charge: str | None) -> StorageError:
         remedy="Check that it runs, its address, its disk and its permissions",
         charge=charge,
     )
+
+
+def holds_entries(address: str, dataset: str, *, first: str = "", gone: bool = False) -> bool:
+    """Whether a database has entries of a dataset's ledger; with `first` only where that is the hash of the first one.
+
+    A server that lets nobody in is refused, since nobody knows what it has. So is one that does not answer: it may only
+    be down. If the steward says that it is `gone`, it has none.
+    """
+    psycopg = _import_driver()
+    try:
+        with psycopg.connect(address, **_limit_waiting()) as connection:
+            if connection.execute("SELECT to_regclass('deniable_entries')").fetchone()[0] is None:
+                return False
+            sql = "SELECT text FROM deniable_entries WHERE dataset = %s ORDER BY sequence LIMIT 1"
+            found = connection.execute(sql, (dataset,)).fetchone()
+            return found is not None and first in ("", decode_entry(found[0], 0).hash)
+    except psycopg.Error:
+        if _does_answer(address):
+            with suppress(psycopg.Error):
+                psycopg.connect(address, **_limit_waiting() | {"dbname": "postgres"}).close()
+                return False  # the server lets us in, and the database is gone
+            raise AccessRefused(
+                "the database of a ledger that holds the budget of the same rows lets nobody in: it may still hold "
+                "the ledger",
+                remedy="Say who may enter it in PGUSER and PGPASSWORD, so that it can be looked for",
+            ) from None
+    if gone:
+        return False
+    raise AccessRefused(
+        "the server of a ledger that holds the budget of the same rows does not answer: it may be down, and still hold "
+        "the ledger",
+        expected="One ledger for one set of people: two would each give the whole budget",
+        remedy="Start the server, or wait for it. If it is gone for good, say so: --server-gone",
+    )
+
+
+def _does_answer(address: str) -> bool:
+    """Whether a server is there, whoever may enter it."""
+    pq = _import_driver().pq
+    found = pq.PGconn.ping(_import_driver().conninfo.make_conninfo(address, connect_timeout=WAIT_SECONDS).encode())
+    return found in (pq.Ping.OK, pq.Ping.REJECT)
 
 
 def _limit_waiting() -> dict[str, Any]:

@@ -150,7 +150,8 @@ class SqliteStore:
         beside = place_answers(self.path)
         if not beside.exists():
             return None
-        with suppress(sqlite3.Error), closing(open_connection(f"{beside.as_uri()}?mode=ro")) as connection:
+        quietly = suppress(sqlite3.Error, UnicodeDecodeError)
+        with quietly, closing(open_connection(f"{beside.as_uri()}?mode=ro")) as connection:
             sql = "SELECT value FROM kept WHERE drawer = 'seal' AND EXISTS (SELECT 1 FROM kept WHERE drawer = 'seen')"
             found = connection.execute(sql).fetchone()
             return bytes(found[0]) if found is not None else None
@@ -292,13 +293,14 @@ Layout = frozenset[tuple[str, str, str]]
 
 
 def refuse_foreign(connection: sqlite3.Connection, steps: Sequence[Sequence[str]], path: Path) -> None:
-    """Refuse a file in which other tables, views, triggers or indexes are laid out than its version has."""
+    """Refuse a file in which other tables, views, triggers or indexes are laid out than its version has, or damaged."""
     version = find_version(connection)
     allowed = [lay_out(tuple(tuple(step) for step in steps[:last])) for last in {len(steps), version or len(steps)}]
     if version < 2:
         allowed += [each | {_describe("table", "totals", TOTALS)} for each in allowed]
     found = _read_layout(connection)
     if found in allowed:
+        _refuse_damaged(connection, path)
         return
     names = sorted({name for _, name, _ in min((found ^ each for each in allowed), key=len)})
     raise IntegrityError(
@@ -306,6 +308,15 @@ def refuse_foreign(connection: sqlite3.Connection, steps: Sequence[Sequence[str]
         expected="The tables and triggers of this version, and nothing else",
         remedy="Find out who did that; restore the file from a backup",
     )
+
+
+def _refuse_damaged(connection: sqlite3.Connection, path: Path) -> None:
+    """Refuse a file whose pages or indexes are not whole: an index that lost a request would have it charged again."""
+    if connection.execute("PRAGMA integrity_check(1)").fetchone() != ("ok",):
+        raise IntegrityError(
+            f"'{path.name}' was damaged: its pages or indexes do not fit together",
+            remedy="Restore it from a backup: deniable ledger restore",
+        )
 
 
 @cache
@@ -359,12 +370,17 @@ def translate_errors(path: Path) -> Iterator[None]:
         raise IntegrityError(f"'{path.name}' refused a change of what is written: {failure}") from None
     except sqlite3.Error as failure:
         _refuse(failure, path)
+    except UnicodeDecodeError:  # SQLite quotes what it cannot read in its messages
+        raise IntegrityError(DAMAGED.format(path.name), remedy="Restore it from a backup") from None
+
+
+DAMAGED = "'{}' is no ledger, or was damaged"
 
 
 def _refuse(failure: sqlite3.Error, path: Path, charge: str | None = None) -> NoReturn:
     name = getattr(failure, "sqlite_errorname", "")
     if name == "SQLITE_ERROR" or name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):  # our own SQL is right
-        raise IntegrityError(f"'{path.name}' is no ledger, or was damaged", remedy="Restore it from a backup") from None
+        raise IntegrityError(DAMAGED.format(path.name), remedy="Restore it from a backup") from None
     reasons = {
         "SQLITE_FULL": ("the disk is full", "Free some space"),
         "SQLITE_READONLY": ("it is read-only", "Give write permission to the file and its folder"),
@@ -383,7 +399,10 @@ def open_connection(uri: str) -> sqlite3.Connection:
 
 
 def touch(path: Path) -> None:
-    """Make the file so that only its owner can read it; its log and index inherit that."""
+    """Make the file so that only its owner can read it; its log and index inherit that.
+
+    One that is there is not opened: closing it would drop the locks of every connection that this process has to it.
+    """
     if not path.exists():
         with suppress(FileExistsError):
             os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, PRIVATE_FILE))

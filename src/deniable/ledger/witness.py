@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import os
 import secrets
 import sqlite3
@@ -20,32 +19,40 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Generic, TypeVar
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, urlencode, urlsplit
 
+from deniable.dp.accounting import ComposedEvent
 from deniable.errors import AccessRefused, IntegrityError, StorageError
 from deniable.ledger.answer_store import AnswerStore
+from deniable.ledger.budget_tree import describe_spent
 from deniable.ledger.ledger import POSTGRES, Ledger, open_answer_store, open_ledger, tie_store
-from deniable.ledger.loss import Loss
-from deniable.ledger.sqlite import begin_log, roll_back_on_error, translate_errors
+from deniable.ledger.loss import Loss, find_noted_loss, find_waiting, list_noted, sum_losses
+from deniable.ledger.same_rows import Sketch, hold_same_rows, mark_sketch, read_marks, write_marks
+from deniable.ledger.sqlite import begin_log, roll_back_on_error, touch, translate_errors
+from deniable.ledger.watch import (
+    Home,
+    Watch,
+    find_apart,
+    list_apart,
+    list_heads,
+    list_lineage,
+    list_same,
+    note_seen,
+    note_spent,
+    read_heads,
+    read_home,
+    refuse_other_head,
+    take_place,
+)
 from deniable.policy.document import Policy
-from deniable.storage import PRIVATE_FILE
 
 STATE_VARIABLE = "DENIABLE_STATE"
 FILE = "ledgers.sqlite"
-SAME = 0.5
-"""Two tables with so large a share of marks in common hold the same rows: one may have grown, or lost some."""
-PART = 0.2
-"""A table with so large a share of marks in common holds a part of the rows, such as a sample of them."""
-FEW_ROWS = 8
-"""Tables with fewer different rows are not compared: such rows are alike by chance."""
-MARKED_ROWS = 32
-"""How many rows are marked: those whose hashes are least, so that the same rows of a table are always chosen."""
-SURE = 14.0
-"""How unlikely it must be that rows with equal keys agree by chance in their other columns: less than exp(-14)."""
 PATIENCE = 20.0
+REACHED_BY = ("host", "hostaddr", "port", "dbname", "service")
+"""The parameters of an address that say which database it is, as a socket's folder does; others say who enters, how."""
 
 SCHEMA = (
     "CREATE TABLE IF NOT EXISTS secret (key BLOB NOT NULL) STRICT",
@@ -63,25 +70,13 @@ SCHEMA = (
     " PRIMARY KEY (file, name)) STRICT",
     "CREATE TABLE IF NOT EXISTS losses (place TEXT NOT NULL, first TEXT NOT NULL, hash TEXT PRIMARY KEY,"
     " entries INTEGER NOT NULL, stored TEXT NOT NULL) STRICT",
+    "CREATE TABLE IF NOT EXISTS lost_after (hash TEXT PRIMARY KEY, number INTEGER NOT NULL) STRICT",
+    "CREATE TABLE IF NOT EXISTS spent (place TEXT NOT NULL, first TEXT NOT NULL, accounting TEXT NOT NULL,"
+    " event TEXT NOT NULL, PRIMARY KEY (place, first)) STRICT",
+    "CREATE TABLE IF NOT EXISTS people (place TEXT NOT NULL, first TEXT NOT NULL, acts INTEGER NOT NULL,"
+    " marks TEXT NOT NULL, PRIMARY KEY (place, first)) STRICT",
     "CREATE TABLE IF NOT EXISTS apart (place TEXT NOT NULL, other TEXT NOT NULL, PRIMARY KEY (place, other)) STRICT",
 )
-
-
-Mark = TypeVar("Mark", int, str)
-Keys = Mapping[Mark, Sequence[Mark | None]]
-"""Values of one column, each with the least hash of every other column in its rows (None is no value)."""
-
-
-@dataclass(frozen=True, slots=True)
-class Sketch(Generic[Mark]):
-    """Some rows of a table, by hashes or by keyed marks of them.
-
-    `rows` are whole rows, whatever the order of their columns. `keys` are values of the columns with the most values:
-    they know the table again where columns were dropped.
-    """
-
-    rows: Sequence[Mark] = ()
-    keys: Sequence[Keys[Mark]] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,15 +88,6 @@ class Source:
     sketch: Sketch[int] | None = None
     table: str = ""
     unit: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Home:
-    """What a ledger is known by, however its place is written: the file or database itself, and its first entry."""
-
-    place: str
-    identity: str = ""
-    first: str = ""
 
 
 def state_folder() -> Path:
@@ -119,8 +105,11 @@ def name_place(place: str | Path, dataset: str) -> str:
     if not str(place).startswith(POSTGRES):
         return os.path.realpath(place)
     parts = urlsplit(str(place))
-    port = f":{parts.port}" if parts.port else ""
-    return f"postgresql://{parts.hostname or ''}{port}{parts.path}#{dataset}"
+    told = {name: value for name, value in parse_qsl(parts.query) if name in REACHED_BY}
+    if not parts.hostname and "host" not in told and os.environ.get("PGHOST"):
+        told["host"] = os.environ["PGHOST"]
+    query = f"?{urlencode(sorted(told.items()), safe='/')}" if told else ""
+    return f"postgresql://{parts.netloc.rpartition('@')[2].lower()}{parts.path}{query}#{dataset}"
 
 
 def name_source(path: str) -> str:
@@ -209,7 +198,7 @@ class Witness:
         """
         with self._open() as connection:
             key = _find_key(connection)
-            apart = _list_apart(connection, place)
+            apart = list_apart(connection, place)
             for source in _drop_generated(connection, sources):
                 for other in sorted(_find_others(connection, place, key, source) - apart):
                     raise AccessRefused(
@@ -221,7 +210,7 @@ class Witness:
                     )
                 _refuse_other_unit(connection, place, key, source, charged)
                 if note and (source.sketch or not _is_known(connection, place, source.path)):
-                    row = (place, source.path, source.stamp, _write_marks(_mark_sketch(key, source.sketch)))
+                    row = (place, source.path, source.stamp, write_marks(mark_sketch(key, source.sketch)))
                     connection.execute("INSERT OR REPLACE INTO sources VALUES (?, ?, ?, ?)", row)
 
     def note_generated(self, sources: Sequence[Source]) -> None:
@@ -235,7 +224,7 @@ class Witness:
         with self._open() as connection:
             key = _find_key(connection)
             connection.execute("DELETE FROM accepted WHERE file = ?", (file,))
-            rows = [(file, name, _write_marks(_mark_sketch(key, sketch))) for name, sketch in sketches.items()]
+            rows = [(file, name, write_marks(mark_sketch(key, sketch))) for name, sketch in sketches.items()]
             connection.executemany("INSERT INTO accepted VALUES (?, ?, ?)", rows)
 
     def has_accepted(self) -> bool:
@@ -246,9 +235,9 @@ class Witness:
     def find_accepted(self, sketch: Sketch[int]) -> list[tuple[str, str]]:
         """The accepted policies, each with its table, that hold these rows, or of whose rows these are a part."""
         with self._open() as connection:
-            marks = _mark_sketch(_find_key(connection), sketch)
+            marks = mark_sketch(_find_key(connection), sketch)
             listed = connection.execute("SELECT file, name, marks FROM accepted").fetchall()
-        return [(file, name) for file, name, kept in listed if _hold_same_rows(marks, _read_marks(kept), PART)]
+        return [(file, name) for file, name, kept in listed if hold_same_rows(marks, read_marks(kept))]
 
     def separate(self, place: str, sources: Sequence[Source]) -> list[str]:
         """Let a ledger hold a budget of its own beside the others that hold these sources; says which they are."""
@@ -260,50 +249,110 @@ class Witness:
     def compare(self, place: str, ledger: Ledger, store: AnswerStore) -> None:
         """Refuse a ledger that lost what it had when it was last seen, or whose answer store did; else remember it.
 
-        It is known by what it is, under whichever address or path it is opened.
+        It is known by what it is, under whichever address or path it is opened. From now on it is watched.
         """
         with self._open() as connection:
             home = _find_home(place, ledger)
-            _refuse_rollback(connection, home, ledger)
-            _refuse_older_store(connection, home, ledger, store)
+            _refuse_missing_head(list_heads(connection, home), home, ledger)
+            same = list_same(connection, home) - list_apart(connection, place)
+            _refuse_older_store(connection, same, ledger, store)
             _note_head(connection, home, ledger, store)
+        ledger.watch = Watch(self.path.absolute(), home)
+
+    def find_rivals(self, place: str, ledger: Ledger, sources: Sequence[Source]) -> tuple[list[str], dict[str, str]]:
+        """The ledgers that must be gone if this one is put at a place: those that hold the budget of these sources,
+        and those that followed it elsewhere, each with its first entry. Those that are apart are none."""
+        if self.is_blank:
+            return [], {}
+        holders = self.find_holders(sources, place)
+        with self._open() as connection:
+            home = _find_home(place, ledger)
+            apart, lineage = find_apart(connection, home), list_lineage(connection, home)
+            homes = {*connection.execute("SELECT place, first FROM homes").fetchall()}
+        later = {other: first for other, first in sorted(lineage & homes) if other != place and first != home.first}
+        return [other for other in holders if other not in apart], later
 
     def refuse_older(self, place: str, ledger: Ledger) -> None:
         """Refuse a copy for a ledger that had more entries, or others, when it was last seen."""
         with self._open() as connection:
-            _refuse_rollback(connection, _find_home(place, ledger), ledger)
+            home = _find_home(place, ledger)
+            _refuse_missing_head(list_heads(connection, home), home, ledger)
+
+    def refuse_backup(self, place: str, ledger: Ledger, store: AnswerStore, gone: Sequence[str] = ()) -> None:
+        """Refuse a backup of a ledger, or of its answers, that had more when it or one that followed was last seen."""
+        with self._open() as connection:
+            home = _find_home(place, ledger)
+            lineage = {each for each, _ in list_lineage(connection, home, gone)}
+            _refuse_missing_head(read_heads(connection, lineage), home, ledger)
+            _refuse_older_store(connection, lineage, ledger, store)
 
     def forget_counts(self, place: str, ledger: Ledger) -> None:
         """Forget how much the answer store of a ledger had: the steward put a backup in its place."""
         with self._open() as connection:
-            same = [(each,) for each in _list_same(connection, _find_home(place, ledger))]
+            same = [(each,) for each in list_same(connection, _find_home(place, ledger))]
             connection.executemany("DELETE FROM counted WHERE place = ?", same)
 
-    def find_loss(self, place: str, ledger: Ledger, counts: Mapping[str, int]) -> Loss:
+    def note_people(self, place: str, ledger: Ledger, list_people: Callable[[], tuple[list[str], list[str]]]) -> None:
+        """Note keyed marks of who withdrew; fewer than before only of those who were taken in again.
+
+        `list_people` gives both, each person as often as is told apart.
+        """
+        acts = sum(1 for _ in ledger.entries(acts=("withdraw", "reinstate")))
+        with self._open() as connection:
+            sql = "SELECT acts, marks FROM people WHERE place = ? AND first = ?"
+            noted = connection.execute(sql, (place, ledger.first)).fetchone()
+            if (noted[0] if noted else 0) == acts:
+                return
+            key = _find_key(connection)
+            standing, again = ([_mark_person(key, each) for each in people] for people in list_people())
+            known = Counter(json.loads(noted[1]) if noted else {})
+            kept = Counter({mark: many for mark, many in known.items() if mark not in again})
+            row = (place, ledger.first, acts, json.dumps(Counter(standing) | kept))
+            connection.execute("INSERT OR REPLACE INTO people VALUES (?, ?, ?, ?)", row)
+
+    def count_missing(self, place: str, ledger: Ledger, people: Sequence[str], gone: Sequence[str] = ()) -> int:
+        """How many who withdrew by this ledger, or by one that is lost, are not among these people."""
+        with self._open() as connection:
+            key, known = _find_key(connection), Counter[str]()
+            lineage = list_lineage(connection, _find_home(place, ledger), gone)
+            for (marks,) in list_noted(connection, "people", "marks", lineage):
+                known |= Counter(json.loads(marks))
+            return (known - Counter(_mark_person(key, each) for each in people)).total()
+
+    def find_loss(self, place: str, ledger: Ledger, counts: Mapping[str, int], gone: Sequence[str] = ()) -> Loss:
         """What a ledger had when it was last seen, and this copy of it, with so many stored values, has not.
 
-        Earlier losses of which the copy does not tell are added.
+        What those had that followed it counts too, and `gone` ones that held the budget of the same rows. Earlier
+        losses of which the copy does not tell are added.
         """
         with self._open() as connection:
-            return _find_loss(connection, _find_home(place, ledger), ledger, counts)
+            return find_noted_loss(
+                connection, list_lineage(connection, _find_home(place, ledger), gone), ledger, counts
+            )
 
     def note_loss(self, place: str, ledger: Ledger, hashed: str, loss: Loss) -> None:
-        """Note a loss, and the entry that tells of it: an older copy would not."""
+        """Note what was lost since the losses before, and the entry that tells of it: an older copy would not."""
         with self._open() as connection:
-            row = (place, ledger.first, hashed, loss.entries, json.dumps(dict(loss.stored)))
+            lineage = list_lineage(connection, _find_home(place, ledger))
+            entries, stored = sum_losses(connection, lineage, ledger, loss.after)
+            own = {name: more for name, many in loss.stored.items() if (more := many - stored.get(name, 0)) > 0}
+            row = (place, ledger.first, hashed, max(loss.entries - entries, 0), json.dumps(own))
             connection.execute("INSERT OR REPLACE INTO losses VALUES (?, ?, ?, ?, ?)", row)
+            connection.execute("INSERT OR REPLACE INTO lost_after VALUES (?, ?)", (hashed, loss.after))
 
-    def is_new(self, place: str) -> bool:
-        """Whether no ledger with entries was ever seen there."""
-        return self.is_blank or not self._count_seen(place)
+    def knows_store(self, place: str) -> bool:
+        """Whether a ledger was used at a place, with an answer store beside it."""
+        with self._open() as connection:
+            return connection.execute("SELECT 1 FROM stores WHERE place = ?", (place,)).fetchone() is not None
 
-    def _count_seen(self, place: str) -> int:
+    def count_entries(self, place: str) -> int:
+        """How many entries the ledger at a place had when it was last seen; 0 where none was."""
         with self._open() as connection:
             return _count_entries(connection, place)
 
     def refuse_missing(self, place: str) -> None:
         """Refuse to take a ledger that is not there for one that never was."""
-        if seen := self._count_seen(place):
+        if seen := self.count_entries(place):
             raise IntegrityError(
                 f"the ledger had {seen} entries when it was last used, and it is gone",
                 expected="The newest copy of the ledger: without it nobody knows what was spent",
@@ -328,28 +377,39 @@ class Witness:
             connection.execute("INSERT OR REPLACE INTO late VALUES (?, ?)", (address, time.time() + seconds))
         return not late
 
-    def forget(self, place: str, ledger: Ledger | None = None) -> int:
-        """Forget a ledger, since it is lost, wherever it was; says how many entries it had."""
+    def forget(self, place: str, ledger: Ledger | None = None, gone: Sequence[str] = ()) -> int:
+        """Forget how far a ledger was, since it is lost, wherever it was; says how many entries it had.
+
+        `gone` are those that held it, or the budget of the same rows, and do so no more: it takes their place. What
+        they spent and who withdrew stays known, unless it is told by its place alone: then it is a demo's.
+        """
         with self._open() as connection:
-            home = _read_home(connection, place) if ledger is None else _find_home(place, ledger)
-            gone = [each for each in sorted(_list_same(connection, home)) if each == place or not _is_copy(home, each)]
-            seen = [_count_entries(connection, each) for each in gone]
-            for table in ("ledgers", "sources", "stores", "homes", "counted"):
+            home = read_home(connection, place) if ledger is None else _find_home(place, ledger)
+            same = sorted({*list_same(connection, home), *gone})
+            lost = [each for each in same if each == place or each in gone or not _is_copy(home, each)]
+            seen = [_count_entries(connection, each) for each in lost]
+            if ledger is not None:
+                take_place(connection, home, lost)
+            known = () if ledger is not None else ("losses", "spent", "people")  # those bind a copy that is restored
+            for table in ("ledgers", "sources", "stores", "homes", "counted", *known):
                 sql = f"DELETE FROM {table} WHERE place = ?"  # noqa: S608  our own names
-                connection.executemany(sql, [(each,) for each in gone])
+                connection.executemany(sql, [(each,) for each in lost])
             return max(seen, default=0)
 
     @contextmanager
     def _open(self) -> Iterator[sqlite3.Connection]:
         try:
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            os.close(os.open(self.path, os.O_CREAT | os.O_RDWR, PRIVATE_FILE))
+            touch(self.path)
+            writable = os.access(self.path, os.R_OK | os.W_OK)
         except OSError:
+            writable = False
+        if not writable:
             raise StorageError(
                 f"'{self.path.name}' could not be written in '{self.path.parent}', where it is kept which ledger "
                 "protects which rows",
                 remedy=f"Name a folder that can be written in the environment variable {STATE_VARIABLE}",
-            ) from None
+            )
         with (
             translate_errors(self.path),
             closing(sqlite3.connect(self.path, timeout=PATIENCE, isolation_level=None)) as connection,
@@ -369,23 +429,11 @@ def _find_home(place: str, ledger: Ledger) -> Home:
     return Home(place, ledger.store.identify(), ledger.first)
 
 
-def _read_home(connection: sqlite3.Connection, place: str) -> Home:
-    """A ledger as it was when it was last seen at a place."""
-    known = connection.execute("SELECT identity, first FROM homes WHERE place = ?", (place,)).fetchone()
-    return Home(place, *known) if known is not None else Home(place)
-
-
-def _list_same(connection: sqlite3.Connection, home: Home) -> set[str]:
-    """The places at which the same ledger was seen, or a copy of it: by what it is, or by its first entry."""
-    sql = "SELECT place FROM homes WHERE (identity <> '' AND identity = ?) OR (first <> '' AND first = ?)"
-    return {home.place, *(place for (place,) in connection.execute(sql, (home.identity, home.first)))}
-
-
 def _list_own(connection: sqlite3.Connection, place: str) -> set[str]:
     """The other spellings of a ledger's place, and those that it was moved from."""
-    home = _read_home(connection, place)
+    home = read_home(connection, place)
     kept = connection.execute("SELECT place FROM homes WHERE identity <> '' AND identity = ?", (home.identity,))
-    moved = (each for each in _list_same(connection, home) if not _is_copy(home, each))
+    moved = (each for each in list_same(connection, home) if not _is_copy(home, each))
     return {place, *(each for (each,) in kept), *moved}
 
 
@@ -394,29 +442,16 @@ def _is_copy(home: Home, other: str) -> bool:
     return other != home.place and ("://" in other or Path(other).exists())
 
 
-def _list_apart(connection: sqlite3.Connection, place: str) -> set[str]:
-    """The ledgers beside which the steward let the one at a place have a budget of its own."""
-    return {other for (other,) in connection.execute("SELECT other FROM apart WHERE place = ?", (place,))}
-
-
 def _count_entries(connection: sqlite3.Connection, place: str) -> int:
     seen = connection.execute("SELECT number FROM ledgers WHERE place = ?", (place,)).fetchone()
     return int(seen[0]) if seen is not None else 0
 
 
-def _refuse_rollback(connection: sqlite3.Connection, home: Home, ledger: Ledger) -> None:
-    for place in _list_same(connection, home) - _list_apart(connection, home.place):
-        seen = connection.execute("SELECT number, head FROM ledgers WHERE place = ?", (place,)).fetchone()
-        if seen is None or not seen[0]:
-            continue
-        found = next(ledger.entries(seen[0] - 1), None)
-        if found is None or found.hash != seen[1]:
-            raise IntegrityError(
-                f"the ledger had {seen[0]} entries when it was last used, and those are not what it has now",
-                expected="The newest copy of the ledger: an older one would give back what was spent since",
-                remedy="Put the newest copy back. If it is lost: deniable ledger separate --lost, or ledger restore "
-                "--lost",
-            )
+def _refuse_missing_head(heads: Mapping[str, tuple[int, str]], home: Home, ledger: Ledger) -> None:
+    for place, (number, head) in heads.items():
+        found = next(ledger.entries(number - 1), None)
+        if found is None or found.hash != head:
+            raise refuse_other_head(place, number, home.place)
 
 
 def _find_key(connection: sqlite3.Connection) -> bytes:
@@ -429,38 +464,14 @@ def _find_key(connection: sqlite3.Connection) -> bytes:
     return key
 
 
-def _mark_sketch(key: bytes, sketch: Sketch[int] | None) -> Sketch[str]:
-    """A sketch with a keyed mark for each hash."""
-    if not sketch:
-        return Sketch()
-
-    def mark(hashed: int, size: int = 8) -> str:
-        return hashlib.blake2b(str(hashed).encode(), key=key, digest_size=size).hexdigest()
-
-    keys = [
-        {mark(value): [None if cell is None else mark(cell, 4) for cell in cells] for value, cells in each.items()}
-        for each in sketch.keys
-    ]
-    return Sketch([mark(row) for row in sketch.rows], keys)
-
-
-def _write_marks(marked: Sketch[str]) -> str:
-    return json.dumps({"rows": marked.rows, "keys": marked.keys})
-
-
-def _read_marks(kept: str) -> Sketch[str]:
-    """The marks of a source; none where an earlier version wrote them, which marked rows otherwise."""
-    return Sketch(**json.loads(kept)) if kept.startswith("{") else Sketch()
-
-
 def _refuse_other_unit(
     connection: sqlite3.Connection, place: str, key: bytes, source: Source, charged: frozenset[tuple[str, str]]
 ) -> None:
     """Refuse rows that this ledger charged for under another unit, by whichever name: one total would mix both."""
-    marks = _mark_sketch(key, source.sketch)
+    marks = mark_sketch(key, source.sketch)
     for path, kept in connection.execute("SELECT source, marks FROM sources WHERE place = ?", (place,)):
         others = sorted(unit for name, unit in charged if name == name_source(path) and unit != source.unit)
-        if others and (path == source.path or _hold_same_rows(marks, _read_marks(kept))):
+        if others and (path == source.path or hold_same_rows(marks, read_marks(kept))):
             raise AccessRefused(
                 f"the rows of '{source.table}' were charged for {others[0]} before, and would now be for "
                 f"{source.unit}: these do not add up",
@@ -482,12 +493,12 @@ def _is_known(connection: sqlite3.Connection, place: str, source: str) -> bool:
 
 def _find_others(connection: sqlite3.Connection, place: str, key: bytes, source: Source) -> set[str]:
     """The other ledgers that hold a source, by its path or by its rows."""
-    marks, own = _mark_sketch(key, source.sketch), _list_own(connection, place)
+    marks, own = mark_sketch(key, source.sketch), _list_own(connection, place)
     listed = connection.execute("SELECT place, source, marks FROM sources").fetchall()
     return {
         other
         for other, path, known in (each for each in listed if each[0] not in own)
-        if _is_within(path, source.path) or (source.sketch and _hold_same_rows(marks, _read_marks(known)))
+        if _is_within(path, source.path) or (source.sketch and hold_same_rows(marks, read_marks(known)))
     }
 
 
@@ -496,64 +507,16 @@ def _is_within(one: str, other: str) -> bool:
     return one == other or Path(one).is_relative_to(other) or Path(other).is_relative_to(one)
 
 
-def _hold_same_rows(marks: Sketch[str], known: Sketch[str], share: float = SAME) -> bool:
-    """Whether two tables hold the same rows: as whole rows, or by the columns that both have."""
-    return _share_most(marks.rows, known.rows, share) or any(
-        _share_most([*one], [*other], share) and _agree_beyond_chance(one, other)
-        for one in marks.keys
-        for other in known.keys
-    )
-
-
-def _share_most(marks: Sequence[str], known: Sequence[str], share: float = SAME) -> bool:
-    """Whether the least hashes of two tables are the same for so large a share."""
-    least = min(len(marks), len(known))
-    return least >= FEW_ROWS and len({*marks} & {*known}) >= share * least
-
-
-def _agree_beyond_chance(one: Keys[str], other: Keys[str]) -> bool:
-    """Whether rows with equal keys have equal values in other columns too, more often than by chance.
-
-    Ids that count from one are the same in every table. So each column is laid beside the column of the other table
-    with which it agrees best; by chance, two values are equal as often as rows with different keys are.
-    """
-    shared = sorted(one.keys() & other.keys())
-    narrow, wide = sorted(([*zip(*(each[key] for key in shared), strict=True)] for each in (one, other)), key=len)
-    gained = possible = evidence = 0.0
-    for column in narrow:
-        chance, agreed = max((_compare_columns(column, each) for each in wide), key=lambda both: both[1] - both[0])
-        gained, possible = gained + max(0.0, agreed - chance), possible + 1 - chance
-        evidence += max(0.0, len(shared) * _measure_surprise(agreed, chance) - math.log(len(wide)))
-    return possible > 0 and gained >= SAME * possible and evidence >= SURE
-
-
-def _compare_columns(one: Sequence[str | None], other: Sequence[str | None]) -> tuple[float, float]:
-    """How often two columns agree by chance, and how often they do in the same rows."""
-    many, counts = len(one), Counter(other)
-    together = sum(mine == theirs for mine, theirs in zip(one, other, strict=True))
-    across = sum(counts[mine] for mine in one) - together
-    return across / (many * (many - 1)), together / many
-
-
-def _measure_surprise(agreed: float, chance: float) -> float:
-    """How unlikely it is, for each row, that so many agree where the chance is this (Chernoff's bound); 0 if fewer."""
-    if agreed <= chance:
-        return 0.0
-    chance = max(chance, 1e-3)  # a chance that was never seen among a thousand pairs is not nothing
-    terms = ((agreed, chance), (1 - agreed, 1 - chance))
-    return sum(share * math.log(share / by_chance) for share, by_chance in terms if share > 0)
-
-
-def _refuse_older_store(connection: sqlite3.Connection, home: Home, ledger: Ledger, store: AnswerStore) -> None:
+def _refuse_older_store(connection: sqlite3.Connection, same: set[str], ledger: Ledger, store: AnswerStore) -> None:
     """Refuse an answer store that saw less of the ledger than it had seen, or has fewer values than it had."""
     stored = store.count_seen()
-    for place in _list_same(connection, home) - _list_apart(connection, home.place):
+    for place in same:
         seen = connection.execute("SELECT seen FROM stores WHERE place = ?", (place,)).fetchone()
         if seen is not None and seen[0] > stored:
             raise IntegrityError(
                 f"the answer store knew of entry {seen[0]} when it was last used, and now of entry {stored}",
                 expected="The newest copy of the store: an older one lacks answers that were charged, and who withdrew",
-                remedy="Put the newest copy back, or restore a backup of both: deniable ledger restore",
+                remedy="Put the newest copy back. If it is lost, restore a backup: deniable ledger restore --lost",
             )
         counted = connection.execute("SELECT forgotten, counts FROM counted WHERE place = ?", (place,)).fetchone()
         if counted is not None and counted[0] == ledger.forgotten:
@@ -566,34 +529,23 @@ def _note_head(connection: sqlite3.Connection, home: Home, ledger: Ledger, store
     if head is None:
         return
     connection.execute("INSERT OR REPLACE INTO homes VALUES (?, ?, ?)", (place, home.identity, ledger.first))
-    noted = "INSERT INTO stores VALUES (?, ?) ON CONFLICT DO UPDATE SET seen = max(seen, excluded.seen)"
-    connection.execute(noted, (place, store.count_seen()))
+    note_seen(connection, place, store.count_seen())
     counts = json.dumps(store.recount({}, ledger.forgotten))  # refuses what fell since this process saw it
     connection.execute("INSERT OR REPLACE INTO counted VALUES (?, ?, ?)", (place, ledger.forgotten, counts))
+    _note_spent(connection, home, ledger)
     if _count_entries(connection, place) < head.sequence:
         row = (place, head.sequence, head.hash)
         connection.execute("INSERT OR REPLACE INTO ledgers VALUES (?, ?, ?)", row)
 
 
-RECORD = "this user's record of ledgers"
+def _mark_person(key: bytes, person: str) -> str:
+    return hashlib.blake2b(person.encode(), key=key, digest_size=8, person=b"withdrawn").hexdigest()
 
 
-def _find_loss(connection: sqlite3.Connection, home: Home, ledger: Ledger, counts: Mapping[str, int]) -> Loss:
-    head, found = ledger.head(), Loss()
-    here = head.sequence if head is not None else 0
-    same = _list_same(connection, home) - _list_apart(connection, home.place)
-    for place in same:
-        seen = connection.execute("SELECT number, head FROM ledgers WHERE place = ?", (place,)).fetchone()
-        kept = next(ledger.entries(seen[0] - 1), None) if seen is not None and seen[0] else None
-        if seen is not None and seen[0] and (kept is None or kept.hash != seen[1]):
-            found = found.add(Loss(entries=max(1, seen[0] - here), heads=((seen[0], seen[1]),), known_by=(RECORD,)))
-        counted = connection.execute("SELECT counts FROM counted WHERE place = ?", (place,)).fetchone()
-        fewer = {name: many - counts.get(name, 0) for name, many in json.loads(counted[0] if counted else "{}").items()}
-        found = found.add(Loss(stored={name: many for name, many in fewer.items() if many > 0}))
-    told = {entry.hash for entry in ledger.entries(acts=("separate",))}
-    for place, first, hashed, entries, stored in connection.execute("SELECT * FROM losses").fetchall():
-        if (place in same or (first and first == home.first)) and hashed not in told:
-            names = {*found.stored, *json.loads(stored)}
-            total = {name: found.stored.get(name, 0) + json.loads(stored).get(name, 0) for name in names}
-            found = replace(found, entries=found.entries + entries, stored=total, known_by=(RECORD,))
-    return found
+def _note_spent(connection: sqlite3.Connection, home: Home, ledger: Ledger) -> None:
+    """Note what a ledger spent, with what is proven of a loss that is not settled; never less than before."""
+    accounting, account = ledger.find_spent()
+    spent = describe_spent(accounting, account)
+    if (proven := find_waiting(ledger)) is not None:
+        spent = ComposedEvent((spent, proven.find_proven(accounting)))
+    note_spent(connection, (home.place, ledger.first, accounting), spent)

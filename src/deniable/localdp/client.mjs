@@ -485,9 +485,9 @@ export class Memory {
     this.save();
   }
 
-  /** The serial and the secret that stand for an invitation until its response is received. */
+  /** The serial and the secret that stand for an invitation and a key until the response is received. */
   ticket(invitation, modulus, take = systemBytes) {
-    const name = hex(sha256(new TextEncoder().encode(invitation)));
+    const name = nameTicket(invitation, modulus);
     if (!(name in this.state.tickets)) {
       this.state.tickets[name] = [hex(take(32)), (drawBig(modulus - 1n, take) + 1n).toString(16)];
       this.save();
@@ -497,10 +497,15 @@ export class Memory {
   }
 
   /** The response was received: nothing here may join it with its invitation. */
-  forgetTicket(invitation) {
-    delete this.state.tickets[hex(sha256(new TextEncoder().encode(invitation)))];
+  forgetTicket(invitation, key) {
+    delete this.state.tickets[nameTicket(invitation, BigInt(`0x${key.modulus}`))];
     this.save();
   }
+}
+
+/** Under another key an invitation has another serial and secret; see client.py. */
+function nameTicket(invitation, modulus) {
+  return hex(sha256(new TextEncoder().encode(`${invitation} ${modulus.toString(16)}`)));
 }
 
 // SHA-384 (FIPS 180-4), in BigInt: it is used for tickets only, a few blocks at a time.
@@ -607,6 +612,7 @@ const bytesOf = (text) => Uint8Array.from({ length: text.length / 2 }, (_, at) =
 const bitsOf = (number) => number.toString(2).length;
 
 function readKey({ modulus, exponent }) {
+  if (!/^[0-9a-f]+$/.test(modulus)) throw new Refused("The survey's key is not one for tickets.");
   const key = { modulus: BigInt(`0x${modulus}`), exponent: BigInt(exponent) };
   if (bitsOf(key.modulus) < 2048 || key.modulus % 2n === 0n || exponent !== 65537) {
     throw new Refused("The survey's key is not one for tickets.");
@@ -619,6 +625,7 @@ export function blindTicket(key, invitation, memory, take = systemBytes) {
   const { modulus, exponent } = readKey(key);
   const { serial, secret } = memory.ticket(invitation, modulus, take);
   const encoded = encodeSerial(bytesOf(serial), bitsOf(modulus));
+  inverseModulo((encoded * secret) % modulus, modulus); // refuses a factor that would mark the ticket; see client.py
   return ((encoded * powerModulo(secret, exponent, modulus)) % modulus).toString(16);
 }
 
@@ -626,6 +633,9 @@ export function blindTicket(key, invitation, memory, take = systemBytes) {
 export function finishTicket(key, invitation, memory, signed) {
   const { modulus, exponent } = readKey(key);
   const { serial, secret } = memory.ticket(invitation, modulus);
+  if (typeof signed !== "string" || !/^[0-9a-f]+$/.test(signed)) {
+    throw new Refused("The server's answer is not a signature of a ticket.");
+  }
   const signature = (BigInt(`0x${signed}`) * inverseModulo(secret, modulus)) % modulus;
   if (powerModulo(signature, exponent, modulus) !== encodeSerial(bytesOf(serial), bitsOf(modulus))) {
     throw new Refused("The server's signature is not one of the survey's key.");

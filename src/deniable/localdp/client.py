@@ -42,8 +42,7 @@ class Refused(Exception):
 def system_draw(bound: int, take: Callable[[int], bytes] = os.urandom) -> int:
     """A uniform integer below the bound: as many big-endian bytes as it needs, drawn again while in the uneven rest."""
     width = ((bound - 1).bit_length() + 7) // 8
-    whole = 256**width
-    fair = whole - whole % bound
+    fair = 256**width - 256**width % bound
     while True:
         number = int.from_bytes(take(width), "big")
         if number < fair:
@@ -200,14 +199,10 @@ def _draw_discrete_laplace(numerator: int, denominator: int, draw: Draw) -> int:
             return -size if negative else size
 
 
-def _reach(recipe: Recipe) -> int:
-    steps, (numerator, denominator) = recipe["scale"]["steps"], recipe["claimed"]
-    return 0 if recipe.get("clamped") else -(-44 * steps * denominator // numerator)
-
-
 def _respond_laplace(recipe: Recipe, answer: int, draw: Draw) -> list[Any]:
     steps, (numerator, denominator) = recipe["scale"]["steps"], recipe["claimed"]
-    common, reach = math.gcd(steps * denominator, numerator), _reach(recipe)
+    common = math.gcd(steps * denominator, numerator)
+    reach = 0 if recipe.get("clamped") else -(-44 * steps * denominator // numerator)
     noisy = answer + _draw_discrete_laplace(steps * denominator // common, numerator // common, draw)
     return [min(max(noisy, -reach), steps + reach) + reach]
 
@@ -259,8 +254,7 @@ def _lose_by_string(recipe: Recipe) -> float:
         if longest % step or type(recipe["alphabet"]) is not str or recipe["sketch"]["protocol"] != "hadamard-sketch":
             raise ValueError("tree")
         recipe = recipe["sketch"]
-    for name in ("width", "hashes"):
-        _read_whole(recipe, name, 1, 1 << 16)
+    _read_whole(recipe, "width", 1, 1 << 16), _read_whole(recipe, "hashes", 1, 1 << 16)
     if recipe["protocol"] == "hadamard-sketch":
         return _log_odds(recipe)
     flip, bits = _read_whole(recipe, "flip", 1, GRID - 1), 1
@@ -282,10 +276,9 @@ def _lose_by_position(recipe: Recipe) -> float:
 
 def _lose_by_hybrid(recipe: Recipe) -> float:
     turns, bit, window = _read_whole(recipe, "window_turns", 0, GRID), recipe["bit"], recipe["window"]
-    arms = [bit] * (turns < GRID) + [window] * (turns > 0)
     if (bit["protocol"], window["protocol"]) != ("duchi", "window") or _count_steps(bit) != _count_steps(window):
         raise ValueError("arms")
-    return max(_lose_by_position(arm) for arm in arms)
+    return max(_lose_by_position(arm) for arm in [bit] * (turns < GRID) + [window] * (turns > 0))
 
 
 PROTOCOLS: dict[str, tuple[Callable[[Recipe, Any, Draw], list[Any]], Callable[[Recipe], float]]] = {
@@ -343,18 +336,14 @@ class Memory:
     """
 
     def __init__(
-        self,
-        path: str | None = None,
-        most_answers: int = MOST_ANSWERS,
-        allowance: float = ALLOWANCE,
+        self, path: str | None = None, most_answers: int = MOST_ANSWERS, allowance: float = ALLOWANCE,
         name_period: Callable[[], str] = lambda: time.strftime("%Y-%m"),
-    ) -> None:
-        self._path = Path(path) if path else None
-        self.most_answers = most_answers
-        self.allowance = allowance
-        self._name_period = name_period
+    ) -> None:  # fmt: skip
+        self._path, self._name_period = Path(path) if path else None, name_period
+        self.most_answers, self.allowance = most_answers, allowance
         stored = self._path.read_text("utf-8") if self._path and self._path.exists() else "{}"
-        self._state: dict[str, Any] = {"questions": {}, "spent": {}, "tickets": {}} | json.loads(stored)
+        known = _read_object(stored, "the file of what this device remembers is damaged: bring back a copy of it")
+        self.state: dict[str, Any] = {"questions": {}, "spent": {}, "tickets": {}} | known
 
     def response(
         self, question: str, recipe: Recipe, answer: Any, draw: Draw = system_draw, most_answers: int | None = None
@@ -363,9 +352,8 @@ class Memory:
         epsilon, size = privacy_loss(recipe), check_answer(recipe, answer)
         if recipe["protocol"] == "rappor":
             raise Refused("RAPPOR is for one string for life: keep its permanent response, send reports of that")
-        known = self._state["questions"].setdefault(question, {"times": 0, "drawn": {}})
-        key = json.dumps(recipe, sort_keys=True)
-        drawn = known["drawn"].setdefault(key, {"told": 0, "responses": []})
+        known = self.state["questions"].setdefault(question, {"times": 0, "drawn": {}})
+        drawn = known["drawn"].setdefault(json.dumps(recipe, sort_keys=True), {"told": 0, "responses": []})
         if size is None or drawn["told"] < size:
             self._spend(question, known, epsilon, min(self.most_answers, most_answers or self.most_answers))
             drawn["told"] += 1
@@ -375,40 +363,39 @@ class Memory:
             response: list[Any] = drawn["responses"][answer]
         else:
             response = randomize(recipe, answer, draw)
-        self._save()
+        self.save()
         return response
 
     def _spend(self, question: str, known: dict[str, Any], epsilon: float, most: int) -> None:
         period, question = self._name_period(), question.split("/")[0]
-        spent = self._state["spent"].get(period, 0.0)
+        spent = self.state["spent"].get(period, 0.0)
         if known["times"] >= most:
             raise Refused(f"'{question}' was already answered {most} times on this device")
         if spent + epsilon > self.allowance + 1e-9:
             told = f"this device has told {spent:.3g} of {self.allowance:.3g} in this month"
             raise Refused(f"'{question}' would tell epsilon {epsilon:.3g}; {told}. Leave it out, or allow Memory more")
         known["times"] += 1
-        self._state["spent"][period] = spent + epsilon
+        self.state["spent"][period] = spent + epsilon
 
     def ticket(self, invitation: str, modulus: int, draw: Draw = system_draw) -> tuple[bytes, int]:
-        """The serial and its secret, uniform so that any serial explains a blinded one, until the response is in."""
-        pending = self._state["tickets"]
-        name = sha256(invitation.encode()).hexdigest()
+        """A key's own serial and secret, until the response is in: uniform, so any serial explains a blinded one."""
+        pending, name = self.state["tickets"], sha256(f"{invitation} {modulus:x}".encode()).hexdigest()
         if name not in pending:
             pending[name] = [os.urandom(32).hex(), hex(draw(modulus - 1) + 1)]
-            self._save()
-        serial, secret = pending[name]
-        return bytes.fromhex(serial), int(secret, 16)
+            self.save()
+        return bytes.fromhex(pending[name][0]), int(pending[name][1], 16)
 
-    def forget_ticket(self, invitation: str) -> None:
+    def forget_ticket(self, invitation: str, modulus: int) -> None:
         """The response was received: nothing here may join it with its invitation."""
-        if self._state["tickets"].pop(sha256(invitation.encode()).hexdigest(), None):
-            self._save()
+        if self.state["tickets"].pop(sha256(f"{invitation} {modulus:x}".encode()).hexdigest(), None):
+            self.save()
 
-    def _save(self) -> None:
+    def save(self) -> None:
+        """Keep what is remembered in the file, where there is one."""
         if self._path:
             unfinished = self._path.with_suffix(".part")
             unfinished.touch(mode=0o600)
-            unfinished.write_text(json.dumps(self._state), "utf-8")
+            unfinished.write_text(json.dumps(self.state), "utf-8")
             unfinished.replace(self._path)
 
 
@@ -421,8 +408,7 @@ class Survey:
     """A survey as its server describes it."""
 
     def __init__(self, description: dict[str, Any], address: str = "", invitation: str = "") -> None:
-        self.description, self.invitation = description, invitation
-        self.address = address.rstrip("/")
+        self.description, self.invitation, self.address = description, invitation, address.rstrip("/")
 
     @classmethod
     def fetch(cls, link: str) -> Survey:
@@ -434,20 +420,23 @@ class Survey:
         document = _exchange(f"{address.rstrip('/')}/survey.json")
         if pinned and pin(document) != pinned:
             raise Refused("the server shows another survey than the one this link was made for")
-        return cls(json.loads(document), address, invitation)
+        return cls(_read_object(document, "the server's answer is no survey: check the link"), address, invitation)
 
     # a dictionary: by the questions' names, as it is sent
     def responses(self, answers: dict[str, Any], memory: Memory, draw: Draw = system_draw) -> dict[str, Any]:
-        """Randomized responses to plain answers, by question; whoever reads them sees which were left out.
-
-        Where the survey says so, questions left out are responded to like all others.
-        """
+        """Randomized responses to answers, by question; where the survey says so, also to questions left out."""
         known = check_survey(self.description)
         unanswered = {name: None for name in known if known[name].get("unanswered") == "randomized"}
         if strange := [name for name in answers if name not in known]:
             raise Refused(f"the survey has no question '{strange[0]}'; it has {', '.join(known)}")
         values = {name: encode(known[name], answer) for name, answer in (unanswered | answers).items()}
-        return {name: self._respond_to(known[name], each, memory, draw) for name, each in values.items()}
+        before = json.dumps(memory.state)
+        try:
+            return {name: self._respond_to(known[name], each, memory, draw) for name, each in values.items()}
+        except Refused:  # nothing leaves: nothing was told
+            memory.state = json.loads(before)
+            memory.save()
+            raise
 
     def _respond_to(self, question: dict[str, Any], values: list[Any], memory: Memory, draw: Draw) -> list[Any]:
         # Another wording is another question: what was drawn for one is no answer to the other.
@@ -459,12 +448,12 @@ class Survey:
     # a dictionary: JSON as the server sent it
     def submit(self, answers: dict[str, Any], memory: Memory | None = None) -> dict[str, Any]:
         """Randomize here, send only that, and return the server's receipt."""
-        memory = memory or Memory()
-        sent = self.responses(answers, memory)
+        sent = self.responses(answers, memory := memory or Memory())
         ticket = self._take_ticket(memory) if self.description.get("key") else os.urandom(32).hex()
         body = {"format": FORMAT, "survey": self.description["survey"], "ticket": ticket, "responses": sent}
-        receipt: dict[str, Any] = json.loads(_exchange(f"{self.address}/responses", json.dumps(body).encode()))
-        memory.forget_ticket(self.invitation)
+        answer = _exchange(f"{self.address}/responses", json.dumps(body).encode())
+        receipt: dict[str, Any] = _read_object(answer, "the response was sent, but the answer is no receipt")
+        memory.forget_ticket(self.invitation, int((self.description.get("key") or {"modulus": "0"})["modulus"], 16))
         return receipt
 
     def _take_ticket(self, memory: Memory) -> str:
@@ -473,8 +462,11 @@ class Survey:
         serial, secret = memory.ticket(self.invitation, modulus)
         blinded = blind(serial, secret, modulus, exponent)
         body = {"survey": self.description["survey"], "invitation": self.invitation, "blinded": f"{blinded:x}"}
-        signed = json.loads(_exchange(f"{self.address}/ticket", json.dumps(body).encode()))["signed"]
-        return f"{serial.hex()}.{unblind(serial, secret, int(signed, 16), modulus, exponent):x}"
+        try:
+            signed = int(json.loads(_exchange(f"{self.address}/ticket", json.dumps(body).encode()))["signed"], 16)
+        except (KeyError, TypeError, ValueError, RecursionError):
+            raise Refused("the server's answer is not a signature of a ticket") from None
+        return f"{serial.hex()}.{unblind(serial, secret, signed, modulus, exponent):x}"
 
 
 # a dictionary: the questions of the survey's JSON, by their names
@@ -483,7 +475,7 @@ def check_survey(description: dict[str, Any]) -> dict[str, Any]:
     try:
         known = {question["name"]: question for question in description["questions"]}
         most, key = description.get("most_answers"), description.get("key")
-        if key and (int(key["modulus"], 16).bit_length() < 2048 or key["exponent"] != 65537):
+        if key and (int(key["modulus"], 16) < 1 << 2047 or key["exponent"] != 65537):
             raise Refused("the survey's key is not one for tickets")
         if not (most is None or (type(most) is int and most >= 1)) or len(known) != len(description["questions"]):
             raise ValueError("survey")
@@ -507,8 +499,7 @@ def _covers_answers(question: dict[str, Any]) -> bool:
         real = all(type(end) in (int, float) and math.isfinite(end) for end in (low, high, high - low))
         return real and low < high and sizes == [_read_whole(question, "steps", 1, 1 << 30) + 1] + [2] * hides
     options = question["options"]
-    named = type(options) is list and all(type(option) is str for option in options)
-    named = named and (not hides or NO_ANSWER in options)
+    named = type(options) is list and all(type(o) is str for o in options) and (not hides or NO_ANSWER in options)
     expected = [2] * len(options) if kind == "several" else [len(options)]
     return named and kind in ("yes-no", "choice", "several") and len({*options}) == len(options) and sizes == expected
 
@@ -528,18 +519,18 @@ def encode_serial(serial: bytes, bits: int) -> int:
     length = (bits + 6) // 8
     digest = sha384(bytes(8) + sha384(serial).digest()).digest()
     padding = bytes(length - 50) + b"\x01"
-    turns = range(-(-len(padding) // 48))
-    mask = b"".join(sha384(digest + turn.to_bytes(4, "big")).digest() for turn in turns)
+    mask = b"".join(sha384(digest + turn.to_bytes(4, "big")).digest() for turn in range(-(-len(padding) // 48)))
     masked = bytearray(left ^ right for left, right in zip(padding, mask, strict=False))
     masked[0] &= 0xFF >> (8 * length - bits + 1)
     return int.from_bytes(bytes(masked) + digest + b"\xbc", "big")
 
 
 def blind(serial: bytes, secret: int, modulus: int, exponent: int) -> int:
-    """A serial hidden behind a random secret: what is signed tells nothing of it."""
-    if modulus.bit_length() < 2048 or modulus % 2 == 0 or exponent != 65537 or math.gcd(secret, modulus) != 1:
+    """A serial hidden behind a random secret; a factor shared with the modulus would mark it (RFC 9474): refused."""
+    encoded = encode_serial(serial, modulus.bit_length()) if modulus.bit_length() >= 2048 else 0
+    if modulus % 2 == 0 or exponent != 65537 or math.gcd(encoded * secret, modulus) != 1:
         raise Refused("the survey's key is not one for tickets")
-    return encode_serial(serial, modulus.bit_length()) * pow(secret, exponent, modulus) % modulus
+    return encoded * pow(secret, exponent, modulus) % modulus
 
 
 def unblind(serial: bytes, secret: int, signed: int, modulus: int, exponent: int) -> int:
@@ -579,19 +570,31 @@ def encode(question: dict[str, Any], answer: Any) -> list[Any]:
         if not isinstance(answer, str):
             raise Refused(f"an answer to '{question['name']}' is a text")
         return [normalize(answer)]
-    options = question["options"]
+    options, several = question["options"], question["type"] == "several"
     chosen = list(answer) if isinstance(answer, list | tuple | set) else [answer]
-    if any(choice not in options for choice in chosen) or (question["type"] != "several" and len(chosen) != 1):
+    if any(choice not in options for choice in chosen) or (not several and len(chosen) != 1):
         raise Refused(f"an answer to '{question['name']}' is one of {', '.join(options)}")
-    if question["type"] == "several":
-        return [int(option in chosen) for option in options]
-    return [options.index(chosen[0])]
+    return [int(option in chosen) for option in options] if several else [options.index(chosen[0])]
+
+
+def _read_object(text: str | bytes, otherwise: str) -> Any:
+    """What a server or a file says, refused in words where it is no JSON object: a page, half of one, a list."""
+    try:
+        told = json.loads(text)
+    except (ValueError, RecursionError):
+        told = None
+    if not isinstance(told, dict):
+        raise Refused(otherwise)
+    return told
 
 
 def _exchange(address: str, body: bytes | None = None) -> bytes:
     if not address.startswith(("http://", "https://")):
         raise Refused("the survey's address does not begin with http:// or https://")
-    headers = {"Content-Type": "application/json"}
-    request = urllib.request.Request(address, body, headers)  # noqa: S310  checked above
-    with urllib.request.urlopen(request, timeout=30) as answer:  # noqa: S310
-        return bytes(answer.read())
+    request = urllib.request.Request(address, body, {"Content-Type": "application/json"})  # noqa: S310  checked above
+    try:
+        with urllib.request.urlopen(request, timeout=30) as answer:  # noqa: S310
+            return bytes(answer.read())
+    except (OSError, ValueError, urllib.request.http.client.HTTPException) as failure:  # type: ignore[attr-defined]
+        said = f"answered with HTTP status {failure.code}" if hasattr(failure, "code") else "cannot be reached"
+        raise Refused(f"the server {said} at {address}: check the link, or try again later") from None

@@ -22,7 +22,7 @@ from deniable.errors import DataError, ParameterError
 from deniable.localdp import records
 from deniable.localdp.frequency.randomized_response import Direct
 from deniable.localdp.numeric.mechanisms import BoundedLaplace
-from deniable.localdp.records import CategoryPlan, NumberPlan, RecordPlan
+from deniable.localdp.records import CategoryPlan, NumberPlan, RecordPlan, find_middle
 from deniable.policy.schema import TableSchema
 
 
@@ -118,7 +118,7 @@ def _fill_missing(made: RecordPlan, table: pa.Table) -> pa.Table:
     """Clean records with missing numbers put in the middle of their scale, as randomized records have them."""
     for column in made.columns:
         if isinstance(column, NumberPlan):
-            middle = float(column.protocol.scale.lower + column.protocol.scale.upper) / 2
+            middle = find_middle(column)
             place = table.column_names.index(column.name)
             numbers = pc.fill_null(pc.cast(table.column(column.name), pa.float64()), middle)
             table = table.set_column(place, column.name, numbers)

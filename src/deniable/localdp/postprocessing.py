@@ -1,24 +1,42 @@
-"""Post-processing of estimates, at no privacy cost: counts made consistent, and groups of respondents compared.
+"""Post-processing, at no privacy cost: counts made consistent, groups compared, a regression on randomized records.
 
 Unbiased estimates may be negative or miss their total. The first functions give the nearest counts, each in its own
 sense, that are not negative and add up; those are no longer unbiased: use the raw ones for sums and intervals. The
-others test whether groups differ, and account for the noise that each respondent added."""
+next test whether groups differ, and account for the noise that each respondent added.
+
+The last explain a number by other columns of a table that was randomized record by record. Noise in a feature draws its
+coefficient to zero (attenuation). Each record gives unbiased readings of its features, of their products and of their
+products with the target, so that the normal equations have the expectation that the true records would give. A category
+stands for its labels but the first; numbers are taken from the middle of their scale, where missing ones were put."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from statistics import NormalDist
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from deniable.errors import DataError, ParameterError
-from deniable.localdp.numeric.scale import Mean, MeanAmong
-from deniable.localdp.protocol import Frequencies, normal_quantile
+from deniable.localdp.numeric.scale import CERTAIN
+from deniable.localdp.protocol import Frequencies, normal_quantile, student_quantile
+from deniable.localdp.records import (
+    ColumnPlan,
+    NumberPlan,
+    RecordPlan,
+    find_middle,
+    name_given_column,
+    randomize,
+    read_labels,
+    read_numbers,
+)
 
-Counts = NDArray[np.float64]
+Floats = NDArray[np.float64]
+Counts = Floats
 
 
 def _check_counts(counts: Counts, total: float) -> Counts:
@@ -99,35 +117,25 @@ class Difference:
         return self.value - reach, self.value + reach
 
 
-def _assess_difference(value: float, variance: float) -> Difference:
-    error = math.sqrt(variance)
-    p_value = math.erfc(abs(value) / error / math.sqrt(2)) if error > 0 else float(value == 0)
-    return Difference(value, error, p_value)
+def assess_differences(values: Iterable[float], variances: Iterable[float]) -> tuple[Difference, ...]:
+    """Differences with their variances, each tested against none.
 
-
-def compare_shares(first: Frequencies, second: Frequencies) -> tuple[Difference, ...]:
-    """For each answer, how far its share in the first group exceeds that in the second.
-
-    Groups are samples of larger populations, so to the noise comes the luck of the draw, f (1 - f) / n. The p-values
-    are adjusted for testing all answers at once (Holm 1979).
+    The p-values are adjusted for testing all of them at once (Holm 1979).
     """
-    if len(first.counts) != len(second.counts) or not (first.responses and second.responses):
-        raise DataError("the groups cannot be compared", expected="The same answers, and responses in both groups")
-    variances = _share_variance(first) + _share_variance(second)
-    gaps = first.shares - second.shares
-    raw = [_assess_difference(float(gap), float(variance)) for gap, variance in zip(gaps, variances, strict=True)]
-    adjusted = adjust_by_holm([difference.p_value for difference in raw])
-    return tuple(Difference(d.value, d.error, p) for d, p in zip(raw, adjusted, strict=True))
+    errors = [math.sqrt(variance) for variance in variances]
+    found = [(float(value), error) for value, error in zip(values, errors, strict=True)]
+    raw = [math.erfc(abs(value) / error / math.sqrt(2)) if error > 0 else float(value == 0) for value, error in found]
+    return tuple(Difference(*pair, p) for pair, p in zip(found, adjust_by_holm(raw), strict=True))
 
 
-def _share_variance(group: Frequencies) -> NDArray[np.float64]:
-    shares = np.clip(group.shares, 0, 1)
+def vary_shares(group: Frequencies) -> NDArray[np.float64]:
+    """The variances of shares in the population that a group stands for: noise and luck of the draw.
+
+    The luck is that of a share which two more of either kind would leave (Agresti and Coull 1998): in a small group a
+    share that is found to be 0 or 1 may be another.
+    """
+    shares = (np.clip(group.counts, 0, group.responses) + 2) / (group.responses + 4)
     return group.variances / group.responses**2 + shares * (1 - shares) / group.responses
-
-
-def compare_means(first: Mean | MeanAmong, second: Mean | MeanAmong) -> Difference:
-    """How far the first mean exceeds the second; their errors already hold noise and luck."""
-    return _assess_difference(first.value - second.value, first.error**2 + second.error**2)
 
 
 def adjust_by_holm(p_values: Sequence[float]) -> list[float]:
@@ -170,3 +178,198 @@ def chi_square_tail(statistic: float, degrees: int) -> float:
         tail += math.exp(shape * math.log(half) - half - math.lgamma(shape + 1))
         shape += 1
     return min(tail, 1.0)
+
+
+MOST_TERMS = 40
+"""Of a regression: the products of all pairs of terms vary together."""
+SURE = 0.98
+"""That noise does not hide the spread of a feature; else a few intervals would be given by chance, and be wrong."""
+DRAWN = 4000
+"""Records that are randomized again to learn how far noise spreads the equations."""
+
+
+@dataclass(frozen=True, slots=True)
+class Coefficient:
+    """One coefficient of a regression and its interval; none where too few records tell the features from noise."""
+
+    term: str
+    value: float
+    interval: tuple[float, float] | None
+
+
+def regress(
+    made: RecordPlan, table: pa.Table, target: str, features: Sequence[str], confidence: float = 0.95
+) -> tuple[Coefficient, ...]:
+    """The coefficients of a number on other columns, each with an interval.
+
+    An interval holds all values of a coefficient for which the records' equations are not too far from 0, whatever the
+    other coefficients are (Anderson and Rubin 1949, Fieller 1954). Where noise hides the spread of a feature no value
+    is too far, and no coefficient has an interval.
+    """
+    column = made.column(target)
+    if not isinstance(column, NumberPlan) or target in features or not features:
+        raise ParameterError(f"'{target}' cannot be regressed on these", expected="A number, on one or more others")
+    terms, seen = _read_equations(made, table, column, features)
+    if table.num_rows <= len(terms):
+        raise DataError("there are fewer records than a regression of these terms needs", remedy="Name fewer columns")
+    if len(terms) > MOST_TERMS:
+        expected = f"At most {MOST_TERMS}: one for each number, and one for each label of a category but the first"
+        raise ParameterError(f"the regression has {len(terms)} terms", expected=expected, remedy="Name fewer columns")
+    means = seen.mean(axis=0)
+    if np.linalg.matrix_rank(means[:, 1:]) < len(terms):
+        raise DataError("the features cannot be told apart", remedy="Name fewer of them")
+    again = _randomize_again(made, table, [target, *features])
+    drawn = _read_equations(made, again, column, features)[1]
+    fitted = Equations(table.num_rows, means, _vary_together(seen), _vary_together(drawn))
+    # numbers of the target are counted from the middle of its scale, which only the intercept notices
+    shifts = [find_middle(column)] + [0.0] * (len(terms) - 1)
+    told = fitted.tells_features(max(confidence, SURE))
+    ends = [fitted.find_interval(place, confidence) if told else None for place in range(len(terms))]
+    return tuple(
+        _shift(Coefficient(*found), shift)
+        for *found, shift in zip(terms, fitted.solution.tolist(), ends, shifts, strict=True)
+    )
+
+
+def _shift(found: Coefficient, by: float) -> Coefficient:
+    ends = found.interval
+    moved = None if ends is None else (ends[0] + by, ends[1] + by)
+    return Coefficient(found.term, float(found.value + by), moved)
+
+
+def _read_equations(
+    made: RecordPlan, table: pa.Table, target: NumberPlan, features: Sequence[str]
+) -> tuple[list[str], Floats]:
+    """The terms, and unbiased normal equations of each record: the right side, then a column for each term."""
+    ones = np.ones(table.num_rows)
+    terms, readings, squares, blocks = ["intercept"], [ones], [ones], [0]
+    for place, name in enumerate(features, start=1):
+        names, given, squared = _read_feature(made.column(name), table)
+        terms, readings, squares = terms + names, readings + given, squares + squared
+        blocks += [place] * len(names)
+    told = np.stack(readings, 1)
+    products = told[:, :, None] * told[:, None, :]
+    products[:, np.equal.outer(blocks, blocks)] = 0.0  # two labels of one column never go together
+    diagonal = np.arange(len(terms))
+    products[:, diagonal, diagonal] = np.stack(squares, 1)
+    right = told * (read_numbers(target, table) - find_middle(target))[:, None]
+    return terms, np.concatenate([right[:, :, None], products], axis=2)
+
+
+def _read_feature(column: ColumnPlan, table: pa.Table) -> tuple[list[str], list[Floats], list[Floats]]:
+    """The terms of a feature, and for each record an unbiased reading of each of them and of its square."""
+    if isinstance(column, NumberPlan):
+        scale = column.protocol.scale
+        numbers = read_numbers(column, table) - find_middle(column)
+        noise = column.protocol.variance(0) * float(scale.step) ** 2
+        return [column.name], [numbers], [numbers**2 - noise]
+    told, p, q = read_labels(column, table), float(column.protocol.p), float(column.protocol.q)
+    readings = [((told == index) - q) / (p - q) for index in range(1, len(column.labels))]
+    names = [f"{column.name} = {'(missing)' if label is None else label}" for label in column.labels[1:]]
+    return names, readings, readings  # the square of an indicator is the indicator
+
+
+def _randomize_again(made: RecordPlan, table: pa.Table, names: Sequence[str]) -> pa.Table:
+    """Many records that could be the true ones, randomized as those were: released values, moved into their scales.
+
+    Noise has a heavy tail that few records do not show; its law is known, so that many draws do. They are new in each
+    run, so that the ends of an interval of few records vary by some percent from one run to the next.
+    """
+    rows = np.resize(np.arange(table.num_rows), DRAWN)
+    if table.num_rows > DRAWN:
+        rows = np.linspace(0, table.num_rows - 1, DRAWN).astype(np.int64)
+    columns, likely = [column for column in made.columns if column.name in names], {}
+    for column in columns:
+        if isinstance(column, NumberPlan):
+            scale = column.protocol.scale
+            likely[column.name] = np.clip(read_numbers(column, table), float(scale.lower), float(scale.upper))[rows]
+            if column.given is not None:
+                given = table.column(name_given_column(column.name)).to_numpy().astype(np.bool_)[rows]
+                likely[column.name] = pa.array(likely[column.name], mask=~given)
+        else:
+            likely[column.name] = table.column(column.name).take(pa.array(rows))
+    return randomize(RecordPlan(tuple(columns), made.epsilon), pa.table(likely))
+
+
+def _vary_together(equations: Floats) -> Floats:
+    """The covariances of the entries of records' equations: row and column of one, row and column of the other."""
+    rows, columns = equations.shape[1:]
+    spread = np.cov(equations.reshape(len(equations), -1), rowvar=False)
+    return np.asarray(spread.reshape(rows, columns, rows, columns))
+
+
+@dataclass(frozen=True)
+class Equations:
+    """Normal equations as means over records, and how far one record's equations spread: seen, and by known noise."""
+
+    records: int
+    means: Floats
+    seen: Floats
+    known: Floats
+
+    @cached_property
+    def solution(self) -> Floats:
+        """The coefficients that make the means 0."""
+        return np.asarray(np.linalg.solve(self.means[:, 1:], self.means[:, 0]))
+
+    def tells_features(self, confidence: float) -> bool:
+        """Whether no coefficient could be infinite: each feature has more spread than its noise explains."""
+        freedom = self.records - len(self.means)
+        if freedom < 5:
+            return False
+        most = student_quantile(confidence, freedom) ** 2
+        return all(self._measure(place, 1.0, whole=0.0) > most for place in range(len(self.means)))
+
+    def find_interval(self, place: int, confidence: float) -> tuple[float, float] | None:
+        """All values of one coefficient that the equations allow, or None where they allow any."""
+        most = student_quantile(confidence, self.records - len(self.means)) ** 2
+        inverse = np.linalg.inv(self.means[:, 1:])
+        spread = inverse @ self._spread(np.concatenate([[1.0], -self.solution])) @ inverse.T
+        error = math.sqrt(max(spread[place, place], 0.0) / self.records)
+        low, high = (self._find_end(place, sign * 2 * error, most) for sign in (-1, 1))
+        return None if low is None or high is None else (low, high)
+
+    def _find_end(self, place: int, step: float, most: float) -> float | None:
+        """The last value on this side that the equations allow."""
+        start = inside = float(self.solution[place])
+        outside = start + step
+        for _ in range(30):
+            if step == 0 or self._measure(place, outside) > most:
+                break
+            inside, outside = outside, start + 2 * (outside - start)
+        else:
+            return None
+        for _ in range(8):
+            middle = (inside + outside) / 2
+            inside, outside = (inside, middle) if self._measure(place, middle) > most else (middle, outside)
+        return outside
+
+    def _measure(self, place: int, value: float, whole: float = 1.0) -> float:
+        """How far from 0 the equations are, in squared errors, at the best of the other coefficients.
+
+        Without the right side (`whole` of 0) this is what it tends to as the coefficient grows.
+        """
+        others = np.delete(np.arange(len(self.means)), place)
+        left, weights = self.means[:, 1:], np.zeros(1 + len(self.means))
+        weights[0], weights[1:] = whole, -whole * self.solution
+        weights[1 + place] = -value
+        target, least = whole * self.means[:, 0] - value * left[:, place], math.inf
+        root = np.linalg.cholesky(self._spread(weights))
+        for _ in range(3):
+            sides = np.linalg.solve(root, np.column_stack([left[:, others], target]))
+            weights[1 + others] = -np.linalg.lstsq(sides[:, :-1], sides[:, -1], rcond=None)[0]
+            root = np.linalg.cholesky(self._spread(weights))
+            off = np.linalg.solve(root, self.means @ weights)
+            least = min(least, self.records * float(off @ off))
+        return least
+
+    def _spread(self, weights: Floats) -> Floats:
+        """The covariance of one record's equations, at least that of known noise where few records show their own."""
+        seen, known = (np.swapaxes(each @ weights, 1, 2) @ weights for each in (self.seen, self.known))
+        least = 1e-12 * (np.trace(seen) + np.trace(known)) + 1e-300
+        root = np.linalg.cholesky(seen + least * np.eye(len(seen)))
+        half = np.linalg.solve(root, known)
+        ratios, axes = np.linalg.eigh(np.linalg.solve(root, half.T))
+        more = min(1.0, CERTAIN / self.records) * np.maximum(ratios - 1, 0)
+        turned = root @ axes
+        return np.asarray((turned * (1 + more)) @ turned.T + least * np.eye(len(seen)))

@@ -14,6 +14,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import combinations_with_replacement
 from typing import Any
 
 import numpy as np
@@ -26,8 +27,8 @@ from deniable.errors import DataError, ParameterError, nearest
 from deniable.localdp import serialization
 from deniable.localdp.frequency.randomized_response import Direct
 from deniable.localdp.numeric.mechanisms import BoundedLaplace
-from deniable.localdp.numeric.scale import Mean, Scale
-from deniable.localdp.protocol import Frequencies
+from deniable.localdp.numeric.scale import CERTAIN, Mean, MeanAmong, Scale, mean_among, mean_of_readings
+from deniable.localdp.protocol import Frequencies, score_support, student_quantile
 from deniable.policy.schema import Column, ColumnType, TableSchema
 
 LARGEST_WHOLE = 1 << 53
@@ -98,14 +99,16 @@ def plan_records(
     """
     chosen = (
         [_find_declared(schema, name) for name in names]
-        if names
+        if names is not None
         else [c for c in schema.columns if _is_randomizable(c)]
     )
+    if len({column.name for column in chosen}) < len(chosen):
+        raise ParameterError("a column is named twice", expected="Each column once, with one epsilon")
     if not chosen:
         raise ParameterError(
             f"no column of '{schema.name}' can be randomized",
-            expected="Columns with declared categories, or numbers with bounds",
-            remedy="Declare categories or between in the policy",
+            expected="Columns that may leave, with declared categories or numbers with bounds",
+            remedy="Declare a role, and categories or between, in the policy",
         )
     given = dict(own or {})
     open_ = [column.name for column in chosen if column.name not in given]
@@ -172,7 +175,7 @@ def _randomize_column(column: ColumnPlan, values: pa.Array, entropy: Entropy) ->
     # A safe cast would refuse whole numbers that floats cannot hold. Rounded, they stay on their side of the bounds.
     given_values = pc.cast(values, pa.float64(), safe=False)
     present = np.asarray(pc.fill_null(pc.invert(pc.is_nan(given_values)), False))
-    middle = (float(column.protocol.scale.lower) + float(column.protocol.scale.upper)) / 2
+    middle = find_middle(column)
     numbers = np.where(present, pc.fill_null(given_values, middle).to_numpy(zero_copy_only=False), middle)
     positions = column.protocol.scale.position_of(numbers)
     noisy = column.protocol.positions(column.protocol.randomize(positions, entropy))
@@ -181,6 +184,13 @@ def _randomize_column(column: ColumnPlan, values: pa.Array, entropy: Entropy) ->
         return told_values
     (given,) = column.given.randomize(present.astype(np.int64), entropy)
     return told_values | {name_given_column(column.name): pa.array(given == 1)}
+
+
+def find_middle(column: NumberPlan) -> float:
+    """The number that stands for a missing one: the step of the scale that is nearest to its middle."""
+    scale = column.protocol.scale
+    position = scale.position_of(np.array([float(scale.lower + scale.upper) / 2]))
+    return float(scale.value_of(float(position[0])))
 
 
 def name_given_column(name: str) -> str:
@@ -268,7 +278,7 @@ class Recovered:
     column: str
     labels: tuple[Label, ...] = ()
     counts: Frequencies | None = None
-    mean: Mean | None = None
+    mean: Mean | MeanAmong | None = None
 
 
 def recover(made: RecordPlan, table: pa.Table) -> tuple[Recovered, ...]:
@@ -298,24 +308,17 @@ def read_numbers(column: NumberPlan, table: pa.Table) -> Floats:
     return np.asarray(numbers, dtype=np.float64)
 
 
-def _estimate_mean(column: NumberPlan, table: pa.Table) -> Mean:
+def _estimate_mean(column: NumberPlan, table: pa.Table) -> Mean | MeanAmong:
     """The mean of given values. Missing ones answered from the middle of the scale, which is taken out again.
 
-    With m answers from the middle c, n mean_all = (n - m) mean + m c; m is known from its own randomized column. The
-    error follows from those of mean_all and m (delta method).
+    How many are missing is known from a randomized column of its own.
     """
-    numbers = read_numbers(column, table)
-    n = len(numbers)
-    whole, error = float(numbers.mean()), float(numbers.std(ddof=1)) / math.sqrt(n) if n > 1 else math.inf
+    numbers, scale = read_numbers(column, table), column.protocol.scale
+    everybody = mean_of_readings(column.protocol, (numbers - float(scale.lower)) / float(scale.step))
     if column.given is None:
-        return Mean(whole, error, n)
-    tally = np.bincount(table.column(name_given_column(column.name)).to_numpy().astype(np.int64), minlength=2)
-    present = column.given.estimate(tally, n)
-    share = float(np.clip(present.shares[1], 1 / n, 1))
-    middle = float(column.protocol.scale.lower + column.protocol.scale.upper) / 2
-    mean = middle + (whole - middle) / share
-    spread = math.hypot(error / share, (whole - middle) / share**2 * float(present.errors[1]) / n)
-    return Mean(mean, spread, n)
+        return everybody
+    told = int(table.column(name_given_column(column.name)).to_numpy().astype(np.int64).sum())
+    return mean_among(everybody, scale, told, float(column.given.p), find_middle(column))
 
 
 def undo_response(table: Floats, protocol: Direct, axis: int) -> Floats:
@@ -339,31 +342,128 @@ def estimate_joint_counts(made: RecordPlan, table: pa.Table, first: str, second:
     return undo_response(undo_response(seen, one.protocol, 0), two.protocol, 1)
 
 
-def estimate_means_by(made: RecordPlan, table: pa.Table, number: str, by: str) -> tuple[tuple[Label, Mean], ...]:
+@dataclass(frozen=True, slots=True)
+class GroupNoise:
+    """What is known of the noise in a group's sums: `told` records say that they belong to the group.
+
+    A record says so with probability p if it does and q if it does not. `noise` is the variance of a number,
+    `presence` that of "was it given".
+    """
+
+    p: float
+    q: float
+    told: int
+    noise: float
+    presence: float
+
+    @property
+    def step(self) -> float:
+        """The weight of a record that says it belongs to the group."""
+        return (1 - self.q) / (self.p - self.q)
+
+    def square(self, says: float) -> float:
+        """The mean square of the weight of a record that says with this probability that it belongs to the group."""
+        return (says * (1 - self.q) ** 2 + (1 - says) * self.q**2) / (self.p - self.q) ** 2
+
+    def count_members(self, records: int, confidence: float) -> tuple[float, float]:
+        """The least and the greatest number of records that belong to the group."""
+        ends = score_support(np.array([self.told]), records, self.p, self.q).interval(confidence, population=False)
+        low, high = (min(max(float(end[0]), 0.0), float(records)) for end in ends)
+        return low, high
+
+
+@dataclass(frozen=True, slots=True)
+class GroupMean:
+    """The mean of a number in one group, known only through two noisy sums: of its values, and of its records.
+
+    Values are counted from the middle of the scale. `squares` are the sums of the squares of both, and of their
+    products, over the records: value and value, value and record, record and record.
+    """
+
+    total: float
+    count: float
+    squares: tuple[float, float, float]
+    records: int
+    middle: float
+    ends: tuple[float, float]
+    spread: GroupNoise
+
+    @property
+    def value(self) -> float | None:
+        """The ratio of the sums, within the scale; None where no record can be told to belong to the group."""
+        if self.count < 1:
+            return None
+        return min(max(self.middle + self.total / self.count, self.ends[0]), self.ends[1])
+
+    def interval(self, confidence: float = 0.95) -> tuple[float, float]:
+        """All means m of the scale from which the sum of value - m is not too far from 0 (Fieller 1954).
+
+        How far is too far follows from m, as in a score interval: few records do not show their own spread, so that it
+        is taken to be the greatest that a group of this mean can have. A fifth of the risk is kept for its size.
+        """
+        risk = (1 - confidence) / 5
+        sizes = self.spread.count_members(self.records, 1 - risk)
+        reach = student_quantile(1 - 4 * risk, self.records - 1)
+        means = np.linspace(*self.ends, 1001)
+        fits = np.flatnonzero(self._explains(means, sizes, reach))
+        if not len(fits):
+            only = self.ends[0] if self.value is None else self.value
+            return self._find_end(only, self.ends[0], sizes, reach), self._find_end(only, self.ends[1], sizes, reach)
+        low, high = means[fits[0]], means[fits[-1]]
+        below, above = means[max(fits[0] - 1, 0)], means[min(fits[-1] + 1, 1000)]
+        return self._find_end(low, below, sizes, reach), self._find_end(high, above, sizes, reach)
+
+    def _explains(self, means: Floats, sizes: tuple[float, float], reach: float) -> NDArray[np.bool_]:
+        """Whether the sums could be these if the group's mean were each of these."""
+        offsets, (low, high), spread = means - self.middle, self.ends, self.spread
+        noise = spread.noise + spread.presence * offsets**2
+        inside = spread.square(spread.p) * (noise + (means - low) * (high - means))
+        outside = spread.square(spread.q) * (noise + np.maximum(means - low, high - means) ** 2)
+        most = np.maximum(*(size * inside + (self.records - size) * outside for size in sizes))
+        values, mixed, counts = self.squares
+        seen = np.clip(values - 2 * offsets * mixed + offsets**2 * counts, 0, most)
+        variances = seen + (most - seen) * min(1.0, CERTAIN / max(self.count, 1.0))
+        # one record more is a step of this sum, where noise does not smooth it
+        half = max(spread.step * (high - low) / 2 - math.sqrt(max(self.count, 0.0) * spread.noise), 0.0)
+        return np.asarray(np.abs(self.total - offsets * self.count) <= half + reach * np.sqrt(variances))
+
+    def _find_end(self, inside: float, outside: float, sizes: tuple[float, float], reach: float) -> float:
+        """The last mean that explains the sums, on the way to one that may not; by ever finer grids."""
+        for _ in range(4):
+            means = np.linspace(inside, outside, 101)
+            fits = np.flatnonzero(self._explains(means, sizes, reach))
+            if not len(fits) or fits[-1] == 100:
+                return float(means[100 if len(fits) else 0])
+            inside, outside = means[fits[-1]], means[fits[-1] + 1]
+        return float(inside)
+
+
+def estimate_means_by(made: RecordPlan, table: pa.Table, number: str, by: str) -> tuple[tuple[Label, GroupMean], ...]:
     """The mean of a number in each group of a category column, both randomized.
 
     Each record has a weight for every group whose expectation is 1 if it belongs there and 0 if not, and a number with
     the right expectation; weighted sums are therefore unbiased, and a mean is the ratio of two of them. Numbers are
-    taken from the middle of the scale, where missing ones were put, so that those add nothing to the sum. The error is
-    that of the ratio to first order, from the residuals of the records.
+    taken from the middle of the scale, where missing ones were put, so that those add nothing to the sum.
     """
     grouping, column = _find_category(made, by), made.column(number)
     if not isinstance(column, NumberPlan):
         raise ParameterError(f"'{number}' has no mean", expected="A column of numbers")
-    middle = float(column.protocol.scale.lower + column.protocol.scale.upper) / 2
+    middle, scale = find_middle(column), column.protocol.scale
     groups, offsets, present = (
         read_labels(grouping, table),
         read_numbers(column, table) - middle,
         _weigh_presence(column, table),
     )
-    p, q = float(grouping.protocol.p), float(grouping.protocol.q)
-    found = []
+    p, q, ends = float(grouping.protocol.p), float(grouping.protocol.q), (float(scale.lower), float(scale.upper))
+    noise = max(column.protocol.variance(end) for end in (0, scale.steps)) * float(scale.step) ** 2
+    presence, found = _vary_presence(column), []
     for index, label in enumerate(grouping.labels):
         weights = ((groups == index) - q) / (p - q)
-        count, total = float(weights @ present), float(weights @ offsets)
-        mean = total / count if count > 1 else math.nan
-        error = float(np.linalg.norm(weights * (offsets - mean * present))) / max(count, 1.0)
-        found.append((label, Mean(middle + mean, error, len(offsets))))
+        parts = weights * offsets, weights * present
+        values, mixed, counts = (float(one @ other) for one, other in combinations_with_replacement(parts, 2))
+        total, count = (float(each.sum()) for each in parts)
+        spread = GroupNoise(p, q, int((groups == index).sum()), noise, presence)
+        found.append((label, GroupMean(total, count, (values, mixed, counts), len(offsets), middle, ends, spread)))
     return tuple(found)
 
 
@@ -376,69 +476,16 @@ def _weigh_presence(column: NumberPlan, table: pa.Table) -> Floats:
     return present
 
 
+def _vary_presence(column: NumberPlan) -> float:
+    """The variance of what a record adds to the number of those that have a value."""
+    if column.given is None:
+        return 0.0
+    p, q = float(column.given.p), float(column.given.q)
+    return p * (1 - p) / (p - q) ** 2
+
+
 def _find_category(made: RecordPlan, name: str) -> CategoryPlan:
     column = made.column(name)
     if not isinstance(column, CategoryPlan):
         raise ParameterError(f"column '{name}' has no categories", expected="A column of categories")
     return column
-
-
-@dataclass(frozen=True, slots=True)
-class Coefficient:
-    """One coefficient of a regression, with its standard error."""
-
-    term: str
-    value: float
-    error: float
-
-
-def regress(made: RecordPlan, table: pa.Table, target: str, features: Sequence[str]) -> tuple[Coefficient, ...]:
-    """Least squares of a number on other columns, with the noise of both sides taken out.
-
-    Noise in a feature draws its coefficient to zero (attenuation). Here each record gives unbiased readings of its
-    features, of their products and of their products with the target, so that the normal equations have the
-    expectation that the true records would give. Errors follow from the spread of the records' equations (sandwich).
-    A category stands for its labels but the first; numbers are taken from the middle of their scale, where missing ones
-    were put.
-    """
-    column = made.column(target)
-    if not isinstance(column, NumberPlan) or target in features or not features:
-        raise ParameterError(f"'{target}' cannot be regressed on these", expected="A number, on one or more others")
-    terms, readings, squares = ["intercept"], [np.ones(table.num_rows)], [np.ones(table.num_rows)]
-    blocks = [0]
-    for place, name in enumerate(features, start=1):
-        names, given, squared = _read_feature(made.column(name), table)
-        terms, readings, squares = terms + names, readings + given, squares + squared
-        blocks += [place] * len(names)
-    found, errors = _solve_moments(np.stack(readings, 1), np.stack(squares, 1), blocks, read_numbers(column, table))
-    return tuple(Coefficient(*row) for row in zip(terms, found.tolist(), errors.tolist(), strict=True))
-
-
-def _read_feature(column: ColumnPlan, table: pa.Table) -> tuple[list[str], list[Floats], list[Floats]]:
-    """The terms of a feature, and for each record an unbiased reading of each of them and of its square."""
-    if isinstance(column, NumberPlan):
-        scale = column.protocol.scale
-        numbers = read_numbers(column, table) - float(scale.lower + scale.upper) / 2
-        noise = column.protocol.variance(0) * float(scale.step) ** 2
-        return [column.name], [numbers], [numbers**2 - noise]
-    told, p, q = read_labels(column, table), float(column.protocol.p), float(column.protocol.q)
-    readings = [((told == index) - q) / (p - q) for index in range(1, len(column.labels))]
-    names = [f"{column.name} = {'(missing)' if label is None else label}" for label in column.labels[1:]]
-    return names, readings, readings  # the square of an indicator is the indicator
-
-
-def _solve_moments(readings: Floats, squares: Floats, blocks: list[int], target: Floats) -> tuple[Floats, Floats]:
-    """Coefficients and their errors from each record's unbiased normal equations."""
-    products = readings[:, :, None] * readings[:, None, :]
-    same = np.equal.outer(blocks, blocks)
-    products[:, same] = 0.0  # two labels of one column never go together
-    diagonal = np.arange(readings.shape[1])
-    products[:, diagonal, diagonal] = squares
-    moments = products.mean(axis=0)
-    if np.linalg.matrix_rank(moments) < len(moments):
-        raise DataError("the features cannot be told apart", remedy="Name fewer of them")
-    solver = np.linalg.inv(moments)
-    found = solver @ (readings * target[:, None]).mean(axis=0)
-    residuals = readings * target[:, None] - products @ found
-    spread = solver @ np.cov(residuals, rowvar=False).reshape(len(found), len(found)) @ solver.T
-    return found, np.sqrt(np.maximum(np.diag(spread), 0) / len(target))

@@ -18,6 +18,9 @@ from deniable.localdp.protocol import Responses, count_responses
 
 _GROUPS = 200  # clone counts are taken together in so many groups, each priced at its worst member
 
+BEYOND_CROWDS = 100.0
+"""A local epsilon from which on no crowd hides anybody: one in e^100 respondents is a clone."""
+
 
 @dataclass(frozen=True, slots=True)
 class Amplified:
@@ -60,7 +63,7 @@ def bound_in_closed_form(local_epsilon: float, respondents: int, delta: float) -
     It holds for e0 <= ln(n / (16 ln(2/delta))); beyond, there is no amplification by this form (infinity).
     """
     _check(local_epsilon, respondents, delta)
-    if respondents <= 16 * math.log(2 / delta) * math.exp(local_epsilon):
+    if math.log(respondents) <= local_epsilon + math.log(16 * math.log(2 / delta)):
         return math.inf
     odds = math.exp(local_epsilon)
     spread = 8 * math.sqrt(odds * math.log(4 / delta) / respondents) + 8 * odds / respondents
@@ -70,6 +73,8 @@ def bound_in_closed_form(local_epsilon: float, respondents: int, delta: float) -
 def bound_numerically(local_epsilon: float, respondents: int, delta: float, precision: float = 1e-4) -> float:
     """The least epsilon, rounded up to the relative precision, at which the clones' distributions are delta-close."""
     _check(local_epsilon, respondents, delta)
+    if local_epsilon > BEYOND_CROWDS:
+        return math.inf
     groups = _group_clones(local_epsilon, respondents)
     if bound_delta(local_epsilon, local_epsilon, groups) > delta:
         return math.inf
@@ -115,28 +120,27 @@ def bound_delta(local_epsilon: float, epsilon: float, groups: tuple[NDArray[np.i
     P(a) = t B(a-1) + (1-t) B(a) against Q(a) = (1-t) B(a-1) + t B(a); with B(a-1)/B(a) = a / (c+1-a), P exceeds
     e^eps Q exactly for large a, so delta is a difference of two tails.
     """
-    truth = math.exp(local_epsilon) / (math.exp(local_epsilon) + 1)
+    # P > e^eps Q  <=>  (t - e^eps (1-t)) a > (e^eps t - (1-t)) (c + 1 - a). With 1-t = t e^-e0 neither side is a
+    # difference of two numbers near 1, of which nothing is left in 53 bits from an epsilon of 36 on.
+    truth = 1 / (1 + math.exp(-local_epsilon))
+    gain = -truth * math.expm1(epsilon - local_epsilon)
+    loss = truth * (math.exp(epsilon) - math.exp(-local_epsilon))
     delta = 0.0
     for clones, weight in zip(*groups, strict=True):
         if weight > 0:
-            delta += float(weight) * _bound_delta_with(int(clones), truth, epsilon)
+            delta += float(weight) * _bound_delta_with(int(clones), gain, loss)
     return delta
 
 
-def _bound_delta_with(clones: int, truth: float, epsilon: float) -> float:
-    odds = math.exp(epsilon)
-    # P > e^eps Q  <=>  (t - e^eps (1-t)) a > (e^eps t - (1-t)) (c + 1 - a)
-    gain, loss = truth - odds * (1 - truth), odds * truth - (1 - truth)
+def _bound_delta_with(clones: int, gain: float, loss: float) -> float:
     if gain <= 0:
         return 0.0
-    first = math.floor(loss * (clones + 1) / (gain + loss)) + 1
+    first = clones + 2 - math.ceil(gain * (clones + 1) / (gain + loss))
     reach = math.ceil(clones / 2 + 8 * math.sqrt(clones + 1)) + 2  # 16 standard deviations: e^-128 lies beyond
     last = min(clones + 1, max(first, reach))
-    if first > clones + 1:
-        return 0.0
     tail = _half_binomial(np.arange(first - 1, last + 1), clones)
     upper, lower = float(tail[:-1].sum()), float(tail[1:].sum())  # sums of B(a-1) and of B(a) over a >= first
-    return max(0.0, truth * upper + (1 - truth) * lower - odds * ((1 - truth) * upper + truth * lower))
+    return max(0.0, gain * upper - loss * lower)
 
 
 def _half_binomial(counts: NDArray[np.int64], trials: int) -> NDArray[np.float64]:

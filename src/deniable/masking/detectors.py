@@ -385,6 +385,7 @@ VALUE_DETECTORS = (
 LOOKED_AT = 2_000  # distinct values that are tested one by one
 _DIGIT = re.compile(r"\d")
 _LOWER = re.compile(r"[^\W\d_]+")
+_WHOLE = re.compile(r"-?\d+")
 
 
 @dataclass(frozen=True)
@@ -397,6 +398,8 @@ class Profile:
     nulls: int
     distinct: int
     values: tuple[str, ...] = field(repr=False)
+    middle: tuple[float, float] | None = field(default=None, repr=False)
+    """Of a column of whole numbers, between which of them eight of ten rows lie."""
 
     @property
     def filled(self) -> int:
@@ -425,15 +428,17 @@ class Profile:
         """Whether the column is text."""
         return bool(pa.types.is_string(self.type) or pa.types.is_large_string(self.type))
 
-    @property
+    @cached_property
     def whole(self) -> bool:
-        """Whether the column is whole numbers."""
-        return bool(pa.types.is_integer(self.type))
+        """Whether the column is whole numbers, of whichever type: a column with gaps is often stored as decimals."""
+        return bool(pa.types.is_integer(self.type)) or (
+            self.numeric and bool(self.values) and all(map(_WHOLE.fullmatch, self.values))
+        )
 
     @property
     def numeric(self) -> bool:
         """Whether the column is numbers of any kind."""
-        return bool(self.whole or pa.types.is_floating(self.type) or pa.types.is_decimal(self.type))
+        return bool(pa.types.is_integer(self.type) or pa.types.is_floating(self.type) or pa.types.is_decimal(self.type))
 
     @property
     def dated(self) -> bool:
@@ -464,10 +469,29 @@ def _profile_column(name: str, column: pa.ChunkedArray) -> Profile:
     values = column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
     kind = values.type.value_type if pa.types.is_dictionary(values.type) else values.type
     distinct = pc.unique(values.drop_null())
+    if pa.types.is_floating(kind) and pa.types.is_floating(distinct.type):
+        distinct = distinct.filter(pc.invert(pc.is_nan(distinct)))  # no number is no value
     step = max(1, len(distinct) // LOOKED_AT)
     looked = distinct.take(pa.array(np.arange(0, len(distinct), step)[:LOOKED_AT]))
-    if pa.types.is_floating(kind):
+    if _holds_whole_decimals(distinct):
+        texts = tuple(str(int(value)) for value in looked.to_pylist())
+    elif pa.types.is_floating(kind):
         texts = tuple(repr(value) for value in looked.to_pylist())
     else:
         texts = tuple(columns.as_text(looked).to_pylist())
-    return Profile(name, kind, len(values), values.null_count, len(distinct), texts)
+    middle = None
+    if pa.types.is_integer(kind) and pa.types.is_integer(values.type) and len(distinct):
+        low, high = pc.quantile(values, [0.1, 0.9], interpolation="nearest").to_pylist()
+        middle = float(low), float(high)
+    return Profile(name, kind, len(values), values.null_count, len(distinct), texts, middle)
+
+
+def _holds_whole_decimals(distinct: pa.Array) -> bool:
+    """Whether numbers that may have decimals have none: 1007.0 and 1007.00 are the code 1007."""
+    kind = distinct.type
+    if not (pa.types.is_floating(kind) or pa.types.is_decimal(kind)) or not len(distinct):
+        return False
+    if pa.types.is_decimal(kind):
+        return kind.scale <= 0 or all(value == int(value) for value in distinct.to_pylist())
+    wide = distinct.cast(pa.float64())
+    return bool(pc.all(pc.and_(pc.is_finite(wide), pc.equal(wide, pc.floor(wide)))).as_py())

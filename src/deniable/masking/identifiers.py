@@ -167,6 +167,11 @@ def _rank(kind: str) -> int:
     return KINDS.index(BY_NAME[kind])
 
 
+def says_kind(p: Profile, kind: str) -> bool:
+    """Whether a column's name speaks for a kind."""
+    return any(named == kind for named, _ in _by_name(p))
+
+
 def _by_name(p: Profile) -> list[tuple[str, Evidence]]:
     """The strongest evidence of each kind that the column's name shows."""
     best: dict[str, Evidence] = {}
@@ -200,7 +205,8 @@ def _by_values(p: Profile) -> list[tuple[str, Evidence]]:
         best["date"] = Evidence("values are dates", 1, 0.6)
         if _says_nothing(p) and _spans_lives(p):
             best["birth date"] = Evidence("dates differ and span as many years as births do", 1, 0.3)
-    if _says_nothing(p) and detectors.is_numeric(p) and _runs_like_ages(p):
+    unclear = _says_nothing(p) or (not _says_amount(p) and _spreads_like_ages(p))
+    if unclear and detectors.is_numeric(p) and _runs_like_ages(p):
         best["age"] = Evidence("numbers run as years of life do", 1, 0.5)
     return list(best.items())
 
@@ -225,6 +231,19 @@ def _runs_like_ages(p: Profile) -> bool:
     if len(numbers) < 0.95 * len(p.present):
         return False
     return 0 <= low <= 20 and 75 <= high <= 115 and high != 100 and p.distinct >= 0.8 * (high - low + 1)
+
+
+def _spreads_like_ages(p: Profile) -> bool:
+    """Whether most rows lie as far apart as ages do, and few are near the oldest: codes and scores run more evenly."""
+    if p.middle is None or re.search(r"\b(num|count|cnt|qty|nr|no|n|of|id|code|recode|year|yr)\b", p.words):
+        return False
+    numbers = [float(value) for value in p.present]
+    low, high = min(numbers, default=0.0), max(numbers, default=0.0)
+    return 30 <= p.middle[1] - p.middle[0] <= 70 and high - p.middle[1] >= THIN_END * (high - low)
+
+
+THIN_END = 0.15
+"""Of the years from the youngest to the oldest, so large a share at the end holds a tenth of the people."""
 
 
 def _by_uniqueness(p: Profile) -> list[tuple[str, Evidence]]:
@@ -276,6 +295,8 @@ AMOUNTS = (
     "betrag", "preis", "summe", "kosten", "umsatz", "gehalt", "lohn", "einkommen", "gewicht", "menge", "anzahl", "wert",
     "dauer", "montant", "prix", "somme", "cout", "salaire", "revenu", "poids", "quantite", "nombre", "valeur", "duree",
     "importe", "monto", "precio", "suma", "costo", "coste", "salario", "sueldo", "ingreso", "peso", "cantidad", "valor",
+    "bpm", "pulse", "puls", "rate", "temperature", "temp", "pressure", "glucose", "dose", "steps", "speed", "level",
+    "percent", "percentage", "pct", "points", "stars", "seconds", "minutes", "hours", "days", "weeks", "months",
     "importo", "prezzo", "somma", "stipendio", "reddito", "quantita", "valore", "preco", "quantia", "renda", "bedrag",
     "prijs", "som", "loon", "inkomen", "belopp", "pris", "lon", "belob", "kwota", "cena", "ilosc", "tutar", "fiyat",
 )  # fmt: skip

@@ -37,8 +37,8 @@ NORMALIZED = 2
 
 LOST = (
     "A lost key cannot be recovered: releases made with it stay valid and joinable with each other, but nothing new "
-    "can be joined to them and a vault sealed with it stays closed. Restore the key from a backup, or make a new one "
-    "with `deniable key new` and release all tables again"
+    "can be joined to them and a vault sealed with it stays closed. Restore the key from a backup. Without one, move "
+    "the old file away, make a new key with `deniable key new` and release all tables again"
 )
 
 
@@ -115,7 +115,10 @@ def decode_key(text: str, source: str) -> Key:
     fields = dict(line.split(" ", 1) for line in lines[1:] if " " in line)
     versions = {header: version for version, header in HEADERS.items()}
     if lines[0] not in versions or not {"name", "check", "secret"} <= set(fields):
-        raise KeyUnavailable(f"{source} does not hold a key of deniable", remedy="Make one with `deniable key new`")
+        raise KeyUnavailable(
+            f"{source} does not hold a key of deniable",
+            remedy="Name the file of a key, or make one under another name: `deniable key new NAME -o FILE`",
+        )
     key = Key(fields["name"], _decode_secret(fields["secret"], source), versions[lines[0]])
     if not hmac.compare_digest(key.check, fields["check"]):
         raise KeyUnavailable(f"the key in {source} is damaged: its check value does not fit its secret", remedy=LOST)
@@ -135,9 +138,12 @@ def require_key(key: Key, expected: str, where: str) -> None:
 
 def _decode_secret(text: str, source: str) -> bytes:
     try:
-        return base64.b64decode(text, validate=True)
+        secret = base64.b64decode(text, validate=True)
     except binascii.Error:
-        raise KeyUnavailable(f"the key in {source} is damaged: its secret is not base64", remedy=LOST) from None
+        secret = b""
+    if not secret or base64.b64encode(secret).decode() != text:  # the last character has bits that mean nothing
+        raise KeyUnavailable(f"the key in {source} is damaged: its secret is not base64", remedy=LOST)
+    return secret
 
 
 SUFFIX = ".key"
@@ -166,13 +172,19 @@ class Keyring:
     def open(self, name: str) -> Key:
         """Read one key, and see that it is the one named."""
         place = self.place(name)
-        key = decode_key(_read_place(place), place)
+        key = decode_key(_read_place(place, self._tell_making(name, place)), place)
         if key.name != name:
             raise KeyUnavailable(
                 f"{place} holds the key '{key.name}', and '{name}' was asked for",
-                remedy="Name the right place: --key NAME=file:PATH",
+                remedy=f"Name the right place: --key {name}=file:PATH",
             )
         return key
+
+    def _tell_making(self, name: str, place: str) -> str:
+        """The command that makes the key of that name where it is looked for."""
+        kind, _, path = place.partition(":")
+        out = kind == "file" and Path(path) != find_key_directory() / (name + SUFFIX)
+        return shlex.join(["deniable", "key", "new", name, *(["-o", path] if out else [])])
 
 
 def parse_places(texts: Iterable[str]) -> dict[str, str]:
@@ -225,17 +237,16 @@ def replace_key(new: Key, directory: Path) -> Path:
     return kept
 
 
-def _read_place(place: str) -> str:
+def _read_place(place: str, making: str) -> str:
     kind, _, rest = place.partition(":")
-    return _READERS[kind](rest)
+    return _READERS[kind](rest, making)
 
 
-def _read_file(path: str) -> str:
+def _read_file(path: str, making: str) -> str:
     try:
         descriptor = os.open(path, os.O_RDONLY)
     except FileNotFoundError:
-        make = f"Make it: deniable key new {Path(path).stem}. If it was made before, put its backup there: a lost key "
-        make += "cannot be recovered"
+        make = f"Make it: `{making}`. If it was made before, put its backup there: a lost key cannot be recovered"
         raise KeyUnavailable(f"there is no key at {path}", remedy=make) from None
     except OSError as failure:
         raise KeyUnavailable(f"the key at {path} cannot be read: {failure.strerror}", remedy=LOST) from None
@@ -250,14 +261,18 @@ def _read_file(path: str) -> str:
         return file.read(MAX_KEY_TEXT).decode("ascii", errors="replace")
 
 
-def _read_environment(variable: str) -> str:
+def _read_environment(variable: str, making: str) -> str:
     text = os.environ.get(variable)
     if text is None:
-        raise KeyUnavailable(f"the environment variable {variable} is not set", remedy=LOST)
+        raise KeyUnavailable(
+            f"the environment variable {variable} is not set",
+            expected="The text of a key file in it",
+            remedy=f"If there is no key yet, make a file with `{making}` and put its text there. {LOST}",
+        )
     return text.replace("\\n", "\n")
 
 
-def _read_command(command: str) -> str:
+def _read_command(command: str, _making: str) -> str:
     program = shlex.split(command, posix=os.name == "posix")  # elsewhere a backslash is part of a path
     try:
         # Its error output is dropped: a secret store may print what it was asked to hide.

@@ -21,7 +21,7 @@ from deniable.masking.keys import Key
 from deniable.masking.perturbation import Projection
 from deniable.masking.text_search import Span
 from deniable.policy.layout.masks import MASKS
-from deniable.policy.schema import Column, Role, Spec, TableSchema
+from deniable.policy.schema import Column, Role, Spec, TableSchema, is_hidden, is_removed
 
 
 class Mask(Protocol):
@@ -65,6 +65,16 @@ class TablePlan:
     def described(self) -> dict[str, str]:
         """The mask of each released column in words."""
         return {column.name: column.described for column in self.columns}
+
+    @property
+    def knowable(self) -> list[str]:
+        """Released columns of which somebody may know a value from elsewhere."""
+        return [each.name for each in self.columns if not is_hidden(each.spec)]
+
+    @property
+    def linking(self) -> list[str]:
+        """Columns that nobody knows, and by whose equal values rows are still seen to belong together, as tokens."""
+        return [each.name for each in self.columns if is_hidden(each.spec) and not is_removed(each.spec)]
 
     @property
     def masks(self) -> dict[str, Spec | None]:

@@ -167,18 +167,26 @@ class Scrub:
                 f"a column of type {values.type} cannot be scrubbed", expected="Text", remedy=columns.OTHER_MASK
             )
         encoded = columns.as_text(values).dictionary_encode()
-        clean = scrub_texts(encoded.dictionary.to_pylist(), self.find, self.put, self.extra)
-        scrubbed = pa.array(clean, pa.large_string()).take(encoded.indices)
-        return columns.restore_type(self._remove_own(scrubbed, values, rows), values.type)
+        texts = encoded.dictionary.to_pylist()
+        found = _find_all(texts, self.find, self.extra)
+        clean = [_replace_spans(text, spans, self.put) for text, spans in zip(texts, found, strict=True)]
+        own = self._list_own(values, rows)
+        if not own:
+            return columns.restore_type(pa.array(clean, pa.large_string()).take(encoded.indices), values.type)
+        scrubbed: list[str | None] = []
+        for place, *sought in zip(encoded.indices.to_pylist(), *own, strict=True):
+            spans = [] if place is None else [span for each in sought for span in _find_spaced(texts[place], each)]
+            if spans:
+                scrubbed.append(_replace_spans(texts[place], _join_spans([*found[place], *spans]), self.put))
+            else:
+                scrubbed.append(None if place is None else clean[place])
+        return columns.restore_type(pa.array(scrubbed, pa.large_string()), values.type)
 
-    def _remove_own(self, texts: pa.Array, values: pa.Array, rows: pa.RecordBatch | None) -> pa.Array:
-        """Texts without the identifiers of their own rows; a column of identifiers is not searched for its own."""
+    def _list_own(self, values: pa.Array, rows: pa.RecordBatch | None) -> list[list[str | None]]:
+        """The identifiers of the rows; a column of identifiers is not searched for its own."""
         named = [name for name in self.own if rows is not None and name in rows.schema.names]
         sought = [rows.column(name) for name in named if rows is not None and rows.column(name) is not values]
-        for column in (columns.as_text(each) for each in sought if not each.equals(values)):
-            pairs = zip(texts.to_pylist(), column.to_pylist(), strict=True)
-            texts = pa.array([_remove_spaced(text, own, self.put) for text, own in pairs], pa.large_string())
-        return texts
+        return [columns.as_text(each).to_pylist() for each in sought if not each.equals(values)]
 
 
 LEAST_SPACED, LEAST_WHOLE = 6, 4
@@ -188,20 +196,34 @@ GAPS = r"[\W_]{0,9}"
 """What may stand between the letters and digits of an own identifier; bounded, so that the search is."""
 
 
-def _remove_spaced(text: str | None, own: str | None, put: str | None) -> str | None:
-    """A text without an identifier, whatever signs and spaces stand between its letters and digits.
+def _find_spaced(text: str, own: str | None) -> list[Span]:
+    """Where an identifier stands in a text, whatever signs and spaces stand between its letters and digits.
 
-    >>> _remove_spaced("No. 12 34-56 came", "123456", None)
-    'No. [identifier] came'
+    >>> _find_spaced("No. 12 34-56 came", "123456")
+    [Span(start=4, end=12, kind='identifier')]
     """
-    if text is None or own is None:
-        return text
+    if own is None:
+        return []
     sought = "".join(filter(str.isalnum, own.casefold())).lstrip("0")
     if len(sought) < LEAST_WHOLE or sought not in "".join(filter(str.isalnum, text.casefold())):
-        return text
+        return []
     spaced = rf"(?:0{GAPS}){{0,9}}" + GAPS.join(map(re.escape, sought))
     alone = spaced if len(sought) >= LEAST_SPACED else rf"(?<![^\W_]){spaced}(?![^\W_])"
-    return re.sub(alone, lambda _: f"[{OWN}]" if put is None else put, text, flags=re.IGNORECASE)
+    return [Span(found.start(), found.end(), OWN) for found in re.finditer(alone, text, flags=re.IGNORECASE)]
+
+
+def _join_spans(spans: list[Span]) -> list[Span]:
+    """Spans in their order, those that overlap as one: of the kind of the longest."""
+    joined: list[tuple[Span, int]] = []
+    for span in sorted(spans, key=lambda one: (one.start, -one.end)):
+        size = span.end - span.start
+        if joined and span.start < joined[-1][0].end:
+            last, longest = joined[-1]
+            kind = span.kind if size > longest else last.kind
+            joined[-1] = (Span(last.start, max(last.end, span.end), kind), max(longest, size))
+        else:
+            joined.append((span, size))
+    return [span for span, _ in joined]
 
 
 def scrub_texts(
@@ -215,10 +237,17 @@ def scrub_texts(
     >>> scrub_texts(["Call (202) 224-3121 or write to ann@example.org"])
     ['Call [phone] or write to [email]']
     """
-    found = find_spans(texts, kinds)
-    if extra is not None:
-        found = [_merge_spans(ours, theirs) for ours, theirs in zip(found, extra(texts), strict=True)]
+    found = _find_all(texts, kinds, extra)
     return [_replace_spans(text, spans, put) for text, spans in zip(texts, found, strict=True)]
+
+
+def _find_all(
+    texts: Sequence[str], kinds: Sequence[str], extra: Callable[[Sequence[str]], list[list[Span]]] | None
+) -> list[list[Span]]:
+    found = find_spans(texts, kinds)
+    if extra is None:
+        return found
+    return [_merge_spans(ours, theirs) for ours, theirs in zip(found, extra(texts), strict=True)]
 
 
 def _merge_spans(ours: list[Span], theirs: list[Span]) -> list[Span]:

@@ -75,6 +75,12 @@ def _list_release_notes(policy: Policy) -> Iterator[str]:
 
 def _table(table: TableSchema) -> Iterator[str]:
     unit = table.unit
+    if table.edges is not None and unit is not None:
+        if unit.network == "node" and table.edges.max_degree is None:
+            yield f"{table.name}: without max_degree a fifth of each budget goes into choosing it: say it under edges."
+        if table.edges.nodes is None:
+            yield f"{table.name}: without a table of nodes there are no groups: say edges: {{nodes: TABLE.COLUMN}}."
+        return
     if unit is not None and not unit.is_row and unit.rows_in_all is None:
         yield f"{table.name}: without max_groups and max_rows_per_group (or max_rows) each question must state them."
     identifiers = table.with_role(Role.IDENTIFIER)

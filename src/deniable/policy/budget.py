@@ -6,6 +6,7 @@ by its shortest decimal form: 0.1 means one tenth, not the binary number nearest
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from fractions import Fraction
@@ -154,30 +155,49 @@ def split(whole: Budget, weights: tuple[Fraction, ...]) -> tuple[Budget, ...]:
 
 
 def find_left(limit: Budget, spent: Budget | None, remaining: Budget) -> tuple[str, Fraction, Fraction]:
-    """The unit of a limit, its amount, and how much of it is left, in that unit.
+    """The unit in which what is left is told, what there was of it in all, and how much of it is left.
 
-    An account may be kept in rho under a limit in epsilon: the part of the account that is left is then taken for the
-    part of the limit.
+    An account may be kept in rho under a limit in epsilon: then it is told in rho, since that is what is enforced.
     """
-    unit, whole = ("rho", limit.rho) if isinstance(limit, ZCDP) else ("epsilon", limit.epsilon)
-    left, used = _take_amount(remaining), Fraction(0) if spent is None else _take_amount(spent)
-    account = left + used
-    if account == whole:
-        return unit, whole, left
-    return unit, whole, whole * left / account if account else Fraction(0)
+    unit, left = ("rho", remaining.rho) if isinstance(remaining, ZCDP) else ("epsilon", remaining.epsilon)
+    if isinstance(remaining, ZCDP) is isinstance(limit, ZCDP):
+        return unit, _take_amount(limit), left
+    return unit, left + (Fraction(0) if spent is None else _take_amount(spent)), left
 
 
 def say_left(limit: Budget, spent: Budget | None, remaining: Budget) -> str:
-    """What is left of a limit, as people say it.
+    """What is left of a limit, as people say it; never more than there is.
 
     >>> say_left(PureDP(Fraction(2)), PureDP(Fraction(1, 2)), PureDP(Fraction(3, 2)))
     '1.5 of epsilon 2'
     >>> say_left(ApproxDP(Fraction(10), Fraction(1, 10**6)), ZCDP(Fraction(1, 4)), ZCDP(Fraction(1)))
-    'about 8 of epsilon 10'
+    '1 of rho 1.25'
     """
     unit, whole, left = find_left(limit, spent, remaining)
-    converted = isinstance(remaining, ZCDP) is not isinstance(limit, ZCDP)
-    return f"{'about ' if converted else ''}{_shorten(left)} of {unit} {_shorten(whole)}"
+    return say_part(unit, left, whole)
+
+
+def say_part(unit: str, left: Fraction, whole: Fraction) -> str:
+    """What is left of a whole, both rounded down; a delta that is all left is told once.
+
+    >>> say_part("delta", Fraction(1, 10), Fraction(1, 10)), say_part("delta", Fraction(0), Fraction(1, 10))
+    ('delta 0.1', '0 of delta 0.1')
+    """
+    if unit == "delta" and left == whole:
+        return f"delta {round_amount(whole)}"
+    return f"{round_amount(left)} of {unit} {round_amount(whole)}"
+
+
+def round_amount(amount: Fraction, digits: int = 4) -> str:
+    """An amount of at least 0 in so many digits, rounded down: what is shown can be asked for.
+
+    >>> round_amount(Fraction(2, 3))
+    '0.6666'
+    """
+    if not amount:
+        return "0"
+    step = Fraction(10) ** (math.floor(math.log10(amount.numerator) - math.log10(amount.denominator)) + 1 - digits)
+    return f"{float(amount // step * step):.{digits}g}"
 
 
 def say_budget(amount: Budget) -> str:

@@ -116,7 +116,7 @@ def _compare_tables(before: TableSchema | None, after: TableSchema) -> Iterator[
 def _compare_units(table: str, before: PrivacyUnit | None, after: PrivacyUnit | None) -> Iterator[str]:
     if before is None or after is None:
         return
-    if (before.column, before.via) != (after.column, after.via):
+    if (before.column, before.via, before.network) != (after.column, after.via, after.network):
         yield f"{table}: it protected {before}, and now {after}"
     if before.neighboring is Neighboring.REPLACE and after.neighboring is not before.neighboring:
         yield f"{table}: neighboring {before.neighboring} became {after.neighboring}"

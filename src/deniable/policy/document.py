@@ -21,7 +21,7 @@ from datetime import date
 from enum import Enum
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from deniable.errors import ParameterError, Place, PolicyError, nearest
 from deniable.policy import access, release_settings, tables
@@ -30,10 +30,13 @@ from deniable.policy.check import tree_checker
 from deniable.policy.check.tree_checker import Checker, Section
 from deniable.policy.diff import list_loosened
 from deniable.policy.layout import policy_file
-from deniable.policy.schema import TableSchema
+from deniable.policy.schema import ColumnType, TableSchema
 from deniable.policy.stream import Stream, build_streams
 from deniable.policy.yaml_tree import MOST_BYTES, Mistakes, parse_tree
 from deniable.storage import ACCEPTED, place_state, storage_errors, write_whole
+
+if TYPE_CHECKING:
+    from deniable.policy.tabulation import Tabulation
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +55,7 @@ class Policy:
     witness: str | None = None
     streams: tuple[Stream, ...] = ()
     stewards: tuple[str, ...] = ()
+    tabulations: tuple[Tabulation, ...] = ()
     folder: Path = field(default=Path(), compare=False, repr=False)
 
     @property
@@ -75,12 +79,11 @@ class Policy:
 
     def stream(self, name: str) -> Stream:
         """The stream of that name."""
-        known = [each.name for each in self.streams]
-        for each in self.streams:
-            if each.name == name:
-                return each
-        expected = f"The policy has: {', '.join(known)}" if known else "The policy has none: write stream: into it"
-        raise ParameterError(f"the policy has no stream '{name}'", expected=expected, remedy=nearest(name, known))
+        return _find_named(self.streams, name, "stream")
+
+    def tabulation(self, name: str) -> Tabulation:
+        """The tabulation of that name."""
+        return _find_named(self.tabulations, name, "tabulation")
 
     def same_people(self, column: str) -> tuple[str, ...]:
         """All columns that hold the same people's values as this unit column does, through declared links.
@@ -94,6 +97,12 @@ class Policy:
         for name in found:  # grows while it is read: whatever is linked to a name that was found is found too
             found += sorted({other for link in links if name in link for other in link} - {*found})
         return tuple(found)
+
+    def has_numbered_people(self, column: str) -> bool:
+        """Whether this unit column, or one linked to it, is declared as a number: texts of it are then read as such."""
+        units = {(t, t.unit.column) for t in self.private if t.unit and t.unit.column in self.same_people(column)}
+        kinds = {own.type for table, name in units if name and (own := table.column(name)) is not None}
+        return bool(kinds & {ColumnType.INTEGER, ColumnType.DECIMAL})
 
     def is_expired(self, today: date) -> bool:
         """Whether the last day on which anything may be released has passed."""
@@ -272,12 +281,31 @@ def _build_policy(entry: Section, folder: Path, mistakes: Mistakes) -> Policy:
         entry.get("witness", None),
         build_streams(entry.section("stream"), known, mistakes) if "stream" in entry else (),
         access.check_stewards(entry, budgets, mistakes),
+        _build_tabulations(entry, known, mistakes) if "tabulation" in entry else (),
         folder,
     )
 
 
+def _build_tabulations(entry: Section, known: tuple[TableSchema, ...], mistakes: Mistakes) -> tuple[Tabulation, ...]:
+    from deniable.policy.tabulation import build_tabulations  # most policies have none
+
+    return build_tabulations(entry.section("tabulation"), known, mistakes)
+
+
+Named = TypeVar("Named", bound="Stream | Tabulation")
+
+
+def _find_named(among: tuple[Named, ...], name: str, what: str) -> Named:
+    known = [each.name for each in among]
+    for each in among:
+        if each.name == name:
+            return each
+    expected = f"The policy has: {', '.join(known)}" if known else f"The policy has none: write {what}: into it"
+    raise ParameterError(f"the policy has no {what} '{name}'", expected=expected, remedy=nearest(name, known))
+
+
 UNORDERED = frozenset(
-    {"tables", "columns", "purposes", "analysts", "keys", "accepts", "streams", "questions", "stewards"}
+    {"tables", "columns", "purposes", "analysts", "keys", "accepts", "streams", "questions", "stewards", "tabulations"}
 )
 """Fields whose order means nothing: entries that stand under names in the file, and lists that are sets of names."""
 

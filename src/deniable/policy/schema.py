@@ -68,6 +68,8 @@ class PrivacyUnit:
     max_rows: int | None = None
     via: tuple[Link, ...] = ()
     """The steps from a table whose rows do not name the person to the one that does; `column` is that table's."""
+    network: str = ""
+    """Of a table of edges: `edge` or `node`, whichever is hidden; only networks (`deniable network`) read its rows."""
 
     def __post_init__(self) -> None:
         for name in ("max_groups", "max_rows_per_group", "max_rows"):
@@ -95,6 +97,8 @@ class PrivacyUnit:
         return self.column is None
 
     def __str__(self) -> str:
+        if self.network:
+            return "one edge" if self.network == "edge" else "one node with all its edges"
         return "one row" if self.column is None else f"all rows of one {self.column}"
 
 
@@ -146,25 +150,6 @@ def _drop_dots(folded: str) -> str:
     return unicodedata.normalize("NFKC", ACCENTED.sub(lambda found: found[0].replace(DOT, ""), apart))
 
 
-def fold_lookalikes(name: str) -> str:
-    """A name so that two which look alike on a screen are equal: letters of other scripts as the Latin ones.
-
-    It is for names of people who decide: two that it joins are refused as two people.
-
-    >>> {fold_lookalikes(each) for each in ("Sam", "s\u0430m", "SA\u041c", " s am")}
-    {'sam'}
-    """
-    return normalize_spelling(name).translate(LOOKALIKES).replace(" ", "")
-
-
-LOOKALIKES = str.maketrans(
-    "\u0430\u0432\u0435\u0437\u043a\u043c\u043d\u043e\u0440\u0441\u0442\u0443\u0445\u0455\u0456\u0457\u0458\u04bb\u04cf\u0501\u051b\u051d"
-    "\u03b1\u03b2\u03b3\u03b5\u03b6\u03b7\u03b9\u03ba\u03bc\u03bd\u03bf\u03c1\u03c4\u03c5\u03c7\u03c9"
-    "\u0251\u0261\u0269\u028f01",
-    "abe3kmhopctyxsiijhldqwabyeznikmvoptuxwagiyol",
-)
-"""Cyrillic, Greek and a few other letters after `normalize_spelling`, each with the letter that it looks like in lower
-or upper case; and the digits 0 and 1."""
 DOT = "\u0307"
 ACCENTED = re.compile("[ij][\u0300-\u036f]+")
 
@@ -372,6 +357,21 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True)
+class Edges:
+    """The rows of a table as edges of a network: the columns of their two ends.
+
+    `nodes` is the table that lists the nodes, with the column of their names; `max_degree` the number of edges of a
+    node beyond which statistics leave edges out, or do not tell degrees apart.
+    """
+
+    first: str
+    second: str
+    directed: bool = False
+    nodes: tuple[str, str] | None = None
+    max_degree: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class TableSchema:
     """One table: where it is, whose presence in it is hidden, and what its columns are.
 
@@ -393,6 +393,8 @@ class TableSchema:
     """How the file is written, if it is a CSV file."""
     rows_out: int = 1_000_000
     """Rows that may be brought out of its database for techniques that work on rows."""
+    edges: Edges | None = None
+    """How its rows are edges of a network, if they are."""
 
     def column(self, name: str) -> Column | None:
         """The column of that name, or None."""
@@ -402,6 +404,20 @@ class TableSchema:
     def names(self) -> tuple[str, ...]:
         """The columns' names, in the order of the policy."""
         return tuple(column.name for column in self.columns)
+
+    @property
+    def person(self) -> str:
+        """The column that tells people apart, here or in the table of nodes; empty where there is none."""
+        if self.edges is not None and self.edges.nodes is not None:
+            return self.edges.nodes[1] if self.unit is not None and self.unit.network == "node" else ""
+        return (self.unit.column if self.unit is not None else None) or ""
+
+    @property
+    def columns_of_people(self) -> tuple[str, ...]:
+        """The columns of this table that hold those people: of a table of edges both ends."""
+        if not self.person or self.edges is None:
+            return (self.person,) if self.person else ()
+        return self.edges.first, self.edges.second
 
     @property
     def released_columns(self) -> tuple[str, ...]:

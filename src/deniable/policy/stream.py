@@ -156,5 +156,3 @@ def _check_stream(stream: Stream, entry: Section, tables: tuple[TableSchema, ...
             mistakes.add(entry.place_of(name), f"{name} is more than all periods", f"At most {stream.periods}")
     if stream.totals == "windows" and stream.window is None:
         mistakes.add(entry.place_of("totals"), "windows of no length", "window: 7, for example")
-    if "rho" not in entry and stream.allowance.delta == 0:
-        mistakes.add(entry.place_of("epsilon"), "a stream's noise needs a delta", "delta: 1e-6, for example")

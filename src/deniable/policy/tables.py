@@ -30,6 +30,7 @@ from deniable.policy.schema import (
     Column,
     ColumnType,
     CsvDialect,
+    Edges,
     Endpoint,
     Link,
     Neighboring,
@@ -54,6 +55,7 @@ def build_tables(entries: Section, folder: Path, mistakes: Mistakes) -> tuple[Ta
     found = tuple(_follow_links(table, read, entries.section(table.name), mistakes) for table in read)
     for table in found:
         check_links(table, found, entries.section(table.name), mistakes)
+        _check_edges(table, found, entries.section(table.name), mistakes)
         _check_people(table, entries.section(table.name), mistakes)
     _check_public_sources(found, entries, folder, mistakes)
     return found
@@ -104,7 +106,19 @@ def _table(name: str, entry: Section, folder: Path, mistakes: Mistakes) -> Table
     dialect = _dialect(entry.section("csv"), mistakes)
     same = entry.get("same_people_as", None)
     source, out = entry.get("source", ""), entry.get("rows_out", 1_000_000)
-    return TableSchema(name, source, columns, unit, public, parent, sequence, same, dialect, out)
+    edges = _read_edges(entry)
+    return TableSchema(name, source, columns, unit, public, parent, sequence, same, dialect, out, edges)
+
+
+def _read_edges(entry: Section) -> Edges | None:
+    told = entry.section("edges")
+    if "from" not in told or "to" not in told:
+        return None
+    table, _, key = str(told.get("nodes", "")).partition(".")
+    nodes = (table, key) if table else None
+    return Edges(
+        told.get("from", ""), told.get("to", ""), told.get("directed", False), nodes, told.get("max_degree", None)
+    )
 
 
 def _check_protected(name: str, entry: Section, public: bool, mistakes: Mistakes) -> None:
@@ -136,6 +150,7 @@ def _unit(entry: Section, mistakes: Mistakes) -> PrivacyUnit:
         bounding,
         max_rows,
         tuple(_parse_link(str(each)) for each in strip_places(unit.get("via", None) or [])),
+        word if (word := entry.get("unit", "")) in ("edge", "node") else "",
     )
 
 
@@ -444,6 +459,57 @@ def check_links(table: TableSchema, tables: tuple[TableSchema, ...], entry: Sect
         _check_same_people(table, tables, entry, mistakes)
     if table.sequence is not None:
         _check_sequence(table, entry, mistakes)
+
+
+def _check_edges(table: TableSchema, tables: tuple[TableSchema, ...], entry: Section, mistakes: Mistakes) -> None:
+    """Check what a table says of its edges: its unit, the types of both ends, and the table of nodes."""
+    edges, hidden = table.edges, table.unit.network if table.unit is not None else ""
+    if edges is None:
+        if hidden and not entry.was_given("edges"):
+            happened = f"unit: {hidden} of a table that does not say which columns are the ends of edges"
+            mistakes.add(entry.place_of("unit"), happened, "Such as edges: {from: COLUMN, to: COLUMN}")
+        return
+    place = entry.place_of("edges")
+    if not hidden:
+        expected = "unit: edge hides one connection, unit: node a node with all its connections"
+        mistakes.add(place, f"table '{table.name}' has edges, and its unit is neither edge nor node", expected)
+        return
+    if table.parent or table.sequence or table.same_people_as:
+        mistakes.add(place, "a table of edges has no parent, sequence or same_people_as", "Leave them out")
+    ends = [table.column(name) for name in (edges.first, edges.second)]
+    kinds = {column.type for column in ends if column is not None}
+    if edges.first == edges.second:
+        mistakes.add(place, "both ends of an edge are one column", "Two columns: from and to")
+    if edges.nodes is not None:
+        kinds |= _check_nodes(table, tables, place, mistakes)
+    if len(kinds) > 1 or not kinds <= {ColumnType.INTEGER, ColumnType.TEXT}:
+        expected = "All of type integer, or all of type text"
+        mistakes.add(place, "the columns that name nodes cannot be compared exactly", expected)
+
+
+def _check_nodes(
+    table: TableSchema, tables: tuple[TableSchema, ...], place: Place, mistakes: Mistakes
+) -> set[ColumnType]:
+    """Check the table of nodes; gives the type of its names."""
+    assert table.edges is not None
+    assert table.edges.nodes is not None
+    assert table.unit is not None
+    name, key = table.edges.nodes
+    known = {each.name: each for each in tables if each.name != table.name}
+    found = known.get(name)
+    column = found.column(key) if found is not None else None
+    if found is None or column is None:
+        expected = f"A declared column of another table: {', '.join(known) or 'there is none'}"
+        mistakes.add(place, f"the nodes of '{table.name}' are in '{name}.{key}', which is not there", expected)
+        return set()
+    if table.unit.network == "edge" and not found.public:
+        expected = "A public table: unit: edge hides connections, and neither who is there nor what they are"
+        remedy = "Say unit: node, or public: true if the nodes are known to everybody"
+        mistakes.add(place, f"'{name}' is private, and the unit of '{table.name}' is an edge", expected, remedy)
+    if table.unit.network == "node" and _who(found) != key:
+        expected = f"unit: {{column: {key}}} of '{name}': a node is hidden with its row and its edges"
+        mistakes.add(place, f"the nodes of '{table.name}' are not the unit of '{name}'", expected)
+    return {column.type}
 
 
 def _check_parent(table: TableSchema, tables: tuple[TableSchema, ...], entry: Section, mistakes: Mistakes) -> None:

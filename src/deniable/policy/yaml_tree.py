@@ -8,6 +8,7 @@ are reported in one go."""
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -44,18 +45,16 @@ class Mistakes:
         count = len(ordered)
         more = f"; the first {MOST_SHOWN} follow" if count > MOST_SHOWN else ""
         happened = f"{self.source} has {count} mistakes{more}" if count > 1 else f"{self.source} has one mistake"
-        refusal = PolicyError(happened + ":", mistakes=tuple(ordered[:MOST_SHOWN]))
-        for mistake in refusal.mistakes:
-            refusal.add_note(f"  {mistake.message}")  # so that a Python traceback shows them too
-        raise refusal
+        raise PolicyError(happened + ":", mistakes=tuple(ordered[:MOST_SHOWN]))
 
 
 def _position(mistake: PolicyError) -> tuple[int, int]:
     return (mistake.place.line, mistake.place.column) if mistake.place else (0, 0)
 
 
-MOST_BYTES = 1 << 20
-MOST_VALUES = 100_000
+MOST_BYTES = 4 << 20
+MOST_VALUES, MOST_REPEATED = 400_000, 100_000
+"""A file has at most so many values once its aliases are followed; aliases repeat at most so many of them."""
 DEEPEST = 40
 _INVISIBLE = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _STANDARD = "tag:yaml.org,2002:"
@@ -102,6 +101,24 @@ def reveal(text: str) -> str:
     True
     """
     return "".join(sign if sign.isprintable() else sign.encode("unicode_escape").decode() for sign in text)
+
+
+def reveal_controls(text: str) -> str:
+    """A text of somebody else as a page may show it: controls that hide letters or turn their order are written out.
+
+    Line breaks, tabs, and the two joiners that scripts such as Persian need stay as they are.
+
+    >>> reveal_controls("paid" + chr(0x202e) + "txt") == "paid" + chr(92) + "u202etxt"
+    True
+    """
+    if text.isprintable():
+        return text
+    hidden = {sign for sign in set(text) - _KEPT if unicodedata.category(sign) in _HIDING}
+    return "".join(reveal(sign) if sign in hidden else sign for sign in text)
+
+
+_HIDING = ("Cc", "Cf", "Zl", "Zp")
+_KEPT = frozenset("\n\r\t\u200c\u200d")
 
 
 def parse_tree(text: str, mistakes: Mistakes) -> Tree | None:
@@ -181,7 +198,8 @@ class _TreeBuilder:
 
     def __init__(self, mistakes: Mistakes) -> None:
         self.mistakes = mistakes
-        self.count = 0
+        self.count = self.repeated = 0
+        self.seen: set[int] = set()
         self.open: set[int] = set()
 
     def place(self, node: object) -> Place:
@@ -208,9 +226,12 @@ class _TreeBuilder:
         self.count += 1
         if id(node) in self.open:
             raise PolicyError("an anchor contains itself", remedy="Write the inner value out", place=place)
-        if self.count > MOST_VALUES:
+        self.repeated += id(node) in self.seen
+        self.seen.add(id(node))
+        if self.count > MOST_VALUES or self.repeated > MOST_REPEATED:
+            most = MOST_VALUES if self.count > MOST_VALUES else MOST_REPEATED
             raise PolicyError(
-                f"the file has more than {MOST_VALUES} values once its aliases are followed",
+                f"the file has more than {most} values once its aliases are followed",
                 remedy="Move long lists into files of their own",
                 place=place,
             )

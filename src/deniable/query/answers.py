@@ -150,7 +150,8 @@ def refuse_taken_names(relation: Relation) -> None:
     sides = relation.inputs if isinstance(relation, Union) else (relation,)
     names = [field.name for field in relation.fields]
     for place in set.intersection(*(_find_measured_columns(side) for side in sides)):
-        taken = {f"{names[place]}_low", f"{names[place]}_high"} & {*names}
+        ends = {f"{names[place]}{end}".lower() for end in ("_low", "_high")}
+        taken = [each for each in names if each.lower() in ends]
         if taken:
             raise QueryRefused(
                 f"the column '{min(taken)}' would be taken for an end of the interval of '{names[place]}'",

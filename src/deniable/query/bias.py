@@ -76,14 +76,24 @@ def _simplify_number(number: Fraction) -> int | Fraction:
     return int(number) if number.denominator == 1 else number
 
 
-def _count_cut_units(node: Measured, unit: PrivacyUnit) -> Measured:
-    """The units with more rows in a group, or more groups, than the bounds let count: each unit summarized twice."""
+def count_contributions(node: Measured) -> PerUnit:
+    """One row for each unit: in how many groups it is, and the most rows that it has in one: summarized twice."""
     keys = tuple((name, expression) for name, expression in node.keys)
     fields = tuple(Field(name, expression.facts) for name, expression in keys)
     groups = PerUnit(node.input, keys, (("n", ExactAggregate(Summary.COUNT, None)),), (*fields, Field("n", COUNTED)))
     most = ExactAggregate(Summary.MAX, ColumnRef("n", COUNTED))
     both = (("groups", ExactAggregate(Summary.COUNT, None)), ("most", most))
-    unit_rows = PerUnit(groups, (), both, (Field("groups", COUNTED), Field("most", COUNTED)))
+    return PerUnit(groups, (), both, (Field("groups", COUNTED), Field("most", COUNTED)))
+
+
+def count_rows_in_all(node: Measured) -> PerUnit:
+    """One row for each unit: how many rows it has."""
+    return PerUnit(node.input, (), (("n", ExactAggregate(Summary.COUNT, None)),), (Field("n", COUNTED),))
+
+
+def _count_cut_units(node: Measured, unit: PrivacyUnit) -> Measured:
+    """The units with more rows in a group, or more groups, than the bounds let count."""
+    unit_rows = count_contributions(node)
     beyond: Expression = call("gt", ColumnRef("most", COUNTED), literal(unit.max_rows_per_group))
     if node.keys and unit.max_groups is not None:
         beyond = call("or", beyond, call("gt", ColumnRef("groups", COUNTED), literal(unit.max_groups)))
@@ -93,7 +103,7 @@ def _count_cut_units(node: Measured, unit: PrivacyUnit) -> Measured:
 
 def _count_cut_in_all(node: Measured, unit: PrivacyUnit) -> Measured:
     """The units with more rows over all groups than count."""
-    rows = PerUnit(node.input, (), (("n", ExactAggregate(Summary.COUNT, None)),), (Field("n", COUNTED),))
+    rows = count_rows_in_all(node)
     beyond = call("gt", ColumnRef("n", COUNTED), literal(unit.rows_in_all))
     counted = NoisyAggregate(Measure.UNITS, None, beyond, text="units with more rows than count")
     return replace(_build_check(node, f"{node.name}{MARK}_cut", node.input, (("a0", counted),)), input=rows)

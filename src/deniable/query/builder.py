@@ -30,7 +30,7 @@ RESERVED = frozenset(
     re.findall(
         r"\w+",
         "all and any as asc between by case cast cross desc distinct else end exists extract false for from full group "
-        "having in inner interval into is join left like limit natural not null offset on or order outer over "
+        "having in inner interval into is join left like limit natural not null offset on only or order outer over "
         "partition right select set table then to true union unique using values when where window with",
     )
 )
@@ -98,6 +98,7 @@ class Expression:
 
     def is_in(self, values: Sequence[Value]) -> Expression:
         """Whether a value is one of a list."""
+        values = values.tolist() if hasattr(values, "tolist") else values  # an array or a column of a frame
         if isinstance(values, str) or not isinstance(values, Sequence) or not values:
             raise ParameterError("is_in takes a list of values", expected='Such as col("sex").is_in(["F", "M"])')
         return Expression(f"({self.text} IN ({', '.join(write_value(each) for each in values)}))")
@@ -266,6 +267,7 @@ class Question:
 
     def limit(self, rows: int) -> Question:
         """Only the first noisy rows."""
+        rows = _read_scalar(rows)
         if isinstance(rows, bool) or not isinstance(rows, int) or rows < 1:
             raise ParameterError("limit takes a number of rows", expected="A whole number such as 10")
         return replace(self, first=rows)
@@ -330,6 +332,7 @@ def write_value(value: object) -> str:
     """
     if isinstance(value, Expression):
         return value.text
+    value = _read_scalar(value)
     if value is None:
         return "NULL"
     if isinstance(value, bool):
@@ -344,6 +347,16 @@ def write_value(value: object) -> str:
         return _write_number(value)
     raise ParameterError(
         f"a {type(value).__name__} is not a value of a question", expected="A text, a number, a date, True, False, None"
+    )
+
+
+def _read_scalar(value: Any) -> Any:
+    """A scalar of NumPy as the value of Python that it holds; moments are read to the microsecond."""
+    if type(value).__module__ != "numpy" or not hasattr(value, "item"):
+        return value
+    plain = value.item()
+    return (
+        value.astype("datetime64[us]").item() if type(value).__name__ == "datetime64" and type(plain) is int else plain
     )
 
 

@@ -13,13 +13,15 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Any
 
 from cachetools import LRUCache
 
 from deniable.query.algebra.expression import Call, ColumnRef, Expression, Kind, Literal, literal, substitute
+from deniable.query.algebra.functions import call
 from deniable.query.algebra.relation import Join, PerUnit, Relation, Scan, Transform, Union
 from deniable.query.execute import Noisy, NoisyResults
 from deniable.query.keys import FromTable, Keys, Listed, PrivateKeys
@@ -28,6 +30,11 @@ from deniable.query.plan import NodePlan, QueryPlan, Step
 
 SYMMETRIC = ("eq", "ne", "add", "multiply", "least", "greatest", "and", "or")
 MIRRORED = {"gt": "lt", "ge": "le"}
+LISTING = {"eq": "eq", "ne": "eq", "in": "in"}
+DENIED = {"eq": "ne", "ne": "eq", "lt": "ge", "ge": "lt", "gt": "le", "le": "gt"}
+"""Which comparison holds where one is false."""
+Truth = tuple[Any, ...]
+"""When a condition holds: a word and its parts."""
 
 
 def _digest(*parts: object) -> str:
@@ -71,10 +78,56 @@ class Writer:
         """The conditions that must all hold, without those that always do."""
         if predicate is None:
             return []
-        if isinstance(predicate, Call) and predicate.name == "and":
-            return [test for part in predicate.arguments for test in self.conjuncts(part, source)]
-        found = self.expression(predicate, source)
-        return [] if found == TRUE else [found]
+        found = self.truth(predicate, source, True)
+        return [_digest(each) for each in (found[1:] if found[0] == "and" else (found,))]
+
+    def truth(self, tree: Expression, source: Relation, wanted: bool) -> Truth:
+        """What must be so for a condition to be true (or, not `wanted`, to be false): null is neither.
+
+        Of conditions that hold for the same values one form is written: those of negations are moved inward.
+        """
+        if isinstance(tree, Literal):
+            return ("and",) if tree.value is wanted else ("or",)
+        name, arguments = (tree.name, tree.arguments) if isinstance(tree, Call) else ("", ())
+        match name:
+            case "not":
+                return self.truth(arguments[0], source, not wanted)
+            case "and" | "or":
+                parts = [self.truth(each, source, wanted) for each in arguments]
+                return _join("and" if (name == "and") is wanted else "or", parts)
+            case "is_true" | "is_false":
+                found = self.truth(arguments[0], source, name == "is_true")
+                return found if wanted else _deny(found)
+            case "eq" | "ne" if (known := _find_boolean(arguments)) is not None:
+                subject, value = known
+                return self.truth(subject, source, (value is (name == "eq")) is wanted)
+            case "coalesce" if len(arguments) == 2 and isinstance(arguments[1], Literal) and (
+                isinstance(arguments[1].value, bool)
+            ):  # fmt: skip
+                otherwise = arguments[1].value
+                found = self.truth(arguments[0], source, not otherwise)
+                return found if otherwise is not wanted else _deny(found)
+            case "is_null":
+                found = ("is", "null", self.expression(arguments[0], source))
+                return found if wanted else _deny(found)
+            case "eq" | "ne" | "in" if listed := _list_equal(Call(LISTING[name], arguments, tree.facts)):
+                values = sorted({self.expression(each, source) for each in listed[1]})
+                if any(isinstance(each, Literal) and each.value is None for each in listed[1]):
+                    return ("is", wanted, self.expression(tree, source))
+                return ("in" if (name != "ne") is wanted else "out", self.expression(listed[0], source), *values)
+            case "eq" | "ne" | "lt" | "le" | "gt" | "ge":
+                return self._compare(name if wanted else DENIED[name], arguments, source)
+        return ("is", wanted, self.expression(tree, source))
+
+    def _compare(self, name: str, arguments: Sequence[Expression], source: Relation) -> Truth:
+        """A comparison, with its smaller side first; of whole numbers, as one that includes its bound."""
+        name, (left, right) = (MIRRORED[name], arguments[::-1]) if name in MIRRORED else (name, tuple(arguments))
+        if name == "lt" and (moved := _include_bound(left, right)) is not None:
+            name, (left, right) = "le", moved
+        parts = [self.expression(each, source) for each in (left, right)]
+        if name == "eq" and isinstance(left, Literal) and isinstance(right, Literal) and parts[0] == parts[1]:
+            return ("and",) if left.value is not None else ("or",)
+        return (name, *(sorted(parts) if name in SYMMETRIC else parts))
 
     def column(self, tree: Relation, name: str) -> str:
         """A field of a relation, by what it is made of."""
@@ -111,15 +164,19 @@ class Writer:
                 if name in dict(keys):
                     return _digest("key", self.expression(dict(keys)[name], source))
                 made = dict(aggregates)[name]
-                parts = [self.optional(each, source) for each in (made.argument, made.condition)]
+                parts = [self.optional(made.argument, source), self.condition(made.condition, source)]
                 return _digest("summary", made.summary, parts, made.step)
             case _:
                 return _digest("field", name)
 
     def optional(self, expression: Expression | None, source: Relation) -> str:
-        """An expression that may be missing; a condition that always holds is missing."""
-        found = "" if expression is None else self.expression(expression, source)
-        return "" if found == TRUE else found
+        """An expression that may be missing."""
+        return "" if expression is None else self.expression(expression, source)
+
+    def condition(self, predicate: Expression | None, source: Relation) -> str:
+        """A condition by when it holds; one that always holds is missing."""
+        tests = self.conjuncts(predicate, source)
+        return _digest("all", sorted(set(tests))) if tests else ""
 
     def expression(self, tree: Expression, source: Relation) -> str:
         """An expression over the fields of a relation."""
@@ -136,7 +193,7 @@ class Writer:
 
     def _write_call(self, name: str, arguments: Sequence[Expression], source: Relation) -> str:
         if name == "and":
-            tests = sorted({*self.conjuncts(Call("and", tuple(arguments), arguments[0].facts), source)})
+            tests = sorted({self.expression(each, source) for each in _flatten_and(arguments)} - {TRUE})
             return tests[0] if len(tests) == 1 else _digest("and", tests) if tests else TRUE
         if name in ("or", "in") and (listed := _list_equal(Call(name, tuple(arguments), arguments[0].facts))):
             subject, values = listed
@@ -149,6 +206,58 @@ class Writer:
             constant = isinstance(arguments[0], Literal)
             return _digest("in", parts[constant], [parts[not constant]])
         return _digest(name, sorted(parts) if name in SYMMETRIC else parts)
+
+
+def _flatten_and(arguments: Iterable[Expression]) -> Iterator[Expression]:
+    for each in arguments:
+        yield from _flatten_and(each.arguments) if isinstance(each, Call) and each.name == "and" else (each,)
+
+
+def _join(name: str, parts: list[Truth]) -> Truth:
+    """Conditions that must all hold, or of which one must: without repetitions, in one order.
+
+    x = 1 OR x = 2 is one list of values, and so is x <> 1 AND x <> 2.
+    """
+    flat = [inner for part in parts for inner in (part[1:] if part[0] == name else (part,))]
+    if any(part == ("or" if name == "and" else "and",) for part in flat):
+        return ("or",) if name == "and" else ("and",)
+    listed: dict[object, set[object]] = {}
+    kind = "out" if name == "and" else "in"
+    for part in flat:
+        if part[0] == kind:
+            listed.setdefault(part[1], set()).update(part[2:])
+    merged = {part for part in flat if part[0] != kind}
+    merged |= {(kind, subject, *sorted(values, key=repr)) for subject, values in listed.items()}
+    found = sorted(merged, key=repr)
+    return found[0] if len(found) == 1 else (name, *found)
+
+
+def _deny(found: Truth) -> Truth:
+    """Not so, where there is no third way."""
+    if found[0] == "deny":
+        denied: Truth = found[1]
+        return denied
+    if found[0] in ("and", "or"):
+        return _join("or" if found[0] == "and" else "and", [_deny(each) for each in found[1:]])
+    return ("deny", found)
+
+
+def _find_boolean(arguments: Sequence[Expression]) -> tuple[Expression, bool] | None:
+    """A condition and the truth value that it is compared with."""
+    for subject, value in (arguments, arguments[::-1]):
+        if isinstance(value, Literal) and isinstance(value.value, bool) and not isinstance(subject, Literal):
+            return subject, value.value
+    return None
+
+
+def _include_bound(left: Expression, right: Expression) -> tuple[Expression, Expression] | None:
+    """x < 3 of a column of whole numbers as x <= 2, and 2 < x as 3 <= x."""
+    for one, other, by in ((left, right, -1), (right, left, 1)):
+        value = other.value if isinstance(other, Literal) else None
+        if isinstance(one, ColumnRef) and one.facts.kind is Kind.INTEGER and type(value) is int:
+            moved = literal(value + by)
+            return (one, moved) if by < 0 else (moved, one)
+    return None
 
 
 def _list_equal(tree: Expression) -> tuple[Expression, list[Expression]] | None:
@@ -269,17 +378,28 @@ def _describe_noise(node: NodePlan, step: Step, writer: Writer) -> list[str]:
 
 def _describe_measurement(measurement: Measurement, writer: Writer, source: Relation) -> str:
     argument = writer.optional(getattr(measurement, "argument", None), source)
-    condition = writer.optional(measurement.condition, source)
+    condition = writer.condition(_add_presence(measurement), source)
+    argument = "" if isinstance(measurement, Rows) else argument
     match measurement:
-        case Rows() | Units() | Distinct():
+        case Rows() | Units() | Distinct(summed=False):
             rest: tuple[object, ...] = ()
-        case Total(_, _, low, high, step, center, squared, per_group):
-            rest = (low, high, step, center, squared, per_group)
+        case Distinct(_, _, _, low, high, step):
+            rest = (low, high, step)
+        case Total(_, _, low, high, step, center, squared, per_group, quotient):
+            rest = (low, high, step, center, squared, per_group, *(("quotient",) if quotient else ()))
         case Ordered(_, _, low, high, step, quantiles):
             rest = (low, high, step, quantiles)
         case Part():
             rest = (measurement,)
     return _digest(type(measurement).__name__, argument, condition, rest)
+
+
+def _add_presence(measurement: Measurement) -> Expression | None:
+    """The condition under which a row counts: COUNT(x) is a count of the rows in which x is not null."""
+    if not isinstance(measurement, Rows) or measurement.argument is None:
+        return measurement.condition
+    there = call("not", call("is_null", measurement.argument))
+    return there if measurement.condition is None else call("and", measurement.condition, there)
 
 
 def _describe_keys(keys: Keys, names: dict[str, str], node: NodePlan, writer: Writer) -> object:

@@ -136,6 +136,9 @@ def plan_relation(
     text: str, relation: Relation, clauses: Clauses, asked: Budget | None, weights: Weights = None
 ) -> QueryPlan:
     """The plan of a bound statement."""
+    if clauses.auto is not None:
+        raise QueryRefused("CONTRIBUTION AUTO is not understood here", remedy="State the bounds: CONTRIBUTION "
+                           "(max_groups_contributed = 3, max_rows_per_group = 2)")  # fmt: skip
     nodes, share = find_noisy_nodes(relation), clauses.options.get("bias_share")
     extra = parse_bias_share(share) if share is not None else Fraction(0)
     if extra:
@@ -196,7 +199,7 @@ def _draft_nodes(nodes: tuple[Measured, ...], clauses: Clauses) -> tuple[list[Dr
     drafts, recipes = [], {}
     for node in nodes:
         unit = bound_unit(node, clauses)
-        found, recipes[node.name] = decompose_aggregates(node, clauses.text, unit.is_row)
+        found, recipes[node.name] = decompose_aggregates(node, clauses.text, unit)
         _refuse_many_measurements(len(node.grouping_sets) * len(found))
         for places in node.grouping_sets:
             clauses.refuse_late()
@@ -285,7 +288,7 @@ def _find_reusable_count(keys: Keys, found: tuple[Measurement, ...], limits: Lim
 
 def _plan_bias_checks(node: Measured, clauses: Clauses) -> tuple[Measured, ...]:
     unit = bound_unit(node, clauses)
-    found, recipes = decompose_aggregates(node, clauses.text, unit.is_row)
+    found, recipes = decompose_aggregates(node, clauses.text, unit)
     return bias.plan_checks(node, found, recipes, unit)
 
 
@@ -353,8 +356,6 @@ def _build_step(draft: Draft, split: list[Fraction], spending: Spending, clauses
 
 def _place_measurement(draft: Draft, place: int, share: Fraction, spending: Spending) -> Placed:
     measurement, limits = draft.measurements[place], draft.limits
-    if limits.scaled and isinstance(measurement, Ordered):
-        raise QueryRefused("quantiles cannot be scaled to a norm", remedy="Declare bounding: sample for this table")
     # A count that the threshold answers is one of whole units.
     sensitivity = sensitivity_of(measurement, limits, draft.groups, draft.factor == 2, whole=place == draft.reused)
     gaussian, one_group = limits.norm == 2, not draft.places

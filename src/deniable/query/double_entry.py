@@ -137,7 +137,8 @@ def _are_disjoint(joint: Joint) -> bool:
 def count_enforced_groups(step: Step) -> int | None:
     """In how many groups of a step one unit can be, by what the rendered SQL enforces; None when in any number."""
     if not step.places or step.limits.by_row:
-        return 1
+        # A vector is scaled to the norm of so many groups, also where there is one.
+        return step.limits.groups if step.limits.scaled else 1
     cells = None if isinstance(step.keys, PrivateKeys) else step.keys.cells
     if step.limits.scaled and isinstance(step.keys, PrivateKeys):
         return None
@@ -157,11 +158,12 @@ def _is_enough(placed: Placed, step: Step, groups: int, factor: int) -> bool:
         return False
     match placed.mechanism:
         case LaplaceMechanism() as noise:
-            return limits.norm in (None, 1) and noise.sensitivity >= sensitivity.l1
+            return (limits.norm in (None, 1) or not step.places) and noise.sensitivity >= sensitivity.l1
         case GaussianMechanism() as noise:
-            return limits.norm in (None, 2) and noise.sensitivity_squared >= sensitivity.l2_squared
+            # Both norms are one where a question has one group; an L1 norm bounds the L2 norm, but not by its own root.
+            return (limits.norm in (None, 2) or groups == 1) and noise.sensitivity_squared >= sensitivity.l2_squared
         case QuantileMechanism() as choice:
-            if limits.scaled or (choice.exchanged and step.places):
+            if choice.exchanged and step.places:
                 return False
             return choice.rows_per_unit >= sensitivity.per_group and _is_same_choice(choice, placed)
 

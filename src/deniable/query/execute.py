@@ -188,7 +188,7 @@ def _measure_step(node: NodePlan, step: Step, reader: Reader) -> Noisy:
     if statement is not None:
         exactly = reader.run(statement, one_row=not step.places)
     else:
-        exactly = _read_public_keys(step, reader)
+        exactly = read_public_keys(step, reader)
     keys, shown = exactly.select(private_sql.key_names(step.places)), np.arange(exactly.num_rows)
     counted: NDArray[Any] = np.empty(0, dtype=np.int64)
     if step.threshold is not None:
@@ -222,7 +222,7 @@ def _draw_salt(entropy: Entropy) -> int:
     return int.from_bytes(entropy.take(8), "little") >> 1
 
 
-def _read_public_keys(step: Step, reader: Reader) -> pa.Table:
+def read_public_keys(step: Step, reader: Reader) -> pa.Table:
     """Keys alone, where nothing is summed: they are public, and no private row is read for them."""
     assert isinstance(step.keys, PublicKeys)
     if not step.places:

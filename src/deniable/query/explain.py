@@ -118,6 +118,33 @@ class StagedExplanation(QuestionExplanation):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class BatchQuestion(Record):
+    """One question of a batch: the numbers of those that it is measured together with, their share, and its errors."""
+
+    sql: str
+    together: list[int]
+    share: str
+    alone: str
+    """Why it is measured alone; empty where it is measured together with others."""
+    aggregates: list[AggregatePlan]
+    notes: list[str]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BatchExplanation(Record):
+    """What a batch of questions measures and costs, whom it protects, and the statements that would run."""
+
+    cost: dict[str, str]
+    unit: str
+    neighbors: str | None
+    remaining: dict[str, str] | None
+    more_like_this: int | None
+    questions: list[BatchQuestion]
+    statements: list[str]
+    notes: list[str]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class ErrorPoint(Record):
     """A point of a curve: the expected error of a measurement at an epsilon."""
 
@@ -261,7 +288,7 @@ def explain(plan: QueryPlan, confidence: float = CONFIDENCE) -> Explanation:
         neighbors=plan.unit.neighboring.value if plan.unit else None,
         relations=_describe_relations(plan.relation),
         aggregates=summary.aggregates,
-        statements=[text for node in plan.nodes for text in _list_statements(node)],
+        statements=[text for node in plan.nodes for text in list_statements(node)],
         notes=summary.notes,
     )
 
@@ -275,9 +302,8 @@ def summarize_plan(plan: QueryPlan, confidence: float = CONFIDENCE) -> PlanSumma
 
 def describe_budget(budget: Budget) -> dict[str, str]:
     """A budget in decimal figures, rounded up in the last digit shown."""
-    if isinstance(budget, ZCDP):
-        return {"rho": _format_amount(budget.rho), "delta": _format_amount(budget.delta)}
-    return {"epsilon": _format_amount(budget.epsilon), "delta": _format_amount(budget.delta)}
+    unit, amount = ("rho", budget.rho) if isinstance(budget, ZCDP) else ("epsilon", budget.epsilon)
+    return {unit: _format_amount(amount), "delta": _format_amount(budget.delta)}
 
 
 def _format_amount(amount: Fraction) -> str:
@@ -323,7 +349,9 @@ def _describe_placed(placed: Placed, step: Step, confidence: float) -> Measureme
     ranks = isinstance(placed.measurement, Ordered)
     return MeasurementPlan(
         measures=describe_measurement(placed.measurement),
-        stability=_describe_stability(step.limits, sensitivity.groups),
+        stability=_describe_stability(
+            step.limits, sensitivity.groups, isinstance(placed.measurement, Ordered | Distinct)
+        ),
         sensitivity=sensitivity.per_group // sensitivity.parts,
         mechanism=name_mechanism(placed),
         scale=_noise_scale(placed),
@@ -334,11 +362,11 @@ def _describe_placed(placed: Placed, step: Step, confidence: float) -> Measureme
     )
 
 
-def _describe_stability(limits: Limits, groups: int) -> str:
+def _describe_stability(limits: Limits, groups: int, sampled: bool = False) -> str:
     """How much of one unit can be in the groups."""
     if limits.by_row or limits.in_all:
         return f"{limits.rows} rows{' in all' if limits.in_all else ''}"
-    norm = f", as an L{limits.norm} norm" if limits.scaled else ""
+    norm = f", as an L{limits.norm} norm" if limits.scaled and not sampled else ""
     return f"{groups} groups, {limits.rows} rows in each{norm}"
 
 
@@ -349,6 +377,8 @@ def describe_measurement(measurement: Measurement) -> str:
             return "number of rows"
         case Units():
             return "number of units"
+        case Distinct(summed=True):
+            return f"sum of different values, clamped to {_describe_bounds(measurement)}"
         case Distinct():
             return "number of different values"
         case Ordered(quantiles=(share,)):
@@ -364,7 +394,7 @@ def describe_measurement(measurement: Measurement) -> str:
             return f"{what}{about}, values clamped to {_describe_bounds(measurement)}"
 
 
-def _describe_bounds(measurement: Total | Ordered) -> str:
+def _describe_bounds(measurement: Total | Ordered | Distinct) -> str:
     kind = measurement.argument.facts.kind
     ends = (from_number(kind, end * measurement.step) for end in (measurement.lower, measurement.upper))
     return " and ".join(str(end) if isinstance(end, date) else f"{float(to_number(end)):g}" for end in ends)
@@ -405,7 +435,7 @@ def _describe_keys(step: Step) -> str:
     return "public: all appear (" + " x ".join(parts) + ")"
 
 
-def _list_statements(node: NodePlan) -> list[str]:
+def list_statements(node: NodePlan) -> list[str]:
     """The bounded SQL that will run; the salt is drawn when it does."""
     texts = []
     for step in node.steps:

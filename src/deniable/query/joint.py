@@ -212,7 +212,7 @@ NUMBER = Facts(Kind.INTEGER, step=Fraction(1), nullable=False)
 
 
 def find_cells(conditions: Sequence[Expression | None], name: str) -> Cells | None:
-    """The cells of some conditions (None holds always); None where there are too many."""
+    """The cells of some conditions (None holds always); None where there are too many, or no row is in any."""
     stated = [each for each in conditions if each is not None]
     families = Families(stated)
     pieces = _merge_pieces(families, stated)
@@ -230,7 +230,8 @@ def find_cells(conditions: Sequence[Expression | None], name: str) -> Cells | No
     for place, holds in zip(places, said.T.astype(int).tolist(), strict=True):
         if any(holds):
             found.setdefault(tuple(holds), []).append(place)
-    if max([sum(map(len, found.values())), *(family.null for family in families.all.values())]) > MOST_BRANCHES:
+    branches = max([sum(map(len, found.values())), *(family.null for family in families.all.values())])
+    if not found or branches > MOST_BRANCHES:
         return None
     columns = _number_cells(families, pieces, list(found.values()), name)
     workload = tuple(zip(*found, strict=True))
@@ -343,7 +344,7 @@ def list_blocks(found: Sequence[Measurement], left_out: int | None) -> tuple[tup
     Values of one column make a block, and all counts join the first of them; or counts that are not of its rows stay
     apart.
     """
-    places = [i for i, m in enumerate(found) if i != left_out and _is_joinable(m)]
+    places = [i for i, m in enumerate(found) if i != left_out and is_joinable(m)]
     values: dict[tuple[Expression, int, int, Fraction], list[int]] = {}
     for i in places:
         if isinstance(total := found[i], Total):
@@ -366,7 +367,8 @@ def _build_blocks(found: Sequence[Measurement], groups: list[list[int]]) -> tupl
     return tuple(blocks)
 
 
-def _is_joinable(measurement: Measurement) -> bool:
+def is_joinable(measurement: Measurement) -> bool:
+    """Whether a measurement may be one of several that are released together."""
     match measurement:
         case Rows(argument):
             return argument is None or not argument.facts.opaque

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
 from deniable.errors import QueryRefused
+from deniable.policy.schema import Bounding, PrivacyUnit
 from deniable.query.algebra.expression import Call, ColumnRef, Expression, Kind, Literal, columns_of
 from deniable.query.algebra.functions import call
 from deniable.query.algebra.relation import Measure, Measured, NoisyAggregate
@@ -50,6 +51,8 @@ class Total:
     center: int = 0
     squared: bool = False
     per_group: tuple[int, int] | None = None
+    quotient: bool = False
+    """Where units' numbers are scaled: it is divided by a count, and is scaled down as the count is."""
 
     @property
     def reach(self) -> int:
@@ -60,10 +63,19 @@ class Total:
 
 @dataclass(frozen=True, slots=True)
 class Distinct:
-    """How many different values a group has."""
+    """How many different values a group has; or, between bounds in steps, the sum of the different values."""
 
     argument: Expression
     condition: Expression | None
+    summed: bool = False
+    lower: int = 0
+    upper: int = 0
+    step: Fraction = Fraction(1)
+
+    @property
+    def reach(self) -> int:
+        """The largest magnitude that one value adds."""
+        return max(abs(self.lower), abs(self.upper)) if self.summed else 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,21 +136,20 @@ class Recipe:
 
 
 def decompose_aggregates(
-    node: Measured, text: str, by_row: bool = False
+    node: Measured, text: str, unit: PrivacyUnit
 ) -> tuple[tuple[Measurement, ...], tuple[Recipe, ...]]:
     """The shared list of measurements for a node, and one recipe for each of its aggregates.
 
     With rows as units, bounds of one unit's sum in a group are bounds of each row.
     """
-    found: list[Measurement] = []
+    scaled = unit.bounding is Bounding.SCALE
+    found: dict[Measurement, int] = {}
 
     def place(measurement: Measurement) -> int:
-        if measurement not in found:
-            found.append(measurement)
-        return found.index(measurement)
+        return found.setdefault(measurement, len(found))
 
-    recipes = tuple(_build_recipe(read_pivot(each), place, text, by_row) for _, each in node.aggregates)
-    return _merge_ranks(found, recipes)
+    recipes = tuple(_build_recipe(read_pivot(each), place, text, unit.is_row, scaled) for _, each in node.aggregates)
+    return _merge_ranks(list(found), recipes)
 
 
 def read_pivot(aggregate: NoisyAggregate) -> NoisyAggregate:
@@ -150,13 +161,15 @@ def read_pivot(aggregate: NoisyAggregate) -> NoisyAggregate:
     nothing = isinstance(otherwise, Literal) and (
         otherwise.value is None or (aggregate.measure is Measure.SUM and otherwise.facts.domain == (0,))
     )
-    if not nothing or aggregate.measure is Measure.DISTINCT or value.facts.kind is Kind.NULL:
+    if not nothing or aggregate.measure is Measure.DISTINCT or aggregate.distinct or value.facts.kind is Kind.NULL:
         return aggregate
     condition = test if aggregate.condition is None else call("and", aggregate.condition, test)
     return replace(aggregate, argument=value, condition=condition)
 
 
-def _build_recipe(aggregate: NoisyAggregate, place: Callable[[Measurement], int], text: str, by_row: bool) -> Recipe:
+def _build_recipe(
+    aggregate: NoisyAggregate, place: Callable[[Measurement], int], text: str, by_row: bool, scaled: bool
+) -> Recipe:
     argument, condition = aggregate.argument, aggregate.condition
     match aggregate.measure:
         case Measure.COUNT:
@@ -166,13 +179,19 @@ def _build_recipe(aggregate: NoisyAggregate, place: Callable[[Measurement], int]
         case Measure.DISTINCT:
             assert argument is not None
             return Recipe(Measure.COUNT, (place(Distinct(argument, condition)),), kind=Kind.INTEGER)
+        case Measure.SUM if aggregate.distinct:
+            assert argument is not None
+            low, high, step = _find_grid(aggregate, text)
+            values = Distinct(argument, condition, True, low, high, step)
+            return Recipe(Measure.SUM, (place(values),), step, kind=_kind_of(aggregate))
         case Measure.SUM if (times := _count_instead(aggregate)) is not None:
             return Recipe(Measure.SUM, (place(Rows(None, condition)),), times, kind=_kind_of(aggregate))
         case Measure.SUM:
             total = _build_total(aggregate, text, center=False, by_row=by_row)
+            total = replace(total, quotient=scaled and aggregate.quotient)
             return Recipe(Measure.SUM, (place(total),), total.step, kind=_kind_of(aggregate))
         case Measure.AVG:
-            total = _build_total(aggregate, text)
+            total = replace(_build_total(aggregate, text), quotient=scaled)
             rows = Rows(_drop_if_certain(argument), condition)
             return Recipe(
                 Measure.AVG,
@@ -183,7 +202,7 @@ def _build_recipe(aggregate: NoisyAggregate, place: Callable[[Measurement], int]
                 upper=total.upper * total.step,
             )
         case Measure.VARIANCE | Measure.STDDEV:
-            total = _build_total(aggregate, text, coarse=True)
+            total = replace(_build_total(aggregate, text, coarse=True), quotient=scaled)
             squares = replace(total, squared=True)
             rows = Rows(_drop_if_certain(argument), condition)
             return Recipe(
@@ -232,7 +251,8 @@ def _merge_ranks(
         for rank in range(len(m.quantiles) if isinstance(m, Ordered) else 0):
             columns[place, rank] = after + rank - 1 if rank else place
         after += len(m.quantiles) - 1 if isinstance(m, Ordered) else 0
-    now = [list(asked).index(_replace_ranks(m, ())) for m in found]
+    order = {m: place for place, m in enumerate(asked)}
+    now = [order[_replace_ranks(m, ())] for m in found]
     return merged, tuple(_move_places(recipe, now, merged, columns) for recipe in recipes)
 
 
@@ -271,8 +291,13 @@ def _find_grid(
     assert aggregate.argument is not None
     facts = aggregate.argument.facts
     lower, upper = facts.lower, facts.upper
-    each_row = by_row or lower is None or upper is None or aggregate.measure is not Measure.SUM
-    if aggregate.per_group is not None and each_row:
+    if aggregate.per_group is not None and not (by_row or aggregate.measure is not Measure.SUM):
+        # A person's sum is clamped, and a row only to the column's own bounds, or to what can be added up exactly.
+        step = facts.step or _choose_step(aggregate.per_group[1] - aggregate.per_group[0])
+        most = (WIDEST - 1) * step
+        lower, upper = (-most if lower is None else lower), (most if upper is None else upper)
+        facts = replace(facts, step=step)
+    elif aggregate.per_group is not None:
         low, high = aggregate.per_group
         lower, upper = (low if lower is None else max(low, lower)), (high if upper is None else min(high, upper))
     if lower is None or upper is None or lower > upper:
@@ -329,9 +354,20 @@ def _refuse_unbounded(aggregate: NoisyAggregate, text: str) -> QueryRefused:
     call, inner = aggregate.text.rstrip(")").split("(", 1)
     plain = aggregate.quantile is None and not isinstance(argument, ColumnRef) and inner.count("(") == inner.count(")")
     shown = inner if plain else ", ".join(sorted(name.split(".", 1)[-1] for name in columns_of(argument))) or "x"
-    stated = f" (in Python, bounds={{'{shown}': (0, 100)}})" if isinstance(argument, ColumnRef) else ""
+    numeric, rest = argument.facts.kind.numeric, ""
+    stated = f" (in Python, bounds={{'{shown}': (0, 100)}})" if isinstance(argument, ColumnRef) and numeric else ""
+    if aggregate.quantile is not None and aggregate.text.count(",") == 1:
+        rest = f", {float(aggregate.quantile):g}"
+    bounds = BOUNDS_OF.get(argument.facts.kind, "0, 100")
     return QueryRefused(
         f"{aggregate.text}: {what} has no declared bounds",
         place=place_at(text, aggregate.place),
-        remedy=f"Declare bounds in the policy{stated}, or clamp in the query: {call}(CLAMP({shown}, 0, 100))",
+        remedy=f"Declare bounds in the policy{stated}, or clamp in the query: {call}(CLAMP({shown}, {bounds}){rest})",
     )
+
+
+BOUNDS_OF = {
+    Kind.DATE: "DATE '2020-01-01', DATE '2029-12-31'",
+    Kind.DATETIME: "TIMESTAMP '2020-01-01 00:00:00', TIMESTAMP '2029-12-31 23:59:59'",
+}
+"""Bounds as a refusal writes them for an example."""

@@ -254,8 +254,10 @@ def reach_of(measurement: Measurement, limits: Limits) -> int:
     match measurement:
         case Units():
             return r if limits.by_row else 1
-        case Rows() | Distinct() | Ordered():
+        case Rows() | Ordered():
             return r
+        case Distinct():
+            return r * measurement.reach
         case Total(per_group=(int(low), int(high))):
             return max(abs(low), abs(high))
         case Total() | Part():
@@ -276,10 +278,10 @@ def sensitivity_of(
 def parts_of(measurement: Measurement, limits: Limits) -> int:
     """Into how many parts a step is cut where a unit's numbers may be shrunk: all to a norm, or sums to so many rows.
 
-    Distinct values are bounded by sampling in every form, and all numbers where rows are bounded over all groups; a sum
-    with bounds of its own in each group is clamped.
+    Distinct values and ranks are bounded by sampling in every form, and all numbers where rows are bounded over all
+    groups; a sum with bounds of its own in each group is clamped.
     """
-    shrunk = limits.scaled and not isinstance(measurement, Distinct)
+    shrunk = limits.scaled and not isinstance(measurement, Distinct | Ordered)
     summed = isinstance(measurement, Total | Part) and not is_bounded_in_each_group(measurement)
     sampled = summed and not (limits.by_row or limits.in_all)
     return parts_for(reach_of(measurement, limits)) if shrunk or sampled else 1
@@ -290,11 +292,18 @@ def is_bounded_in_each_group(measurement: Measurement) -> bool:
     return isinstance(measurement, Units) or (isinstance(measurement, Total) and measurement.per_group is not None)
 
 
+def is_shrunk_by_itself(measurement: Measurement) -> bool:
+    """Whether it is a sum that stands for itself, and is bounded as a sum where numbers are scaled."""
+    return isinstance(measurement, Total) and not (measurement.quotient or is_bounded_in_each_group(measurement))
+
+
 def is_signed(measurement: Measurement) -> bool:
     """Whether a unit can add less than nothing."""
     match measurement:
         case Total(squared=True):
             return False
+        case Distinct(lower=lower, upper=upper):
+            return lower < 0 < upper
         case Total(per_group=(int(low), int(high))):
             return low < 0 < high
         case Total(lower=lower, upper=upper, center=center):
@@ -390,9 +399,12 @@ def limits_of(
             raise _refuse_missing_bound("max_rows_per_group", IN_EACH, unit)
         rows = 1
     # Scaling leaves a unit in all its keys; private keys are shown because somebody is in them, so they are sampled.
-    scaled = unit.bounding is Bounding.SCALE and bool(places) and isinstance(keys, PublicKeys)
+    # In one group all but sums are bounded by rows in every form, and both norms are one.
+    scaled = unit.bounding is Bounding.SCALE and isinstance(keys, PublicKeys)
+    scaled = scaled and (bool(places) or any(is_shrunk_by_itself(measurement) for measurement in found))
     chooses = bool(places) and (cells is None or groups < cells)
-    return Limits(groups if chooses or scaled else None, rows, norm=2 if scaled else None), groups
+    norm = (2 if places else 1) if scaled else None
+    return Limits(groups if chooses or scaled else None, rows, norm=norm), groups
 
 
 MISSING_BOUNDS = {"max_rows": "rows", "max_groups": "groups", "max_rows_per_group": "rows of each group"}
@@ -404,5 +416,5 @@ def _refuse_missing_bound(name: str, option: str, unit: PrivacyUnit) -> QueryRef
     return QueryRefused(
         f"nobody said how many {MISSING_BOUNDS[name]} one person may contribute ({unit})",
         remedy=f"Say it in the policy, unit: {{column: {unit.column}, {stated}}}; in Python, {name}=3; or in the "
-        f"question, OPTIONS ({option} = 3)",
+        f"question, OPTIONS ({option} = 3); or leave it to be found with noise: write CONTRIBUTION AUTO at the end",
     )

@@ -84,7 +84,7 @@ def _compare_before(found: Found) -> tuple[Block, ...]:
 def _list_figures(worst: Found) -> tuple[KeyFigure, ...]:
     rate = worst["exposed"]
     figures = [
-        KeyFigure(f"{worst['per_thousand']}", "exposed of 1,000", f"95%: {rate['low']:.1%} to {rate['high']:.1%}"),
+        KeyFigure(f"{worst['per_thousand']:,}", "exposed of 1,000", f"95%: {rate['low']:.1%} to {rate['high']:.1%}"),
         KeyFigure(f"{worst['excess']:.0%}", "beyond the control or guessing", worst["attack"]),
     ]
     if worst["precision"]:
@@ -174,6 +174,15 @@ def _describe_thresholds(found: Found) -> tuple[Block, ...]:
     rows += [
         {"attack": name, "exposed": "not measured", "allowed": f"{found['limits'][name]:.1%}", "verdict": "failed"}
         for name in found["untried"]
+    ]
+    rows += [
+        {
+            "attack": name,
+            "exposed": f"does not apply: {why}",
+            "allowed": f"{found['limits'][name]:.1%}",
+            "verdict": "holds",
+        }
+        for name, why in found.get("inapplicable", {}).items()
     ]
     if not rows:
         return ()

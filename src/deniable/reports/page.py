@@ -19,7 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from deniable.errors import InternalError, StorageError
+from deniable.policy.yaml_tree import reveal_controls
 from deniable.reports.blocks import Block, Callout, Commands, KeyFigures, Page, Paragraph, Plot, Section, Table
+from deniable.storage import refuse_other_than_page
 
 PALETTE = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#999999")
 MAIN, OTHER = PALETTE[0], PALETTE[1]
@@ -114,7 +116,11 @@ def load_scripts() -> dict[str, str]:
 
 
 def write(page: Page, path: Path) -> Path:
-    """Write the page under its name at once: a reader sees the old page or the whole new one."""
+    """Write the page under its name at once: a reader sees the old page or the whole new one.
+
+    Only a page is replaced: nothing that may hold data is lost to a name that was mistaken.
+    """
+    refuse_other_than_page(path)
     return write_text(render(page), path)
 
 
@@ -281,7 +287,7 @@ def _render_cell(cell: object) -> str:
 
 
 def _escape(text: str) -> str:
-    return escape(text, quote=True)
+    return escape(reveal_controls(text), quote=True)
 
 
 def _encode_json(spec: object) -> str:

@@ -23,8 +23,16 @@ Spec = dict[str, Any]
 PERCENT = "~%"
 """A d3 format: shares as percentages, with as many digits as they need."""
 WHOLE: Spec = {"tickMinStep": 1, "format": ",d"}
+DAYS: Spec = {"grid": False, "labelOverlap": True, "labelSeparation": 8, "labelBound": True}
 MOST_TICKS = 8
+MOST_NUMBERED = 8
+"""Heat maps of more columns than this have shades without numbers."""
 SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"  # names the grammar; it is never fetched
+INHERITED = frozenset(
+    ("__proto__", "constructor", "hasOwnProperty", "isPrototypeOf", "propertyIsEnumerable", "toLocaleString",
+     "toString", "valueOf", "__defineGetter__", "__defineSetter__", "__lookupGetter__", "__lookupSetter__")
+)  # fmt: skip
+"""What every plain object of JavaScript has before anything is put into it."""
 PERSON = (
     "M-.38-.58A.38.38 0 1 1 .38-.58A.38.38 0 1 1-.38-.58ZM-.7 1V.45Q-.7-.08-.2-.08H.2Q.7-.08.7.45V1Z"  # head, shoulders
 )
@@ -117,27 +125,66 @@ def draw_heatmap(
     form: str = "",
     limits: tuple[float, float] | None = None,
 ) -> Spec:
-    """Cells shaded from little to much, each with its number; `form` is a d3 format such as '.0%' or ',d'."""
+    """Cells shaded from little to much, each with its number; `form` is a d3 format such as '.0%' or ',d'.
+
+    Where there are too many columns for numbers on a phone, their names stand upright and the shades have a legend.
+    """
     kept = _keep_fields(rows, x, y, value)
     numbers = [cell for row in kept if isinstance(cell := row[_safe(value)], int | float)]
     low, high = limits or ((min(numbers), max(numbers)) if numbers else (0.0, 1.0))
     shade = {"field": _path(value), "type": "quantitative", "scale": {"domain": [low, high], "range": list(page.RAMP)}}
     dark = {"condition": {"test": f"{_datum(value)} > {low + 0.5 * (high - low)!r}", "value": "white"}}
+    many = _distinct(rows, x) > MOST_NUMBERED
+    scale = {"orient": "bottom", "direction": "horizontal", "title": None, "gradientLength": 160} if many else None
     layers: list[Spec] = [
-        {"mark": {"type": "rect", "cornerRadius": 2}, "encoding": {"color": shade | {"legend": None}}},
+        {"mark": {"type": "rect", "cornerRadius": 2}, "encoding": {"color": shade | {"legend": scale}}},
         {
             "mark": {"type": "text"},
             "encoding": {"text": _format_field(value, form), "color": dark | {"value": page.INK}},
         },
-    ]
+    ][: 1 if many else 2]
     touching = {"paddingInner": 0.02, "paddingOuter": 0}
+    names: Spec = {"orient": "top", "labelAngle": -90 if many else 0, "labelLimit": 190 if many else 90}
     encoding = {
-        "x": _nominal(x, x) | {"axis": {"orient": "top", "labelAngle": 0, "labelLimit": 90}, "scale": touching},
+        "x": _nominal(x, x) | {"axis": names, "scale": touching},
         "y": _nominal(y, None) | {"axis": {"labelAngle": 0, "labelLimit": 330}, "scale": touching},
         "tooltip": [_show_field(x), _show_field(y), _format_field(value, form) | {"title": _safe(value)}],
     }
     height = max(60, 34 * _distinct(rows, y))
     return _begin_plot(kept, alt) | {"height": height, "encoding": encoding, "layer": layers}
+
+
+def draw_map(cells: Sequence[Row], *, alt: str, stretch: float = 1.0) -> Spec:
+    """Cells of a map, each with its edges and its count, shaded from little to much by the root of the count.
+
+    `stretch` is how much longer a degree of latitude is than one of longitude there.
+    """
+    edges = ("west", "east", "south", "north")
+    kept = _keep_fields(cells, *edges, "count")
+    shades = [math.sqrt(max(0.0, float(str(row["count"])))) for row in kept]
+    shown = [row | {"shade": shade} for row, shade in zip(kept, shades, strict=True)]
+    most = max(shades, default=1.0)
+    west, east, south, north = (
+        [float(str(row[edge])) for row in kept] or [0.0, 1.0] for edge in edges
+    )  # fmt: skip
+    spans = ([min(west), max(east)], [min(south), max(north)])
+    wide, high = (span[1] - span[0] for span in spans)
+    axes: Spec = {
+        axis: {"field": low, "type": "quantitative", "title": title, "scale": {"domain": span, "nice": False},
+               "axis": {"grid": False, "format": ".2f"}}
+        for axis, low, title, span in (("x", "west", "longitude", spans[0]), ("y", "south", "latitude", spans[1]))
+    }  # fmt: skip
+    color = {"field": "shade", "type": "quantitative", "legend": None,
+             "scale": {"domain": [0, most or 1.0], "range": list(page.RAMP)}}  # fmt: skip
+    encoding = axes | {
+        "x2": {"field": "east"},
+        "y2": {"field": "north"},
+        "color": color,
+        "tooltip": [_show_field(name) for name in ("south", "west")] + [_format_field("count", ",.0f")],
+    }
+    ratio = high * stretch / wide if wide else 1.0
+    height = round(min(640, max(160, 600 * ratio)))
+    return _begin_plot(shown, alt) | {"height": height, "name": "map", "mark": {"type": "rect"}, "encoding": encoding}
 
 
 def draw_scatter(
@@ -149,8 +196,12 @@ def draw_scatter(
     series: str | None = None,
     diagonal: bool = False,
     form: str = "",
+    rings: bool = False,
 ) -> Spec:
-    """One point a row; `diagonal` draws the line on which both axes agree, for true against released."""
+    """One point a row; `diagonal` draws the line on which both axes agree, for true against released.
+
+    With `rings`, for few points that may lie on each other, they are rings, each series in a size of its own.
+    """
     kept = _keep_fields(rows, x, y, series)
     encoding: Spec = {
         "x": _quantitative(kept, x, x, zero=False, form=form),
@@ -159,6 +210,17 @@ def draw_scatter(
     }
     encoding |= {"color": _color(series)} if series else {}
     points: Spec = {"mark": {"type": "point", "filled": True, "opacity": 0.75, "size": 42}, "encoding": encoding}
+    if rings and series:
+        names = list(dict.fromkeys(row[_safe(series)] for row in kept))[::-1]
+        for row in kept:  # the area of a ring, whose diameter grows in steps of 6 pixels
+            row["ring"] = round(0.8 * (8 + 6 * names.index(row[_safe(series)])) ** 2)
+        points["mark"] = {"type": "point", "filled": False, "opacity": 1, "strokeWidth": 2.5}
+        size = {"field": "ring", "type": "quantitative", "scale": None, "legend": None}
+        color = _color(series)
+        # Rings at an edge stay inside the frame.
+        for axis in ("x", "y"):
+            encoding[axis]["scale"] = encoding[axis]["scale"] | {"padding": 16}
+        encoding |= {"size": size, "color": color | {"legend": {"symbolStrokeWidth": 2.5, "symbolType": "circle"}}}
     if not diagonal:
         return _begin_plot(kept, alt) | points
     ends = [cell for row in kept for field in (x, y) if isinstance(cell := row[_safe(field)], int | float)]
@@ -249,7 +311,9 @@ def _keep_fields(rows: Sequence[Row], *fields: str | None) -> list[dict[str, obj
 
 def _plain(value: object) -> object:
     """A JSON value: whatever is not finite becomes null, and is not drawn."""
-    if isinstance(value, bool | int | str) or value is None:
+    if isinstance(value, str):
+        return _shield(value)
+    if isinstance(value, bool | int) or value is None:
         return value
     if isinstance(value, Decimal | Fraction | float):
         number = float(value)
@@ -258,7 +322,7 @@ def _plain(value: object) -> object:
         return value.isoformat()
     if hasattr(value, "item"):  # a numpy scalar
         return _plain(value.item())
-    return str(value)
+    return _shield(str(value))
 
 
 def _path(field: str) -> str:
@@ -268,7 +332,13 @@ def _path(field: str) -> str:
 
 def _safe(name: str) -> str:
     """Vega-Lite builds expressions around names without quoting all they may hold: look-alikes cannot end a string."""
-    return name.translate({ord("'"): "\u2019", ord('"'): "\u201d", ord("\\"): "\u2216", ord("\n"): " ", ord("\r"): " "})
+    marks = {ord("'"): "\u2019", ord('"'): "\u201d", ord("\\"): "\u2216", ord("\n"): " ", ord("\r"): " "}
+    return _shield(name.translate(marks))
+
+
+def _shield(text: str) -> str:
+    """Vega keeps names and values as keys of plain objects, which inherit some: a space before them makes others."""
+    return f" {text}" if text in INHERITED else text
 
 
 def _distinct(rows: Sequence[Row], field: str) -> int:
@@ -303,7 +373,7 @@ def _axis(rows: Sequence[Row], field: str) -> Spec:
     """The across axis of lines: time for dates, numbers for numbers, and the order of the rows for words."""
     values = [row.get(field) for row in rows if row.get(field) is not None]
     if values and all(isinstance(value, date) for value in values):
-        return {"field": _path(field), "type": "temporal", "title": _safe(field), "axis": {"grid": False}}
+        return {"field": _path(field), "type": "temporal", "title": _safe(field), "axis": DAYS}
     if values and any(isinstance(value, str) for value in values):
         return _nominal(field, field)
     return {

@@ -40,7 +40,9 @@ def _summarize_survey(told: dict[str, Any]) -> tuple[Block, ...]:
         figures.append(KeyFigure(f"{amplified['epsilon']:.3g}", "central epsilon", remark))
     few = told["responses"] < 500
     warning = Callout("Fewer than 500 responses: the noise is large, read the intervals first.", Tone.WARNING)
-    return (KeyFigures(tuple(figures)), *((warning,) if few else ()))
+    damage = told.get("damage") or ""
+    damaged = (Callout(damage, Tone.WARNING),) if damage else ()
+    return (KeyFigures(tuple(figures)), *((warning,) if few else ()), *damaged)
 
 
 def _describe_question(found: Found, told: dict[str, Any]) -> Section:
@@ -114,9 +116,9 @@ def _describe_contrasts(contrasts: Sequence[dict[str, Any]]) -> tuple[Block, ...
     )
     first = contrasts[0]
     text = (
-        f"'{first['question']}' among those who reported {first['between'][0]}, "
-        f"less those who reported {first['between'][1]}. "
-        "The group is randomized too, which dilutes differences but never invents them; p-values are adjusted (Holm)."
+        f"'{first['question']}' of the group {first['between'][0]}, less that of {first['between'][1]}. "
+        "A group that was reported with noise is taken apart from the others; the interval holds that noise too. "
+        "p-values are adjusted (Holm)."
     )
     return (Paragraph(text), Table(("answer", "difference", "low", "high", "p"), rows))
 

@@ -26,6 +26,11 @@ ASSOCIATIONS = (
     "0 means that knowing one column says nothing about the other, 1 that it decides it. Noise in a large table looks "
     "like a weak association: small values mean little. Only columns that were counted together are shown."
 )
+COMPARED = (
+    "0 means that knowing one column says nothing about the other, 1 that it decides it. Where the real rows are dark "
+    "and the synthetic ones pale, an association was lost. In few rows, columns of many values look associated even "
+    "where they are not, in both."
+)
 CLOSE = (
     "Total variation is the share of rows that would have to change for the synthetic table to equal the real one, in "
     "so many columns at a time; numbers and dates count in 16 equal stretches. The k-marginal score is the same on a "
@@ -40,6 +45,10 @@ LINKED = (
     "'(person)' here, and after the row before it, '(previous)'; '(since)' is how long after, '(after)' how long after "
     "the row's own time, and '(repeats)' whether a value is that of the row before."
 )
+SCORES = (
+    "From the published definitions of other projects, to compare with their tools: 100% and 1000 are perfect "
+    "agreement. TSTR trains on synthetic rows and tests on real ones."
+)
 CAUTION = "This shows real rows' shares, without noise: it is for the steward, and not to be released."
 
 
@@ -52,7 +61,10 @@ def build_model_page(view: View) -> Page:
     sections += [_draw_histogram(histogram) for histogram in view["histograms"]]
     small = [entry for entry in view["marginals"] if 1 < len(entry["cells"]) <= MOST_CELLS]
     sections += [_describe_marginals(small)] if small else []
-    sections += [_describe_associations(view["associations"])] if view["associations"] else []
+    if pairs := (view["utility"] if compared else {}).get("associations"):
+        sections.append(compare_associations(pairs))
+    elif view["associations"]:
+        sections.append(_describe_associations(view["associations"]))
     lead = f"Method {view['method']}: {view['reason']}."
     foot = "For the steward: this page is made with real rows." if compared else "Made from the model alone."
     return Page("Synthetic model" + (", compared with the real rows" if compared else ""), tuple(sections), lead, foot)
@@ -85,7 +97,7 @@ def _describe_overview(view: View, compared: bool) -> Section:
          "noise moves": f"{entry['noise']:.1%} of the rows"} for entry in view["tables"]
     ]  # fmt: skip
     made = ", ".join(view["made_anew"])
-    anew = (Paragraph(f"Made anew, with nothing learned of them: {made}."),) if made else ()
+    anew = (Paragraph(f"Random new values, with nothing learned from the real ones: {made}."),) if made else ()
     caution = (Callout(CAUTION, Tone.DANGER, "Do not pass this on"),) if compared else ()
     return Section("What was measured", (*caution, figures, Paragraph(MEASURED), Table.of(rows), *anew))
 
@@ -132,6 +144,15 @@ def _describe_associations(entries: list[View]) -> Section:
     return Section("Associations", tuple(blocks))
 
 
+def compare_associations(pairs: list[View]) -> Section:
+    """Every pair of columns in the real rows, and in the synthetic ones: what was kept, and what was lost."""
+    told = [(of, f"How much columns say of one another in the {of} rows, from 0 to 1") for of in ("real", "synthetic")]
+    rows = [{"column": each["first"], "other column": each["second"], **each} for each in pairs]
+    names: dict[str, Any] = {"x": "other column", "y": "column", "form": ".2f", "limits": (0.0, 1.0)}
+    maps = [Plot(plots.draw_heatmap(rows, value=of, alt=alt, **names), alt) for of, alt in told]
+    return Section("Associations", (Paragraph(COMPARED), *maps))
+
+
 def _draw_map(entries: list[View], value: str, alt: str) -> dict[str, Any]:
     form = ".2f"
     return plots.draw_heatmap(entries, x="second", y="first", value=value, alt=alt, form=form, limits=(0.0, 1.0))
@@ -155,8 +176,50 @@ def _describe_utility(found: View) -> tuple[Section, ...]:
         blocks.append(Table.of(asked, f"Tables asked for: {found['workload']['mean']:.3f} on average"))
     if found["classifier"] is not None:
         blocks.append(_tabulate_classifier(found["classifier"]))
-    close = Section("Against the real rows", tuple(blocks))
-    return (close, _describe_regression(found["regression"])) if found["regression"] is not None else (close,)
+    sections = [Section("Against the real rows", tuple(blocks))]
+    sections += [_describe_regression(found["regression"])] if found["regression"] is not None else []
+    sections += [_describe_findings(found["findings"])] if "findings" in found else []
+    sections += [_describe_scores(found["scores"])] if "scores" in found else []
+    return tuple(sections)
+
+
+def _describe_findings(found: list[View]) -> Section:
+    """Which conclusions of an analyst the synthetic rows keep."""
+    rows = [
+        {"finding": each["text"], "real": _render_conclusion(each["real"]),
+         "synthetic": _render_conclusion(each["synthetic"]), "kept": "yes" if each["kept"] else "NO"} for each in found
+    ]  # fmt: skip
+    text = (
+        f"{sum(each['kept'] for each in found)} of {len(found)} findings are kept: the answer is the same, or the "
+        "effect has the same direction. Other rows drawn from the model may lead to other answers; deniable parity "
+        "tries many."
+    )
+    return Section("Findings on both", (Paragraph(text), Table.of(rows)))
+
+
+def _render_conclusion(said: bool | float | None) -> str:
+    if said is None:
+        return "nothing"
+    return ("yes" if said else "no") if isinstance(said, bool) else _render_figure(said)
+
+
+def _describe_scores(found: View) -> Section:
+    """The standard scores of other projects."""
+    rows = [
+        {"score": f"SDMetrics {title}: {each['name']}", "value": _render_share(each["value"])}
+        for title in ("quality", "diagnostic")
+        for each in ({"name": "overall", "value": found[title]["value"]}, *found[title]["properties"])
+    ]
+    rows += [{"score": f"SDNist k-marginal, k = {k}", "value": f"{score:.0f} of 1000"}
+             for k, score in found["k_marginal"].items()]  # fmt: skip
+    if (rates := found["tstr"]) is not None:
+        trained = (f"{rates[f'accuracy_on_{side}']:.1%} trained on {side} rows" for side in ("synthetic", "real"))
+        rows.append({"score": f"TSTR, gradient boosting of {rates['target']}", "value": ", ".join(trained)})
+    return Section("Standard scores", (Paragraph(SCORES), Table.of(rows)))
+
+
+def _render_share(value: float | None) -> str:
+    return "not defined" if value is None else f"{value:.1%}"
 
 
 def _tabulate_classifier(rates: View) -> Table:

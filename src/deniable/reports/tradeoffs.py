@@ -9,7 +9,7 @@ from typing import Any
 
 from deniable.reports import plots
 from deniable.reports.blocks import Block, Callout, KeyFigure, KeyFigures, Page, Paragraph, Plot, Section, Table, Tone
-from deniable.reports.plots import draw_scatter
+from deniable.reports.plots import PERCENT, draw_scatter
 
 
 def build_error_page(sql: str, rows: Sequence[Mapping[str, Any]]) -> Page:
@@ -40,22 +40,35 @@ def _plot_unit(rows: list[Mapping[str, Any]], unit: str) -> Plot:
 Spec = dict[str, Any]
 
 CHOSEN, ACCEPTABLE, FAILING = "chosen", "acceptable", "fails a model"
+EMPTIED = "fails, and most rows would be left out"
 
 
-def plot_lattice(points: Sequence[Mapping[str, Any]], measure: str = "loss") -> Spec:
-    """Loss against risk, one point a node that was checked; nodes that fail are placed by their loss alone."""
+def leaves_most_out(suppressed: int, rows: int) -> bool:
+    """Whether a node leaves out more than half of the rows: what it says of loss and risk is about few people."""
+    return 2 * suppressed > rows
+
+
+def _name_node(point: Mapping[str, Any], rows: int) -> str:
+    if point["chosen"] or point["acceptable"]:
+        return CHOSEN if point["chosen"] else ACCEPTABLE
+    return EMPTIED if leaves_most_out(point["suppressed"], rows) else FAILING
+
+
+def plot_lattice(points: Sequence[Mapping[str, Any]], count: int, measure: str = "loss") -> Spec:
+    """Loss against risk, one point a node of `count` rows that was checked; those that fail stand by their loss."""
+    lost, risk = "detail lost" if measure == "loss" else measure, "mean chance to find a person"
     rows = [
         {
-            measure: point["cost"] if point["cost"] is not None else point["base"],
-            "mean risk": point["risk"],
-            "node": CHOSEN if point["chosen"] else ACCEPTABLE if point["acceptable"] else FAILING,
+            lost: point["cost"] if point["cost"] is not None else point["base"],
+            risk: point["risk"],
+            "node": _name_node(point, count),
             "levels": ", ".join(f"{name} {level}" for name, level in point["levels"].items()),
         }
         for point in points
     ]
-    rows.sort(key=lambda row: (ACCEPTABLE, FAILING, CHOSEN).index(str(row["node"])))
-    alt = f"{len(rows)} generalizations by {measure} and by the mean risk of re-identification; one is chosen."
-    return draw_scatter(rows, x=measure, y="mean risk", series="node", alt=alt)
+    rows.sort(key=lambda row: (ACCEPTABLE, FAILING, EMPTIED, CHOSEN).index(str(row["node"])))
+    alt = f"{len(rows)} generalizations by {lost} and by the mean chance to find a person; one is chosen."
+    return draw_scatter(rows, x=lost, y=risk, series="node", alt=alt, form=PERCENT if measure == "loss" else "")
 
 
 def build_lattice_page(
@@ -100,6 +113,10 @@ def _list_levels(levels: Mapping[str, int], columns: Mapping[str, Any]) -> list[
     ]
 
 
+STEPS = {"order": "in groups of"}
+"""How numbers of a hierarchy are read: of values in an order each group has so many."""
+
+
 def name_level(level: int, column: Mapping[str, Any]) -> str:
     """A level in words: by the name that the hierarchy gives it, or by how coarse it is."""
     last = column.get("levels", level + 2) - 1
@@ -110,20 +127,23 @@ def name_level(level: int, column: Mapping[str, Any]) -> str:
     named = next((options[word] for word in ("levels", "widths", "sizes") if word in options), ())
     if len(named) >= level and isinstance(named[level - 1], str | int | float):
         each = named[level - 1]
-        return f"by {each}" if isinstance(each, str) else f"in steps of {each:g}"
+        return f"by {each}" if isinstance(each, str) else f"{STEPS.get(kind, 'in steps of')} {each:g}"
     if kind == "redact":
         return f"{level} of {options.get('width', last)} characters hidden"
     return f"level {level} of {last}"
 
 
 def draw_sizes(sizes: Sequence[int]) -> Plot:
-    """How many rows stand in classes of each size; sizes in stretches that double."""
-    edges = [min(sizes)]
-    while edges[-1] * 2 <= max(sizes):
-        edges.append(edges[-1] * 2)
-    spans = [(low, high - 1) for low, high in zip(edges, [*edges[1:], max(sizes) + 1], strict=True)]
+    """How many rows stand in classes of each size; where there are many sizes, in stretches that double."""
+    edges = sorted(set(sizes))
+    spans = [(size, size) for size in edges]
+    if len(edges) > MOST_SIZES:
+        edges = [min(sizes)]
+        while edges[-1] * 2 <= max(sizes):
+            edges.append(edges[-1] * 2)
+        spans = [(low, high - 1) for low, high in zip(edges, [*edges[1:], max(sizes) + 1], strict=True)]
     rows = [
-        {"rows alike": str(low) if low == high else f"{low:,} to {high:,}",
+        {"rows alike": f"{low:,}" if low == high else f"{low:,} to {high:,}",
          "rows": sum(size for size in sizes if low <= size <= high),
          "classes": sum(low <= size <= high for size in sizes)}
         for low, high in spans
@@ -147,12 +167,13 @@ def _describe_lattice(report: Mapping[str, Any], measure: str) -> tuple[Block, .
     points = [point for point in report["lattice"] if point["risk"] is not None]
     if len(points) < FEWEST_POINTS:
         return (proof, Table.of(_list_points(report["lattice"], measure), "The combinations that were checked"))
-    return (proof, draw_lattice(points, measure))
+    return (proof, draw_lattice(points, report["rows"], measure))
 
 
-def draw_lattice(points: Sequence[Mapping[str, Any]], measure: str = "loss") -> Plot:
-    """Every node by what it loses and by its risk."""
-    return Plot(plot_lattice(points, measure), "Utility against risk: lower left is better")
+def draw_lattice(points: Sequence[Mapping[str, Any]], rows: int, measure: str = "loss") -> Plot:
+    """Every node of a table of so many rows by what it loses and by its risk."""
+    caption = "Utility against risk of the rows that leave: lower left is better"
+    return Plot(plot_lattice(points, rows, measure), caption)
 
 
 def build_tradeoff_page(points: Sequence[Mapping[str, Any]], techniques: Any) -> Page:
@@ -187,7 +208,7 @@ def _compare_strictness(model: str, column: str, points: Sequence[Mapping[str, A
              for row in rows]  # fmt: skip
     told = Table.of([_write_shares(row) for row in named], "The optimum for each")
     drawn = [
-        {model: point["value"], "share": point[part], "of": words}
+        {model: point["value"] if model == "t" else _shorten(point["value"]), "share": point[part], "of": words}
         for point in points
         if point["loss"] is not None
         for part, words in (("loss", "detail lost"), ("mean_risk", "mean chance to find a person"))
@@ -202,7 +223,7 @@ def _compare_strictness(model: str, column: str, points: Sequence[Mapping[str, A
 
 
 def _shorten(value: float) -> float | int:
-    return int(value) if value == int(value) and value != 1.0 else value
+    return int(value) if value == int(value) else value
 
 
 # a dictionary: a row of a table
@@ -226,17 +247,19 @@ def _compare_techniques(found: Any) -> Section:
         f"what is still of use; always naming its commonest value is right in {found.guessing:.1%} of rows. "
         "Synthetic rows belong to nobody: such values appear there by chance, within what epsilon allows."
     )
-    points = [{"found": point.found, "predicted": point.accuracy, "technique": point.technique} for point in made]
+    predicted, seen = f"rows whose {found.target} is predicted", "people found"
+    points = [{seen: point.found, predicted: point.accuracy, "technique": point.technique} for point in made]
     alt = f"{len(points)} techniques by the share of people found and by how often {found.target} is predicted"
     blocks: list[Block] = [Paragraph(words)]
     if len(points) > 1:
-        spec = draw_scatter(points, x="predicted", y="found", series="technique", alt=alt, form=plots.PERCENT)
+        spec = draw_scatter(points, x=predicted, y=seen, series="technique", alt=alt, form=plots.PERCENT, rings=True)
         blocks.append(Plot(spec, "Techniques: lower right is better", Table.of(rows)))
     else:
         blocks.append(Table.of(rows))
     return Section("Techniques", tuple(blocks))
 
 
+MOST_SIZES = 12
 MOST_CLASSES = 6
 FEWEST_POINTS = 4
 """Fewer points make no picture: they are listed."""

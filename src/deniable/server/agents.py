@@ -23,8 +23,9 @@ from deniable.curator.query import metadata
 from deniable.errors import DeniableError, InternalError, MissingExtra, ParameterError, nearest
 from deniable.governance.grants import Action, Grant
 from deniable.server.formats import encode_json
+from deniable.server.http.analyst_api import ask_batch, price_batch
 from deniable.server.http.app import AGENTS_PATH
-from deniable.server.http.bodies import QuestionBody, RequestBody, read_body
+from deniable.server.http.bodies import BatchBody, QuestionBody, RequestBody, read_body
 from deniable.server.http.endpoints import admit_request, read_bearer_token, respond_refusal
 from deniable.server.refusals import describe_refusal, translate_failure
 from deniable.server.service import AGENT_REQUEST, Question, Service
@@ -33,12 +34,15 @@ INSTRUCTIONS = """\
 You ask questions about private tables in SQL. Answers are aggregates with random noise (differential privacy); rows
 never leave. Every question costs a part of a privacy budget that does not come back, so: look at the tables first
 (list_tables), explain a question before you ask it (explain_query is free), ask few and well chosen questions, and ask
-again only what you asked before: an equal question is answered from memory at no cost. A refusal says what happened,
+again only what you asked before: an equal question is answered from memory at no cost. Several questions that you need
+at once cost less noise together (ask_batch) than one by one. A refusal says what happened,
 what was expected, how to go on, and whether anything was charged. Numbers have intervals: report them with the answer.
 """
 Tool = TypeVar("Tool", bound=Callable[..., Awaitable[Any]])
 Sql = Annotated[str, "One SELECT statement with aggregates, such as SELECT sex, COUNT(*) FROM people GROUP BY sex."]
+Questions = Annotated[list[str], "SELECT statements with aggregates, at most 100; they share one budget."]
 Amount = Annotated[str | float, "A decimal number, such as 0.1; empty for none."]
+RequestId = Annotated[str, "A name of your own: under the same name it is never charged twice."]
 Purpose = Annotated[str, "The purpose it is charged to; empty where the token has one only."]
 
 
@@ -125,8 +129,10 @@ class AgentTools:
 
     def list_all(self) -> tuple[tuple[Callable[..., Awaitable[Any]], bool], ...]:
         """Every tool, and whether it leaves everything as it is."""
-        free = (self.list_tables, self.explain_query, self.show_budget, self.list_questions, self.list_requests)
-        return (*((tool, True) for tool in free), (self.ask_query, False), (self.request_release, False))
+        told = (self.show_budget, self.list_questions, self.list_requests)
+        free = (self.list_tables, self.explain_query, self.explain_batch, *told)
+        return (*((tool, True) for tool in free),
+                *((tool, False) for tool in (self.ask_query, self.ask_batch, self.request_release)))  # fmt: skip
 
     async def list_tables(self, grant: Grant, purpose: Purpose = "") -> Any:
         """List the tables and columns that may be named, with what the policy declares of them. Free."""
@@ -149,14 +155,44 @@ class AgentTools:
         delta: Amount = "0",
         rho: Amount = "",
         purpose: Purpose = "",
-        request_id: Annotated[str, "A name of your own: under the same name it is never charged twice."] = "",
+        request_id: RequestId = "",
     ) -> Any:
         """Answer a question with noise, and charge it to the budget of this token and purpose."""
-        named = f"{AGENT_REQUEST}{request_id or secrets.token_hex(12)}"  # by which its holder sees who asked
-        answer = await self._service.answer(grant, _build_question(sql, epsilon, delta, rho, purpose, named))
+        asked = _build_question(sql, epsilon, delta, rho, purpose, _name_request(request_id))
+        answer = await self._service.answer(grant, asked)
         charged = answer.receipt is not None and not answer.receipt.repeated
         told = {"charged": charged, "repeated": answer.repeated, **answer.release.details}
         return {"columns": answer.rows.column_names, "rows": answer.rows.to_pylist(), **told}
+
+    async def explain_batch(
+        self,
+        grant: Grant,
+        questions: Questions,
+        epsilon: Amount = "",
+        delta: Amount = "0",
+        rho: Amount = "",
+        purpose: Purpose = "",
+    ) -> Any:
+        """Say what several questions would cost together, and which of them are measured together. Free."""
+        return (
+            await price_batch(self._service, grant, _build_batch(questions, epsilon, delta, rho, purpose))
+        ).to_dict()
+
+    async def ask_batch(
+        self,
+        grant: Grant,
+        questions: Questions,
+        epsilon: Amount = "",
+        delta: Amount = "0",
+        rho: Amount = "",
+        purpose: Purpose = "",
+        request_id: RequestId = "",
+    ) -> Any:
+        """Answer several questions with noise, for one budget and one charge; if one is refused, nothing is charged."""
+        body = _build_batch(questions, epsilon, delta, rho, purpose)
+        found = await ask_batch(self._service, grant, body, _name_request(request_id))
+        charged = found.receipt is not None and not found.receipt.repeated
+        return {"charged": charged, **found.to_dict()}
 
     async def show_budget(self, grant: Grant, purpose: Purpose = "") -> Any:
         """Say what is spent and left, from the dataset down to this token. Free."""
@@ -250,11 +286,28 @@ def _build_question(
     sql: str, epsilon: str | float, delta: str | float, rho: str | float, purpose: str, request: str = ""
 ) -> Question:
     """A question, checked by the same rules as one that comes over HTTP."""
-    amounts = {name: None if given == "" else given for name, given in (("epsilon", epsilon), ("rho", rho))}
-    given = {"sql": sql, **amounts, "delta": "0" if delta == "" else delta, "purpose": purpose}
+    given = {"sql": sql, **_write_amounts(epsilon, delta, rho), "purpose": purpose}
     body = read_body(QuestionBody, encode_json(given))
     spent, rate = (None if each is None else str(each) for each in (body.epsilon, body.rho))
     return Question(body.sql, spent, str(body.delta), rate, body.purpose, request)
+
+
+def _build_batch(
+    questions: list[str], epsilon: str | float, delta: str | float, rho: str | float, purpose: str
+) -> BatchBody:
+    given = {"questions": questions, **_write_amounts(epsilon, delta, rho), "purpose": purpose}
+    return read_body(BatchBody, encode_json(given))
+
+
+def _write_amounts(epsilon: str | float, delta: str | float, rho: str | float) -> dict[str, str | float | None]:
+    """A budget as a body over HTTP has it: what is empty was not given."""
+    amounts = {name: None if given == "" else given for name, given in (("epsilon", epsilon), ("rho", rho))}
+    return {**amounts, "delta": "0" if delta == "" else delta}
+
+
+def _name_request(request: str) -> str:
+    """A request id by which its holder sees that an assistant asked."""
+    return f"{AGENT_REQUEST}{request or secrets.token_hex(12)}"
 
 
 def _describe(types: Any, annotation: Any) -> Any:

@@ -12,6 +12,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from deniable.curator.query.sql import describe_amounts
 from deniable.server.refusals import NotAcceptable
 from deniable.storage import escape_formula
 
@@ -117,9 +118,9 @@ def render_plan(told: Mapping[str, Any]) -> list[str]:
     for aggregate in told["aggregates"]:
         lines.append(f"Measure {aggregate['aggregate']} by {aggregate['keys']}")
         lines += list(_render_measurements(aggregate["measurements"]))
-    lines.append(f"Cost: {render_cost(told['cost']) or 'nothing'}")
+    lines.append(f"Cost: {describe_amounts(told['cost'])}")
     if told.get("remaining"):
-        lines.append(f"Left before this question: {render_cost(told['remaining'])}")
+        lines.append(f"Left before this question: {describe_amounts(told['remaining'])}")
     if told.get("more_like_this") is not None:
         lines.append(f"About {told['more_like_this']:,} more questions like this fit")
     return lines + [f"Note: {note}" for note in told["notes"]]
@@ -130,8 +131,3 @@ def _render_measurements(parts: list[Mapping[str, Any]]) -> Iterator[str]:
         noise = part["mechanism"] if part["scale"] is None else f"{part['mechanism']}, scale {part['scale']:,.4g}"
         reach = f"{part['error']:,.4g} {'ranks ' if part['error_in'] == 'ranks' else ''}"
         yield f"  {part['measures']}: {noise}; error below {reach.strip()} with {part['confidence']:.0%} confidence"
-
-
-def render_cost(cost: Mapping[str, str]) -> str:
-    """A budget in words: epsilon 0.5, delta 1e-06."""
-    return ", ".join(f"{name} {value}" for name, value in cost.items() if value != "0")

@@ -21,6 +21,7 @@ from urllib.parse import urlsplit
 
 from deniable.errors import AccessRefused, DataError, MissingExtra, ParameterError, nearest
 from deniable.governance.grants import Grant, Role
+from deniable.policy.access import find_name_fault
 
 if TYPE_CHECKING:
     from deniable.policy.document import Policy
@@ -137,7 +138,7 @@ class Verifier:
 
     def _build_grant(self, claims: dict[str, Any]) -> Grant:
         name, role = claims[self._issuer.name], self._choose_role(claims)
-        if not isinstance(name, str) or not name or not name.isprintable() or len(name) > 200:
+        if not isinstance(name, str) or len(name) > 200 or find_name_fault(name):
             raise ValueError
         if self._issuer.name == "email" and claims.get("email_verified") is not True:
             raise ValueError  # anybody may write somebody else's address into an account

@@ -9,7 +9,7 @@ import copy
 import re
 from typing import Any
 
-from deniable.errors import CHARGED, NO_BUDGET, AccessRefused, DeniableError, InternalError, StorageError
+from deniable.errors import CHARGED, NO_BUDGET, UNSURE, AccessRefused, DeniableError, InternalError, StorageError
 from deniable.server.monitoring import locate_failure, log_to_stderr
 
 HTTP_STATUS = {
@@ -22,6 +22,7 @@ HTTP_STATUS = {
     "infeasible": 422,
     "storage": 503,
     "stopped": 504,
+    "cancelled": 409,
     "execution": 500,
     "integrity": 500,
     "internal": 500,
@@ -91,15 +92,16 @@ class UnsupportedMedia(DeniableError):
 
 
 class TimedOut(DeniableError):
-    """Time is up, or the client went away. Where the question was charged, its answer is stored when it is ready."""
+    """Time is up, or the client went away. What may be charged goes on, and its answer is stored when it is ready."""
 
     code = "stopped"
 
-    def __init__(self, *, charged: bool = False) -> None:
-        """`charged` is true of questions alone: what else is asked of a server costs nothing."""
-        again = "Ask the same again with the same request id: it is not charged twice, and a stored answer is free"
-        remedy = again if charged else "Try again, or ask for less at once"
-        super().__init__("the answer was not ready in time", remedy=remedy, charge=CHARGED if charged else None)
+    def __init__(self, *, charged: bool | None = False) -> None:
+        """`charged` is None where it may be charged, and nobody knows yet whether it is."""
+        again = "Ask the same again: a stored answer is free, and under the same request id nothing is charged twice"
+        remedy = "Try again, or ask for less at once" if charged is False else again
+        charge = UNSURE if charged is None else CHARGED if charged else None
+        super().__init__("the answer was not ready in time", remedy=remedy, charge=charge)
 
 
 def translate_failure(failure: Exception) -> DeniableError:

@@ -17,7 +17,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from deniable.errors import Stopped
+from deniable.curator.charge import ChargeWatch, watch_charges
+from deniable.errors import Cancelled
 from deniable.server.limits import Limits
 from deniable.server.refusals import Busy, TimedOut
 from deniable.server.worker_pool import WORK
@@ -175,6 +176,10 @@ class _Job:
 
     future: Future[Any]
     outcome: asyncio.Future[Any]
+    threads: ThreadPool
+    watch: ChargeWatch
+    id: tuple[str, Hashable]
+    """Whose it is, and by which name that one can take it back."""
 
 
 class Scheduler:
@@ -193,10 +198,17 @@ class Scheduler:
 
     async def run(self, owner: str, work: Callable[[], Result], name: Hashable = None) -> Result:
         """Do some work for an owner; under a name that is being worked on, wait for that instead."""
-        return await self._begin_and_wait(owner, self._threads, lambda _stop: work(), name, charged=False)
+        return await self._begin_and_wait(owner, self._threads, lambda _stop: work(), name, charges=False)
 
-    async def work(self, owner: str, kind: str, given: Mapping[str, Any], name: Hashable = None) -> Any:
-        """Have the curator do some kind of work, in the worker pool if there is one."""
+    async def charge(self, owner: str, work: Work[Result], name: Hashable = None, request: str = "") -> Result:
+        """Do some work that may charge: it goes on when nobody waits any more. It is taken back by its request id."""
+        named = (request, name) if request else name
+        return await self._begin_and_wait(owner, self._threads, work, named, request, charges=True)
+
+    async def work(
+        self, owner: str, kind: str, given: Mapping[str, Any], name: Hashable = None, request: str = ""
+    ) -> Any:
+        """Have the curator do some kind of work, in the worker pool if there is one; as `charge` does."""
         pool, threads = self._worker_pool, self._slot_threads
 
         def do(stop: threading.Event) -> Any:
@@ -204,34 +216,46 @@ class Scheduler:
                 return WORK[kind](self._curator, stop, **given)
             return pool.work(kind, given, threads.add_seconds, costly=threads.is_costly(owner))
 
-        return await self._begin_and_wait(owner, threads, do, name, charged=kind == "query")
+        named = (request, name) if request else name
+        return await self._begin_and_wait(owner, threads, do, named, request, charges=kind == "query")
 
     async def _begin_and_wait(
-        self, owner: str, threads: ThreadPool, work: Work[Result], name: Hashable, *, charged: bool = True
+        self, owner: str, threads: ThreadPool, work: Work[Result], name: Hashable, request: str = "", *, charges: bool
     ) -> Result:
         key = (owner, name) if name else object()
-        begun = self._jobs.get(key) or self._begin(key, owner, threads, work)
+        watch = ChargeWatch()
+
+        def watched(stop: threading.Event) -> Result:
+            with watch_charges(watch):
+                return work(stop)
+
+        named = (owner, request or name)
+        begun = self._jobs.get(key) or self._begin(key, named, threads, watched if charges else work, watch)
         try:
             async with asyncio.timeout(self._limits.seconds + SLACK_SECONDS):
                 done: Result = await asyncio.shield(begun.outcome)
                 return done
         except TimeoutError:
-            if not charged:  # nobody finds it stored: it is given up, so that its thread is free again
+            if not charges:  # nobody finds it stored: it is given up, so that its thread is free again
                 threads.stop(begun.future)
-            raise TimedOut(charged=charged) from None
+            # What goes on may be charged a moment later; what a worker process charged is not known here.
+            raise TimedOut(charged=begun.watch.charged or (None if charges else False)) from None
         except asyncio.CancelledError:
             if begun.future.cancelled():
-                raise Stopped("the question was cancelled before it was begun", remedy="Ask again") from None
+                raise Cancelled("the question was cancelled before it was begun", remedy="Ask again") from None
             raise
 
     def leave(self, work: Callable[[], None]) -> None:
         """Begin some work that nobody waits for."""
         self._threads.begin("releases", lambda _stop: work())
 
-    def cancel(self, owner: str, name: Hashable) -> bool:
-        """Take a question back; whether it had not been begun, so that nothing was charged."""
-        begun = self._jobs.get((owner, name))
-        return begun is not None and self._slot_threads.stop(begun.future)
+    def cancel(self, owner: str, name: Hashable) -> tuple[bool, bool | None]:
+        """Take a question back; whether it had not been begun, and whether it was charged: None is not known."""
+        begun = next((each for each in self._jobs.values() if name and each.id == (owner, name)), None)
+        if begun is None:
+            return False, None
+        taken_back = begun.threads.stop(begun.future)
+        return taken_back, False if taken_back else begun.watch.charged or None
 
     @property
     def waiting(self) -> int:
@@ -245,14 +269,17 @@ class Scheduler:
         if self._worker_pool is not None:
             self._worker_pool.close()
 
-    def _begin(self, key: Hashable, owner: str, threads: ThreadPool, work: Work[Result]) -> _Job:
+    def _begin(
+        self, key: Hashable, named: tuple[str, Hashable], threads: ThreadPool, work: Work[Result], watch: ChargeWatch
+    ) -> _Job:
+        owner = named[0]
         most = max(1, self._limits.at_once // self.servers)
         if self._counts[owner] >= most:
             raise Busy(f"{most} questions of yours are being worked on", remedy="Wait for one of them")
         if self.waiting >= self._limits.waiting:
             raise Busy("too many questions wait", remedy="Try again in some seconds")
         future = threads.begin(owner, work)
-        begun = self._jobs[key] = _Job(future, asyncio.wrap_future(future))
+        begun = self._jobs[key] = _Job(future, asyncio.wrap_future(future), threads, watch, named)
         self._counts[owner] += 1
         begun.outcome.add_done_callback(lambda outcome: self._end(key, owner, outcome))
         return begun

@@ -12,7 +12,7 @@ import signal
 import socket
 import ssl
 import sys
-from collections.abc import Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass, field, replace
 from ipaddress import ip_address
 from pathlib import Path
@@ -409,9 +409,14 @@ def _require_extra() -> Iterator[None]:
 
 
 def serve_survey(
-    service: SurveyService, host: str, port: int, certificate: Path | None = None, key: Path | None = None
+    service: SurveyService,
+    host: str,
+    port: int,
+    certificate: Path | None = None,
+    key: Path | None = None,
+    announce: Callable[[], None] = lambda: None,
 ) -> None:
-    """Listen on a port. No access log is written: who answered when is nobody's business."""
+    """Listen on a port, and announce it once it takes responses. No access log is written of who answered when."""
     try:
         import uvicorn
 
@@ -423,9 +428,16 @@ def serve_survey(
     options: dict[str, Any] = {"access_log": False, "server_header": False, "log_level": "warning"}
     if certificate is not None:
         options |= {"ssl_certfile": str(certificate), "ssl_keyfile": str(key) if key else None}
+
+    class Server(uvicorn.Server):
+        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+            await super().startup(sockets)
+            if self.started:
+                announce()
+
     config = uvicorn.Config(build_app(service), host=host, port=port, **options)
     try:
-        uvicorn.Server(config).run()
+        Server(config).run()
     except SystemExit:
         raise StorageError(
             f"port {port} of {host} cannot be used",

@@ -7,7 +7,8 @@ finds their files."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import threading
+from collections.abc import Awaitable, Callable, Hashable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,8 +16,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from cachetools import TTLCache
 
+from deniable.curator.charge import ChargeWatch, watch_charges
 from deniable.curator.context import forget_answers
-from deniable.curator.governance import fulfill, requests
+from deniable.curator.governance import fulfill, reports, requests
 from deniable.curator.query import metadata
 from deniable.curator.scope import is_expired
 from deniable.errors import AccessRefused, DeniableError, ParameterError, StorageError
@@ -24,7 +26,7 @@ from deniable.governance.grants import Action, Asker, Grant, Role
 from deniable.governance.scram import Exchange
 from deniable.server.limits import MOST_REPEATS, REPEAT_SECONDS, Limits, RateLimiter
 from deniable.server.monitoring import Log, locate_failure, log_to_stderr
-from deniable.server.refusals import NotFound, TokenRefused, TooManyRequests
+from deniable.server.refusals import NotFound, TokenRefused, TooManyRequests, translate_failure
 from deniable.server.scheduler import Scheduler
 
 if TYPE_CHECKING:
@@ -47,6 +49,12 @@ RECORD_SECONDS = 5.0
 RECORD_THREADS = 2
 
 
+def refuse_request_id(given: str) -> None:
+    """Refuse what is too long for a request id, or cannot be shown."""
+    if len(given) > LONGEST_REQUEST_ID or not given.isprintable():
+        raise ParameterError("a request id is a printable text", expected=f"At most {LONGEST_REQUEST_ID} characters")
+
+
 @dataclass(frozen=True, slots=True)
 class Question:
     """A question as a client sent it: budgets are texts, since they are exact decimals."""
@@ -63,10 +71,7 @@ class Question:
     parameters: tuple[Any, ...] = ()
 
     def __post_init__(self) -> None:
-        if len(self.request) > LONGEST_REQUEST_ID or not self.request.isprintable():
-            raise ParameterError(
-                "a request id is a printable text", expected=f"At most {LONGEST_REQUEST_ID} characters"
-            )
+        refuse_request_id(self.request)
 
     # a dictionary: keyword arguments of the curator's methods
     @property
@@ -200,6 +205,12 @@ class Service:
         """Run something of the curator's in a thread."""
         return await self.scheduler.run(grant.name, work, name)
 
+    async def charge_for(
+        self, grant: Grant, work: Callable[[threading.Event], Result], name: Hashable = None, request: str = ""
+    ) -> Result:
+        """Run something of the curator's that may charge; it is given the event that takes it back, by request id."""
+        return await self.scheduler.charge(grant.name, work, name, request)
+
     async def answer(self, grant: Grant, question: Question, work_name: str = "") -> QueryAnswer:
         """The answer to a question, charged to the grant's name and purpose; by the work's name it can be cancelled."""
         who = self.authorize(grant, Action.QUERY, question.purpose)
@@ -208,10 +219,10 @@ class Service:
         if stored is not None:
             return stored
         asked = _fill_parameters(question)
-        # One asker's equal questions at one moment are one question, unless they may be taken back one by one.
-        name = asked.request or work_name or key
+        # One asker's equal questions at one moment are one question, unless they may be taken back one by one. Another
+        # question under the same request id is another piece of work, which the ledger refuses.
         given = self._build_query_arguments(asked, who)
-        answer: QueryAnswer = await self.scheduler.work(grant.name, "query", given, name)
+        answer: QueryAnswer = await self.scheduler.work(grant.name, "query", given, key, asked.request or work_name)
         if answer.repeated:
             self._answers[key] = answer
         return answer
@@ -257,18 +268,32 @@ class Service:
         found: tuple[AnswerColumn, ...] = await self.scheduler.work(grant.name, "columns", given)
         return found
 
-    def cancel(self, grant: Grant, request: str) -> bool:
-        """Take back a question that was not begun."""
+    def cancel(self, grant: Grant, request: str) -> tuple[bool, bool | None]:
+        """Take back a question; whether it had not been begun, and whether it was charged, where that is known."""
         return self.scheduler.cancel(grant.name, request)
 
     async def decide(self, grant: Grant, identity: str, approved: bool, reason: str) -> Request:
         """Decide on a request; what is approved is made in the background."""
         self.authorize(grant, Action.DECIDE)
-        decide = lambda: requests.decide(self.curator.context, identity, approved, reason, grant)  # noqa: E731  work
+        context, maker = self.curator.context, self._fulfillment
+
+        def decide() -> Request:
+            if approved and maker is not None:
+                fulfill.refuse_changed_file(maker.policy, context.policy.hash)
+            return requests.decide(context, identity, approved, reason, grant)
+
         decided = await self.run_for(grant, decide)
-        if approved and not decided.is_pending and self._fulfillment is not None:
-            self.scheduler.leave(self._fulfillment.plan_release(decided.id, self._log))
+        if approved and not decided.is_pending and maker is not None:
+            self.scheduler.leave(maker.plan_release(context, decided.id, self._log))
         return decided
+
+    async def make_again(self, grant: Grant, identity: str) -> None:
+        """Try once more to make a release that was approved and failed."""
+        self.authorize(grant, Action.DECIDE)
+        context, maker = self.curator.context, self._fulfillment
+        await self.run_for(grant, lambda: requests.find_approved(context, identity))
+        if maker is not None:
+            await self.run_for(grant, maker.plan_release(context, identity, self._log, again=True))
 
     async def file(self, grant: Grant, identity: str, table: str) -> Path:
         """The file of a release that was made for this asker."""
@@ -328,16 +353,20 @@ class Fulfillment:
     policy: Path
     ledger: str
 
-    def plan_release(self, identity: str, log: Log) -> Callable[[], None]:
-        """Work that makes an approved release; what fails is logged, and the steward may do it by hand."""
+    def plan_release(self, context: Context, identity: str, log: Log, *, again: bool = False) -> Callable[[], None]:
+        """Work that makes an approved release; what fails is logged and kept, for the steward and for who asked."""
 
         def make() -> None:
             try:
-                made = fulfill.fulfill_once(self.policy, self.ledger, identity)
-            except Exception as failure:
-                reason = failure.message if isinstance(failure, DeniableError) else locate_failure(failure)
+                with watch_charges(ChargeWatch()):
+                    made = fulfill.fulfill_once(self.policy, self.ledger, identity, again=again)
+            except DeniableError as failure:
+                where = "" if failure.__cause__ is None else f" ({locate_failure(failure)})"
+                reason = failure.message + where
                 log(f"request {identity} was approved and could not be fulfilled: {reason}"
                     f" Try by hand: deniable fulfill {identity}")  # fmt: skip
+                told = reports.FailedTry(failure.message, translate_failure(failure).message)
+                reports.note_failure(context, identity, told)
             else:
                 log(f"request {identity} was fulfilled" if made else f"request {identity} is fulfilled elsewhere")
 

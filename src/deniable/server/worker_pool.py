@@ -22,6 +22,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from deniable.curator.charge import ChargeWatch, watch_charges
 from deniable.errors import DeniableError, InternalError
 from deniable.server.refusals import TimedOut, translate_failure
 
@@ -141,7 +142,7 @@ class WorkerPool:
                 if line is slot.line:  # else another has found it dead, and it was replaced
                     slot.worker.process.kill()
                     slot.worker.process.join()
-            raise TimedOut(charged=sent[1] == "query") from None
+            raise TimedOut(charged=None if sent[1] == "query" else False) from None
         return outcome, seconds
 
     def _take_slot(self, costly: bool) -> Slot:
@@ -242,11 +243,10 @@ class _Worker:
         with self._lock:
             self._jobs[number] = (asked, threading.get_ident(), stop)
         try:
-            return WORK[kind](self._curator, stop, **given)
+            with watch_charges(ChargeWatch()):
+                return WORK[kind](self._curator, stop, **given)
         except DeniableError as refusal:
-            return refusal
-        except Exception as failure:
-            return translate_failure(failure)
+            return translate_failure(refusal) if isinstance(refusal, InternalError) else refusal
         finally:
             with self._lock:
                 self._jobs.pop(number)

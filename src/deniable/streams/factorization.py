@@ -12,8 +12,9 @@ the workload's Gram matrix. Any X has a lower triangular factor, so that measuri
 *power*     the power series of (1 - z)^-a, a from 0 to 1/2: a Toeplitz matrix; a = 1/2 is the square root of the
             prefix sums (Fichtenberger, Henzinger and Upadhyay 2023), a = 0 measures each period by itself.
 *apart*     each period by itself, with the accuracy that the totals ask of it: for people who may be in all periods.
-*tree*      the binary tree (Dwork et al. 2010; Chan, Shi and Song 2011): row t is the sum of the last 2^k periods, with
-            2^k the largest power of two that divides t.
+*tree of b* row t is the sum of the last b^k periods, with b^k the largest power of b that divides t. b = 2 is the
+            binary tree (Dwork et al. 2010; Chan, Shi and Song 2011); for pure epsilon the best b is larger (Qardaji,
+            Yang and Li 2013), and each size of sums is measured as accurately as the totals ask of it.
 
 **On integers.** B is rounded to whole numbers (parts of 2^-16) before anything else is derived from it: what is
 measured is an integer, what one person moves is computed exactly from the rounded B, and totals follow by its inverse.
@@ -22,12 +23,14 @@ measured is an integer, what one person moves is computed exactly from the round
 |B c|^2 <= sum over pairs s, t of her periods of |G[s, t]|, G = B'B. `bound_participation` bounds the worst choice of
 periods: exactly for one period, for all of them if G >= 0, and for Toeplitz matrices that fall and are not negative
 (where the first m periods are the worst); else by the m largest of the sums of the m largest entries of each row.
+In L1 norm, for Laplace noise, she moves y by the sum of |B| over the columns of her periods: `bound_columns`.
 """
 
 from __future__ import annotations
 
+import math
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
@@ -45,6 +48,8 @@ POWERS = tuple(Fraction(i, 16) for i in range(9))
 """The exponents that are tried."""
 MOST_COMPARED = 256
 """Periods of the smaller problem on which factorizations are compared where there are more."""
+MOST_BRANCHES = 64
+"""Up to here every number of branches of a tree is tried."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -94,25 +99,101 @@ def make_power(periods: int, exponent: Fraction) -> Factorization:
     return Factorization(f"power {exponent}", _fill_toeplitz(np.array(series, dtype=np.int64)))
 
 
-def make_apart(workload: Workload) -> Factorization:
+def make_apart(workload: Workload, *, pure: bool = False) -> Factorization:
     """Each period by itself, the more accurately the more totals it is in: the fourth root of how many those are.
 
-    Best for people who are in all periods: of a diagonal X with trace 1, the one that makes trace(Q / X) least.
+    Best for people who are in all periods: of a diagonal X with trace 1, the one that makes trace(Q / X) least. For
+    pure epsilon the sum of the roots is what counts, and the third root is best.
     """
-    weights = np.diag(workload.build_gram()) ** 0.25
+    weights = np.diag(workload.build_gram()) ** (1 / 3 if pure else 1 / 4)
     return Factorization("apart", np.diag(np.rint(weights / weights.max() * PARTS).astype(np.int64)))
 
 
-def make_tree(periods: int) -> Factorization:
-    """The binary tree: row t is the sum of as many periods as the largest power of two that divides t.
+def make_tree(periods: int, branches: int = 2, weights: Sequence[float] = ()) -> Factorization:
+    """A tree: row t is the sum of as many periods as the largest power of `branches` that divides t.
+
+    `weights` says how accurately sums of 1, b, b^2, ... periods are measured; the largest one counts as 1.
 
     >>> (make_tree(4).rows // PARTS).tolist()
     [[1, 0, 0, 0], [1, 1, 0, 0], [0, 0, 1, 0], [1, 1, 1, 1]]
     """
     rows = np.zeros((periods, periods), dtype=np.int64)
-    for t in range(1, periods + 1):
-        rows[t - 1, t - (t & -t) : t] = PARTS
-    return Factorization("tree", rows)
+    levels = find_levels(periods, branches)
+    parts = [PARTS] * (int(levels.max()) + 1)
+    if weights:
+        parts = [max(1, round(PARTS * each / max(weights))) for each in weights]
+    for t, level in enumerate(levels.tolist(), start=1):
+        rows[t - 1, t - branches**level : t] = parts[level]
+    return Factorization("tree" if branches == 2 and not weights else f"tree of {branches}", rows)
+
+
+def find_levels(periods: int, branches: int) -> Integers:
+    """For each row of a tree which power of `branches` it sums.
+
+    >>> find_levels(9, 3).tolist()
+    [0, 0, 1, 0, 0, 1, 0, 0, 2]
+    """
+    levels, size = np.zeros(periods, dtype=np.int64), branches
+    while size <= periods:
+        levels[size - 1 :: size] += 1
+        size *= branches
+    return levels
+
+
+def count_uses(workload: Workload, branches: int) -> Integers:
+    """In how many totals of a workload each row of a tree is used, by +1 or -1, as many times as it is.
+
+    The row of a node is used in the total since the start up to u from its own end to the end of the node above it. A
+    range is the difference of two such totals, and uses the node where just one of them does.
+    """
+    n, ends = workload.periods, np.arange(1, workload.periods + 1)
+    above = branches ** (find_levels(n, branches) + 1)
+    last = np.minimum(-(-ends // above) * above - 1, n)
+    used = last - ends + 1
+    match workload.totals:
+        case Totals.PREFIXES:
+            return np.asarray(used)
+        case Totals.RANGES:
+            return np.asarray(used * (n + 1 - used))
+        case Totals.WINDOWS:
+            shifted = np.maximum(0, np.minimum(last + workload.window, n) - (ends + workload.window) + 1)
+            both = np.maximum(0, last - (ends + workload.window) + 1)
+            return np.asarray(used + shifted - 2 * both)
+
+
+def choose_tree(workload: Workload, participation: int) -> Factorization:
+    """For pure epsilon: the tree with the least error for a person in at most so many periods, or periods apart.
+
+    A tree of more branches than periods is each period by itself. With uses u_k of the rows of level k, the mean square
+    is in proportion to (sum of weights)^2 * sum of u_k / weight_k^2, least for weights like the third root of u_k.
+    """
+    n = workload.periods
+    few = {*range(2, min(n, MOST_BRANCHES) + 1), *(math.ceil(n ** (1 / k)) for k in (2, 3, 4)), n + 1}
+    made = [(b, _weigh_levels(workload, b)) for b in sorted(few - {0, 1})]
+    error, best, weights = min((_find_tree_error(workload, participation, *tree), *tree) for tree in made)
+    alone = np.diag(workload.build_gram())
+    if _add_largest(alone ** (1 / 3), participation) ** 2 * float((alone ** (1 / 3)).sum()) < error:
+        return make_apart(workload, pure=True)
+    return make_tree(n, best, weights) if best <= n else make_power(n, Fraction(0))
+
+
+def _weigh_levels(workload: Workload, branches: int) -> tuple[float, ...]:
+    levels, uses = find_levels(workload.periods, branches), count_uses(workload, branches)
+    return tuple(float(each) ** (1 / 3) for each in np.maximum(1, np.bincount(levels, uses)))
+
+
+def _add_largest(sizes: Matrix, most: int) -> float:
+    return float(np.sort(sizes)[-min(max(most, 1), len(sizes)) :].sum())
+
+
+def _find_tree_error(workload: Workload, participation: int, branches: int, weights: tuple[float, ...]) -> float:
+    """What a tree's mean square is in proportion to, without its matrix."""
+    n, levels, rows = workload.periods, find_levels(workload.periods, branches), np.array(weights)
+    columns = np.zeros(n)
+    for level, weight in enumerate(weights):
+        ends = -(-np.arange(1, n + 1) // branches**level) * branches**level
+        columns += np.where((ends <= n) & (levels[np.minimum(ends, n) - 1] == level), weight, 0.0)
+    return _add_largest(columns, participation) ** 2 * float((count_uses(workload, branches) / rows[levels] ** 2).sum())
 
 
 def make_optimal(workload: Workload) -> Factorization | None:
@@ -181,6 +262,16 @@ def bound_participation(factorization: Factorization, periods: int) -> int:
     return bound_by_rows(np.abs(gram), most)
 
 
+def bound_columns(factorization: Factorization, periods: int) -> int:
+    """How far one person moves what is measured, in L1 norm, who adds at most 1 in at most so many periods.
+
+    >>> bound_columns(make_tree(4), 1) // PARTS, bound_columns(make_tree(4), 2) // PARTS
+    (3, 5)
+    """
+    sizes = np.sort(np.abs(factorization.rows).sum(axis=0))
+    return int(sizes[-min(max(periods, 1), factorization.periods) :].sum())
+
+
 def bound_by_rows(sizes: Integers, most: int) -> int:
     """The largest sum of entries over pairs of at most `most` places, bounded row by row; exact where all are taken."""
     each = np.sort(sizes, axis=1)[:, -most:].sum(axis=1)
@@ -211,9 +302,17 @@ def find_mean_square(factorization: Factorization, workload: Workload, participa
     >>> round(find_mean_square(make_power(4, Fraction(0)), Workload(Totals.PREFIXES, 4)), 6)  # (1 + 2 + 3 + 4) / 4
     2.5
     """
+    return _find_spread(factorization, workload) * bound_participation(factorization, participation)
+
+
+def find_absolute_error(factorization: Factorization, workload: Workload, participation: int = 1) -> float:
+    """The same for a person whose L1 norm counts; Laplace noise for epsilon 1 has twice this mean square."""
+    return _find_spread(factorization, workload) * float(bound_columns(factorization, participation)) ** 2
+
+
+def _find_spread(factorization: Factorization, workload: Workload) -> float:
     inverse = invert_lower(factorization.rows.astype(np.float64))
-    spread = float(np.sum((workload.build_gram() @ inverse) * inverse)) / workload.count
-    return spread * bound_participation(factorization, participation)
+    return float(np.sum((workload.build_gram() @ inverse) * inverse)) / workload.count
 
 
 def invert_lower(rows: Matrix) -> Matrix:

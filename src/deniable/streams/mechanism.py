@@ -6,12 +6,15 @@ moves by at most sensitivity_squared * participation, and each entry gets discre
 Gaussian release of the whole horizon, priced once. It holds although rows of later periods may react to what was
 published of earlier ones: the noise of each row is its own, and the squares of what one unit moves add up to the same
 bound whatever was seen (Denisov et al. 2022, for continuous noise).
+For pure epsilon the norms are L1 norms, and the noise is discrete Laplace: the same holds, since the ratios of what is
+likely multiply, row by row, and the sizes of what one unit moves add up.
 **Utility.** A total w errs by the variance of the noise times |w' B^-1|^2, exactly.
 **Never.** No row of it is drawn twice: whoever runs it stores the noise of a period before the period is read.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -20,35 +23,42 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from deniable.dp.accounting import ComposedEvent, Event, rho_within
-from deniable.dp.accounting.analytic_gaussian import SMOOTHING, ratio_within
-from deniable.dp.accounting.cost import round_up
-from deniable.dp.mechanisms import GaussianMechanism
+from deniable.dp.accounting import ComposedEvent, Event
+from deniable.dp.mechanisms import GaussianMechanism, LaplaceMechanism
+from deniable.dp.mechanisms.mechanism import calibrate_part
 from deniable.dp.samplers import SYSTEM, Entropy
 from deniable.errors import InternalError, ParameterError
-from deniable.policy.budget import ZCDP, ApproxDP, Budget
-from deniable.streams.factorization import Factorization, bound_participation, invert_lower
+from deniable.policy.budget import Budget, PureDP
+from deniable.streams.factorization import Factorization, bound_columns, bound_participation, invert_lower
 from deniable.streams.workload import Matrix
 
+Noise = GaussianMechanism | LaplaceMechanism
 MOST_CELLS = 4_000
 """Cells of several levels that are made to add up together."""
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One measurement of a period: what one unit moves in all its cells (squared), and its share of the budget."""
+    """One measurement of a period: what one unit moves in all its cells, and its share of the budget.
+
+    In L2 norm, squared, for Gaussian noise; in L1 norm for Laplace noise.
+    """
 
     sensitivity_squared: int
     share: Fraction
+    sensitivity: int | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StreamMechanism:
-    """The noise of a stream: what is measured of all periods, and for each part of a period its Gaussian noise."""
+    """The noise of a stream: what is measured of all periods, and for each part of a period its noise.
+
+    `participation` is what a unit moves who adds 1 in each of its periods: squared in L2 norm, or in L1 norm.
+    """
 
     factorization: Factorization
     participation: int
-    noises: tuple[GaussianMechanism, ...]
+    noises: tuple[Noise, ...]
 
     @classmethod
     def within(
@@ -57,9 +67,22 @@ class StreamMechanism:
         """The least noise that keeps a budget for units in at most so many periods; shares add up to at most 1."""
         if sum(part.share for part in parts) > 1:
             raise InternalError("the parts of a stream have more than its budget", remedy="Nothing was run")
+        if isinstance(budget, PureDP):
+            moved = bound_columns(factorization, periods)
+            return cls(factorization, moved, tuple(_calibrate_laplace(budget, part, moved) for part in parts))
         moved = bound_participation(factorization, periods)
         noises = tuple(calibrate_part(budget, part.sensitivity_squared * moved, part.share) for part in parts)
         return cls(factorization, moved, noises)
+
+    @property
+    def is_pure(self) -> bool:
+        """Whether the noise is Laplace noise, which needs no delta."""
+        return any(isinstance(noise, LaplaceMechanism) for noise in self.noises)
+
+    @property
+    def variances(self) -> list[float]:
+        """Of the noise in each part."""
+        return [find_variance(noise) for noise in self.noises]
 
     @property
     def event(self) -> Event:
@@ -85,22 +108,19 @@ class StreamMechanism:
         ]
 
 
-def calibrate_part(budget: Budget, sensitivity_squared: int, share: Fraction) -> GaussianMechanism:
-    """Gaussian noise for a share of the budget: for (epsilon, delta) all parts together are one Gaussian release."""
-    squared = Fraction(sensitivity_squared)
-    match budget:
-        case ZCDP(rho, _) if rho > 0:
-            return GaussianMechanism(squared / (2 * rho * share), squared)
-        case ApproxDP(epsilon, delta) if epsilon > 0 and delta > 0:
-            if (ratio := ratio_within(epsilon, delta)) is not None:
-                return GaussianMechanism(round_up(ratio * squared / share + SMOOTHING, 12), squared)
-            if rho := rho_within(epsilon, delta):
-                return GaussianMechanism(round_up(squared / (2 * rho * share), 12), squared)
-    raise ParameterError(
-        "the noise of a stream has no price without a delta",
-        expected="epsilon and delta above 0, or rho",
-        remedy="State a delta such as 1e-6 beside the epsilon of the stream",
-    )
+def _calibrate_laplace(budget: PureDP, part: Part, moved: int) -> LaplaceMechanism:
+    if part.sensitivity is None or budget.epsilon <= 0:
+        raise InternalError("a part of a stream has no price in epsilon alone", remedy="Nothing was run")
+    reach = part.sensitivity * moved
+    return LaplaceMechanism(Fraction(reach) / (budget.epsilon * part.share), Fraction(reach))
+
+
+def find_variance(noise: Noise) -> float:
+    """The variance of noise; of discrete Laplace noise 2 q / (1 - q)^2, with q = exp(-1 / scale)."""
+    if isinstance(noise, GaussianMechanism):
+        return float(noise.variance)
+    rate = 1 / float(noise.scale)
+    return 2 * math.exp(-rate) / math.expm1(-rate) ** 2
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -60,6 +60,14 @@ KINDS = (
     Kind("survey", "answers that people give only if they can deny them", ("survey",), (), 20_000, 1 << 16),
     Kind("ratings", "films rated by viewers, with days and long tails", ("ratings",), ("films",), 20_000, 1 << 12),
     Kind("taxi", "taxi rides with places and times, busy and lone", ("rides",), ("hotspots",), 20_000, 1 << 15),
+    Kind(
+        "county",
+        "people by block, their friendships, and calls to a help line: for censuses, networks and streams",
+        ("people", "friends", "calls"),
+        ("blocks",),
+        20_000,
+        1 << 15,
+    ),
 )
 
 

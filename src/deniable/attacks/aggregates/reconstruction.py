@@ -5,6 +5,7 @@ each person's value comes with its certainty."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from statistics import NormalDist
 
@@ -117,6 +118,32 @@ def measure_noise(groups: NDArray[np.bool_], answers: NDArray[np.float64]) -> fl
     return float(np.sqrt(left / (len(answers) - rank))) if rank < len(answers) and left > exact else 0.0
 
 
+UNLIKELY, SURELY = 3.1, 1.645
+"""Deviations: beyond the first, stated noise is not believed (once in a thousand); the second is 95% on one side."""
+
+
+def measure_excess(groups: NDArray[np.bool_], answers: NDArray[np.float64], deviations: NDArray[np.float64]) -> float:
+    """How many times larger the noise is, with 95% confidence at most, than stated; 1 where the residuals fit it.
+
+    What no values explain, in squares of the stated deviation, has as mean its degrees of freedom d and, for Laplace
+    noise, the variance 5 d (2 d for normal noise). The largest noise that fits follows from the 5% quantile of the
+    chi-square distribution (Wilson and Hilferty 1931).
+    """
+    scaled, wanted = groups / deviations[:, None], answers / deviations
+    if min(groups.shape) > solvers.LARGE:  # only equal questions are compared: the rank of so many takes too long
+        _, same = np.unique(groups, axis=0, return_inverse=True)
+        weights = 1 / deviations**2
+        sums = np.bincount(same.reshape(-1), answers * weights) / np.bincount(same.reshape(-1), weights)
+        left, free = float((((answers - sums[same.reshape(-1)]) / deviations) ** 2).sum()), len(answers) - len(sums)
+    else:
+        values, _, rank, _ = np.linalg.lstsq(scaled, wanted, rcond=None)
+        left, free = float(((wanted - scaled @ values) ** 2).sum()), len(answers) - int(rank)
+    if free < 1 or left <= free + UNLIKELY * np.sqrt(5.0 * free) + UNLIKELY**2:
+        return 1.0
+    least = free * max(1 - 2 / (9 * free) - SURELY * np.sqrt(2 / (9 * free)), 0.1) ** 3
+    return float(np.sqrt(left / least))
+
+
 def estimate_values(
     groups: NDArray[np.bool_],
     answers: NDArray[np.float64],
@@ -129,9 +156,12 @@ def estimate_values(
     """Solve noisy sums together: weighted least squares, where each answer counts by one over its noise's variance.
 
     Before any answer a value lies anywhere between `low` and `high` (a normal prior of the same deviation). The
-    certainty of a number is the probability that it is within a twentieth of that range; that of a bit, where 0 and 1
-    are equally likely beforehand, follows from the odds (m - 1/2)/s^2 of an estimate m with deviation s.
+    certainty of a number is the probability that it is within a twentieth of that range. Of bits the share p of ones is
+    estimated first: others have the mean p and the variance p (1 - p), and the odds of one person's bit are p / (1 - p)
+    beforehand, times exp((m - 1/2)/s^2) for what the answers alone say, an estimate m with deviation s.
     """
+    if bits:
+        return _estimate_bits(groups, answers, deviations)
     prior = 12 / (high - low) ** 2
     scaled = groups / deviations[:, None]
     precision = scaled.T @ scaled + prior * np.eye(groups.shape[1])
@@ -140,13 +170,51 @@ def estimate_values(
     middle = (low + high) / 2
     value = middle + weights @ (answers - groups.sum(axis=1) * middle)
     deviation = np.sqrt(np.diag(covariance))
-    if bits:
-        own = np.maximum(1 / deviation**2 - prior, 1e-12)  # what the answers say, without the prior
-        alone = (value / deviation**2 - prior * middle) / own
-        certainty = 1 / (1 + np.exp(-np.abs((alone - middle) * own).clip(0, 700)))
-    else:
-        certainty = np.array([2 * NormalDist().cdf(NEAR * (high - low) / one) - 1 for one in deviation])
+    certainty = np.array([2 * NormalDist().cdf(NEAR * (high - low) / one) - 1 for one in deviation])
     return Estimates(value, deviation, certainty, weights)
+
+
+ROUNDS = 8
+"""How often the share of ones is estimated again from what is known of each bit."""
+FEW_PEOPLE = 12
+"""So few have few possible worlds, which are weighed one by one: others do not add up to normal noise there."""
+
+
+def _weigh_worlds(scaled: NDArray[np.float64], told: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The chance of each bit over all worlds, where every number of ones is equally likely beforehand."""
+    people = scaled.shape[1]
+    worlds = (np.arange(1 << people)[:, None] >> np.arange(people) & 1).astype(np.float64)
+    ones = worlds.sum(axis=1).astype(np.int64)
+    choose = np.array([math.comb(people, one) for one in range(people + 1)], dtype=np.float64)
+    logarithms = -((told - worlds @ scaled.T) ** 2).sum(axis=1) / 2 - np.log(choose[ones])
+    weights = np.exp(logarithms - logarithms.max())
+    chance: NDArray[np.float64] = weights @ worlds / weights.sum()
+    return chance
+
+
+def _estimate_bits(
+    groups: NDArray[np.bool_], answers: NDArray[np.float64], deviations: NDArray[np.float64]
+) -> Estimates:
+    people = groups.shape[1]
+    scaled = groups / deviations[:, None]
+    said = scaled.T @ scaled
+    share = 0.5
+    for _ in range(ROUNDS):
+        prior = 1 / (share * (1 - share))
+        covariance = np.linalg.inv(said + prior * np.eye(people))
+        weights = covariance @ (scaled / deviations[:, None]).T
+        value = share + weights @ (answers - groups.sum(axis=1) * share)
+        deviation = np.sqrt(np.diag(covariance))
+        own = np.maximum(1 / deviation**2 - prior, 1e-12)  # what the answers say, without the prior
+        alone = (value / deviation**2 - prior * share) / own
+        odds = (np.log(share / (1 - share)) + (alone - 0.5) * own).clip(-700, 700)
+        chance = 1 / (1 + np.exp(-odds))
+        before, share = share, float((chance.sum() + 0.5) / (people + 1))
+        if abs(share - before) < 1e-3:
+            break
+    if people <= FEW_PEOPLE:
+        chance = _weigh_worlds(scaled, answers / deviations)
+    return Estimates(chance, np.sqrt(chance * (1 - chance)), np.maximum(chance, 1 - chance), weights)
 
 
 def solve_noisy_answers(

@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from deniable.curator.anonymize.request import TABLE, Asked, Roles, demands, statement
-from deniable.errors import AccessRefused, Infeasible, ParameterError
+from deniable.curator.anonymize.request import TABLE, Asked, Roles, demands, refuse_two_roles, statement
+from deniable.errors import AccessRefused, Infeasible, ParameterError, nearest
 from deniable.policy.schema import Role, Spec
 from deniable.release.record import Record
 
@@ -87,7 +87,14 @@ def check(
 
     specs = _require_models(models, population, person)
     sensitive = tuple(dict.fromkeys((*sensitive, *(str(s.options["column"]) for s in specs if "column" in s.options))))
+    refuse_two_roles({"a quasi-identifier": quasi_identifiers, "sensitive": sensitive, "neither": keep})
     people_of = () if person is None else (person,)
+    for name in (name for name in hierarchies or () if name not in sensitive):
+        raise ParameterError(
+            f"A hierarchy is given for '{name}', which is not among the sensitive columns",
+            expected="A hierarchy of a sensitive column, for distances along it",
+            remedy=nearest(name, sensitive) or "Name it with --sensitive, or leave the hierarchy out",
+        )
     table = _table(source, (*quasi_identifiers, *sensitive, *keep, *people_of), encoding)
     refuse_no_rows(table, source if isinstance(source, str | Path) else "the table")
     people = None if population is None else _table(population, quasi_identifiers, encoding)

@@ -67,7 +67,8 @@ class LatticeNode(Record):
 
     levels: tuple[int, ...]
     loss: float
-    risk: float
+    risk: float | None
+    """None where every row would be left out: nobody is there to be found, and nothing to be used."""
     suppressed: int
     classes: int
     acceptable: bool
@@ -167,9 +168,9 @@ class StrictnessPoint(Record):
     refusal: str = ""
 
 
-def state_demands(context: Context) -> Asked:
-    """What the policy demands of a release, as what is explored first."""
-    least = demands(context.policy, Asked())
+def state_demands(context: Context, asked: Asked = Asked()) -> Asked:  # noqa: B008  it is frozen
+    """What the policy demands of a release, or more where more is asked: as what is explored first."""
+    least = demands(context.policy, asked)
     return Asked(least.k, least.l, least.t, least.models, least.suppress)
 
 
@@ -200,7 +201,6 @@ def explore_lattice(context: Context, table: str, asked: Asked, progress: Progre
 
 def explore_node(context: Context, table: str, asked: Asked, levels: Sequence[int]) -> NodeView:
     """One node: loss, risks, which model fails, classes, and some rows before and after."""
-    from deniable.kanonymity.risk import measure_risks
     from deniable.kanonymity.search.check import Checker
 
     with _prepare(context, table, asked) as (engine, prepared):
@@ -209,16 +209,35 @@ def explore_node(context: Context, table: str, asked: Asked, levels: Sequence[in
             0 <= level < height for level, height in zip(node, lattice.heights, strict=True)
         ):
             raise ParameterError("there is no such combination of levels", remedy="Choose one on the page")
-        verdict = checker.check(node)
-        grouped, released = checker.release_classes(node)
-        kept = grouped.sizes[released & (grouped.sizes > 0)]
-        risks = measure_risks(kept).prosecutor
-        columns, rows = _show_rows(engine, prepared, node, grouped, released)
-        return NodeView(
-            node, _read_loss(verdict), verdict.acceptable, int(grouped.sizes[~released].sum()), prepared.problem.limit,
-            tuple(kept.tolist()), risks.highest, risks.mean, risks.at_risk, _judge_models(checker, grouped), columns,
-            rows, tuple(lattice.above(node)), tuple(lattice.below(node)),
-        )  # fmt: skip
+        return _view_node(engine, prepared, checker, node)
+
+
+def preview_release(context: Context, table: str, asked: Asked, columns: tuple[str, ...] | None = None) -> NodeView:
+    """The node that a release would take, with rows before and after; for the steward, who decides on a request.
+
+    What is asked counts beside what the policy demands, and `columns` are those that are asked for.
+    """
+    from deniable.kanonymity.anonymize import solve
+    from deniable.kanonymity.search.check import Checker
+
+    with _prepare(context, table, state_demands(context, asked), columns=columns) as (engine, prepared):
+        checker = Checker(prepared.problem)
+        return _view_node(engine, prepared, checker, tuple(int(level) for level in solve(checker, None, None).levels))
+
+
+def _view_node(engine: Engine, prepared: Prepared, checker: Checker, node: Levels) -> NodeView:
+    from deniable.kanonymity.risk import measure_risks
+
+    lattice, verdict = prepared.problem.lattice, checker.check(node)
+    grouped, released = checker.release_classes(node)
+    kept = grouped.sizes[released & (grouped.sizes > 0)]
+    risks = measure_risks(kept).prosecutor
+    columns, rows = _show_rows(engine, prepared, node, grouped, released)
+    return NodeView(
+        node, _read_loss(verdict), verdict.acceptable, int(grouped.sizes[~released].sum()), prepared.problem.limit,
+        tuple(kept.tolist()), risks.highest, risks.mean, risks.at_risk, _judge_models(checker, grouped), columns,
+        rows, tuple(lattice.above(node)), tuple(lattice.below(node)),
+    )  # fmt: skip
 
 
 def explore_strictness(
@@ -269,7 +288,9 @@ def _find_optimum(
 
 
 @contextmanager
-def _prepare(context: Context, table: str, asked: Asked, *, whole: bool = False) -> Iterator[tuple[Engine, Prepared]]:
+def _prepare(
+    context: Context, table: str, asked: Asked, *, whole: bool = False, columns: tuple[str, ...] | None = None
+) -> Iterator[tuple[Engine, Prepared]]:
     """The table counted and coded, as a release would have it; what is asked may be looser than the policy.
 
     `whole` codes it row by row, for what changes rows each in its own way.
@@ -279,7 +300,7 @@ def _prepare(context: Context, table: str, asked: Asked, *, whole: bool = False)
     if context.asker is not None:
         raise AccessRefused("real rows are looked at without noise", remedy="Only the steward may do that")
     context.refuse_expired()
-    order = Order(None, None, context.policy, table, asked=asked)
+    order = Order(None, None, context.policy, table, asked=asked, columns=columns)
     with open_table(context, order) as (engine, schema):
         roles = roles_of(engine, context, schema, order)
         if not roles.quasi_identifiers:
@@ -306,7 +327,7 @@ def _view_lattice(table: str, prepared: Prepared, checker: Checker) -> LatticeVi
     nodes = [
         LatticeNode(
             each.levels, _read_loss(each),
-            each.classes / (rows - each.suppressed) if rows > each.suppressed else 0.0,
+            each.classes / (rows - each.suppressed) if rows > each.suppressed else None,
             each.suppressed, each.classes, each.acceptable, each is best,
         )
         for each in verdicts

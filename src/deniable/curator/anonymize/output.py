@@ -15,15 +15,15 @@ from deniable.curator.anonymize.check import list_ancestors
 from deniable.curator.anonymize.request import PERSON, TABLE, Order, Roles, rows_to_release, statement
 from deniable.curator.publish import (
     MEASURED,
-    RECORDED,
     certify_rows,
     gate_attacks,
     gate_joint_exposure,
     note_acceptance,
-    publish_file,
+    publish_staged,
+    stage_file,
 )
 from deniable.policy.schema import PrivacyUnit, Role
-from deniable.storage import storage_errors
+from deniable.storage import refuse_unwritable, storage_errors
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from deniable.kanonymity.recoding import Recoding
     from deniable.kanonymity.request import Request
     from deniable.policy.schema import Spec
-    from deniable.release import Guarantee, Provenance, Release
+    from deniable.release import Guarantee, Provenance, Release, Statement
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +47,8 @@ class Work:
     order: Order
     roles: Roles
     request: Request
-    release: str = ""
-    """Its id in the ledger."""
+    technique: str = ""
+    """How it is named in the ledger."""
     person: str | None = None
     """The column that tells people apart, if they are protected; the request has it where somebody has several rows."""
     written: list[Path] = field(default_factory=list)
@@ -57,6 +57,8 @@ class Work:
     """Whose the rows are that were written, in their order; people are counted by it, and it does not leave."""
     back: list[pa.Table] = field(default_factory=list, repr=False)
     """The rows as they were read back from the file, where they were."""
+    staged: dict[Path, Path] = field(default_factory=dict)
+    """The files that were written under other names until they may leave, and the names that they get then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,43 +76,41 @@ class Made:
     """The cells of all rows, and whose they are, where classes are counted in people."""
 
 
-def record_release(context: Context | None, roles: Roles, method: str, identity: str = "") -> str:
+def record_release(work: Work) -> str:
     """Write to the ledger that rows leave without a formal guarantee, and say the id of the release.
 
-    Call it before the data is touched.
+    Call it when nothing can be refused any more, and before the rows have the name under which they leave.
     """
-    if roles.schema is None or context is None:
+    schema, context = work.roles.schema, work.context
+    if schema is None or context is None:
         return ""
-    from deniable.curator.charge import Job, charge
+    from deniable.curator.charge import FILE_ANEW, Job, charge
 
-    unit = roles.schema.unit or PrivacyUnit()
+    details = {"method": work.technique, **note_acceptance(context)}
     job: Job[None] = Job(
-        "k-anonymity", "", None, unit, (roles.schema.name,), details={"method": method, **note_acceptance(context)}
+        "k-anonymity", "", None, schema.unit or PrivacyUnit(), (schema.name,), details=details, anew=FILE_ANEW
     )
-    return charge(context, job, request=identity).release
+    return charge(context, job, request=work.order.identity).release
 
 
 def put_rows(work: Work, rows: pa.Table | Iterable[pa.RecordBatch]) -> pa.Table | Path:
-    """Write the rows where the order says; an older statement and recoding go first: none outlives its file.
+    """Write the rows beside where the order says, where they wait until they may leave.
 
     A stream is read in a random order already; a table is put into one here. The column that says whose the rows are
     is kept behind.
     """
     import pyarrow as pa
 
-    from deniable.kanonymity.recoding import path_of_recoding
-    from deniable.release.release import remove_statement
-
     out, whole = work.order.out, isinstance(rows, pa.Table)
     mixed = _keep_people(work, shuffle_rows(rows) if whole and not work.order.keep_order else rows)
     if out is None:
         return mixed if isinstance(mixed, pa.Table) else pa.Table.from_batches(list(mixed))
-    remove_statement(out)
-    with storage_errors(path_of_recoding(out)):
-        path_of_recoding(out).unlink(missing_ok=True)
-    work.engine.write(mixed, out)
-    work.written.append(out)
-    return out
+    refuse_unwritable(out)  # once more, since the files that are read are known by now
+    staged = stage_file(out)
+    work.written.append(staged)
+    work.engine.write(mixed, staged)
+    work.staged[staged] = out
+    return staged
 
 
 def _keep_people(work: Work, rows: pa.Table | Iterable[pa.RecordBatch]) -> pa.Table | Iterable[pa.RecordBatch]:
@@ -196,8 +196,28 @@ def keep_recoding(work: Work, recoding: Recoding) -> None:
     from deniable.kanonymity.recoding import path_of_recoding, write_recoding
 
     if work.order.out is not None and (work.context is None or work.context.asker is None):
-        work.written.append(path_of_recoding(work.order.out))
-        write_recoding(recoding, work.written[-1])
+        staged, kept = (path_of_recoding(path) for path in (stage_file(work.order.out), work.order.out))
+        refuse_unwritable(kept)
+        work.written.append(staged)
+        write_recoding(recoding, staged)
+        work.staged[staged] = kept
+
+
+def publish_rows(
+    work: Work, rows: pa.Table | Path, claim: Claim, guarantee: Guarantee, provenance: Provenance, details: Any
+) -> Statement:
+    """Certify the rows that were written, tell the ledger, and let them leave with their statement."""
+    from deniable.kanonymity.recoding import path_of_recoding
+
+    out = work.order.out
+    assert out is not None
+    found = certify_rows(work.back[0] if work.back else rows, claim)
+    release = record_release(work)
+    with storage_errors(path_of_recoding(out)):
+        path_of_recoding(out).unlink(missing_ok=True)  # none outlives its file
+    sealed = publish_staged(work.context, out, work.staged, found, guarantee, provenance, details, release=release)
+    work.written.extend(work.staged.values())
+    return sealed
 
 
 def build_claim(work: Work, made: Made) -> Claim:
@@ -278,13 +298,13 @@ def seal_release(work: Work, made: Made) -> tuple[Release, dict[str, Any]]:
         details = stated
     claim = build_claim(work, made)
     if order.out is None:
-        details = details | {MEASURED: certify_rows(made.rows, claim, charge=RECORDED).to_dict()}
+        details = details | {MEASURED: certify_rows(made.rows, claim).to_dict()}
+        record_release(work)
         return Release(made.rows, guarantee, provenance, details), details
-    read = work.back[0] if work.back else None
-    sealed = publish_file(context, order.out, claim, guarantee, provenance, stated, release=work.release, read=read)
+    sealed = publish_rows(work, made.rows, claim, guarantee, provenance, stated)
     details = details | {MEASURED: sealed.body["details"][MEASURED]}
     told = {"output": str(order.out), "statement": str(sealed.path), "words": list(sealed.words)}
-    return Release(made.rows, guarantee, provenance, details), details | told
+    return Release(order.out, guarantee, provenance, details), details | told
 
 
 def state_provenance(engine: Engine, context: Context | None, parameters: Mapping[str, object]) -> Provenance:

@@ -100,7 +100,14 @@ def _aggregate(work: Work) -> Ready:
     from deniable.kanonymity.models import KAnonymity
 
     first, *others = work.request.models
-    if others or not isinstance(first, KAnonymity) or first.person is not None:
-        raise ParameterError("Microaggregation knows k-anonymity only", remedy="Use --method mondrian, or --count-rows")
+    if others or not isinstance(first, KAnonymity):
+        asked = ", ".join(str(each) for each in work.request.models if not isinstance(each, KAnonymity))
+        raise ParameterError(f"Microaggregation makes groups of k rows, and knows no other model; {asked} is asked too",
+                             remedy="Leave the other models out, or use --method mondrian")  # fmt: skip
+    if first.person is not None:
+        rows = "Leave --person out" if work.order.person is not None else "Count rows with --count-rows"
+        raise ParameterError("Microaggregation makes groups of k rows, and k is to be counted in people",
+                             expected="Rows are counted, or another method",
+                             remedy=f"{rows}, or use --method mondrian")  # fmt: skip
     table = _read_table(work)
     return Ready(table, aggregated=microaggregate(table, work.request.quasi_identifiers, first.k))

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -32,17 +32,22 @@ from deniable.curator.anonymize.request import (
     find_person,
     statement,
 )
-from deniable.errors import AccessRefused, Infeasible
+from deniable.errors import AccessRefused, Infeasible, ParameterError, pluralize
 from deniable.release.record import SparseRecord
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from deniable.curator.context import Context
     from deniable.engines.base import Engine
+    from deniable.kanonymity.microaggregation import Grid
     from deniable.kanonymity.recoding import Recoding
     from deniable.kanonymity.request import Condition, Request
     from deniable.kanonymity.update import Update
 
 RECODINGS = "recodings"
+MAPS = "maps"
+SHOWN = "shown"
 UNCHECKED = b"without a recoding"
 REFUSE = "refuse"
 
@@ -67,13 +72,82 @@ def remember_release(context: Context | None, table: str, recoding: Recoding | N
     context.store.keep(RECODINGS, name, name, written)
 
 
-def find_earlier(context: Context | None, table: str, order: Order) -> tuple[Recoding | None, ...]:
-    """The releases of a table that are remembered, and the one that was named; None for each without a recoding."""
+def remember_map(context: Context | None, table: str, grid: Grid, cells: pa.Table) -> None:
+    """Remember how a map of a table was made, and the digest of what it showed."""
+    if context is not None:
+        written = json.dumps({**asdict(grid), SHOWN: _digest_cells(cells)}).encode()
+        name = f"{table}/{hashlib.sha256(written).hexdigest()}"
+        context.store.keep(MAPS, name, name, written)
+
+
+def _digest_cells(cells: pa.Table) -> str:
+    return hashlib.sha256(json.dumps(cells.to_pydict(), default=str).encode()).hexdigest()
+
+
+def find_maps(context: Context | None, table: str) -> list[tuple[Grid, str]]:
+    """How the maps of a table were made that are remembered, each with the digest of what it showed, where known."""
+    from deniable.kanonymity.microaggregation import Grid
+
+    kept = context.store.list_all(MAPS) if context else {}
+    told = [json.loads(kept[name]) for name in sorted(kept) if name.startswith(f"{table}/")]
+    shown = [each.pop(SHOWN, "") for each in told]
+    return [(Grid(**{**each, "places": tuple(each["places"])}), own) for each, own in zip(told, shown, strict=True)]
+
+
+def compose_with_maps(
+    context: Context | None, order: Order, table: str, read: Callable[[Grid], pa.Table], grid: Grid
+) -> list[str]:
+    """What a new map tells together with each map before it, as warnings; refused where the order or policy says so.
+
+    `read` gives the rows with the columns of the new map and of one before it. A map made in the same way is the same
+    one only if it shows the same: rows that came or went in between are the difference of the two.
+    """
+    from deniable.kanonymity.microaggregation import compose_grids, cut_to_grid
+
+    warnings, maps = [], find_maps(context, table)
+    shown = _digest_cells(cut_to_grid(read(grid), grid).cells) if any(before == grid for before, _ in maps) else ""
+    if any(before == grid and own == shown for before, own in maps):
+        maps = [(before, own) for before, own in maps if before != grid]
+    for before, _ in maps:
+        if before == grid:
+            told, exposed = (
+                f"the earlier map ({_describe_grid(before)}) showed other counts, since rows came or went: the "
+                "difference of the two maps betrays those people, however few they are"
+            ), True  # fmt: skip
+        else:
+            together, k = compose_grids(read(before), before, grid), min(before.k, grid.k)
+            told, exposed = (
+                f"with the earlier map ({_describe_grid(before)}), {together.exposed:,} of those shown are in groups "
+                f"under k = {k}: the difference of two maps of one table betrays whom the finer one dropped"
+            ), bool(together.exposed)  # fmt: skip
+        if exposed and (order.refuse_composition or _refuses(context)):
+            raise Infeasible(
+                told[0].upper() + told[1:],
+                expected="One map of a table, or the same one again",
+                remedy="Release one resolution; or a map with noise: deniable places",
+            )
+        warnings += [told] if exposed else []
+    return warnings
+
+
+def _describe_grid(grid: Grid) -> str:
+    time = f", {grid.time} to the {grid.every}" if grid.time else ""
+    return f"{', '.join(grid.places)} to {pluralize(grid.digits, 'decimal')}{time}"
+
+
+def find_earlier(
+    context: Context | None, table: str, order: Order, *, maps: bool = True
+) -> tuple[Recoding | None, ...]:
+    """The releases of a table that are remembered, and the one that was named; None for each without a recoding.
+
+    A map has no recoding; without `maps`, those are left to whoever compares maps.
+    """
     from deniable.kanonymity.recoding import from_document, read_recoding
 
     kept = context.store.list_all(RECODINGS) if context else {}
     mine = [kept[name] for name in sorted(kept) if name.startswith(f"{table}/")]
     found = [None if written == UNCHECKED else from_document(json.loads(written)) for written in mine]
+    found += [None] * len(find_maps(context, table)) if maps else []
     return (*found, read_recoding(order.earlier)) if order.earlier else tuple(found)
 
 
@@ -138,7 +212,19 @@ def ask_for_same_columns(order: Order, recoding: Recoding) -> Order:
     shown = recoding.shown
     secret = tuple(name for name in recoding.sensitive if shown is None or name in shown)
     columns = None if shown is None else tuple(dict.fromkeys((*recoding.names, *shown)))
+    if columns is not None and order.policy is None:  # without a policy they are those that are kept as they are
+        columns = tuple(name for name in columns if name not in (*recoding.names, *secret))
     return replace(order, quasi_identifiers=recoding.names, sensitive=secret, columns=columns)
+
+
+def refuse_other_columns(order: Order, recoding: Recoding) -> None:
+    """Refuse columns that are named otherwise than in the release to which rows are added: they would be ignored."""
+    other = {*order.quasi_identifiers} not in ({*recoding.names}, set())
+    if other or {*order.sensitive} - {*recoding.sensitive} or order.hierarchies:
+        raise ParameterError(
+            "Rows are added as the release has them, and other columns or hierarchies are named",
+            remedy="Leave --qi, --sensitive and --hierarchy out, or make a new release",
+        )
 
 
 def refuse_other_table(origin: str | None, recoding: Recoding) -> None:

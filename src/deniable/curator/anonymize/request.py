@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from fractions import Fraction
+from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -167,11 +168,12 @@ def refuse_accepted(source: Any, begun: str = "", encoding: str | None = None) -
 
     accepted = find_policy_of(source, encoding=encoding)
     if accepted is not None and not (begun and (Path(accepted).parent / begun).exists()):
+        way = "Release them by deniable anonymize with" if begun else "Say"
         raise AccessRefused(
             "these rows have a policy that was accepted, and no policy was named",
             expected="Rows leave as their policy lets them, in whichever file they are",
-            remedy=f"Say --policy {shlex.quote(accepted)}. If these are rows of other people: write a policy for them "
-            "with deniable policy init, and name it",
+            remedy=f"{way} --policy {shlex.quote(accepted)}. If these are rows of other people: write a policy for "
+            "them with deniable policy init, and name it",
         )
 
 
@@ -227,10 +229,19 @@ def _hold_files(engine: Engine, order: Order) -> None:
     hold_inputs(engine, [Path(each) for each in named if isinstance(each, (str, Path))])
 
 
-def roles_of(engine: Engine, context: Context | None, schema: TableSchema | None, order: Order) -> Roles:
-    """Which column plays which role."""
+def roles_of(
+    engine: Engine, context: Context | None, schema: TableSchema | None, order: Order, *, asked: bool = True
+) -> Roles:
+    """Which column plays which role; what an order names wrongly is refused, unless a release named it, not `asked`."""
+    named = {"a quasi-identifier": order.quasi_identifiers, "sensitive": order.sensitive,
+             "an identifier": order.identifiers}  # fmt: skip
+    check_columns(engine, order.identifiers)
     if context is None or schema is None:
-        check_columns(engine, (*order.quasi_identifiers, *order.sensitive, *order.identifiers, *(order.columns or ())))
+        if order.table is not None:
+            raise ParameterError("A table of a policy is named, and no policy", remedy="Say --policy, or no --table")
+        check_columns(engine, (*order.quasi_identifiers, *order.sensitive, *(order.columns or ())))
+        refuse_two_roles(named | {"one to be kept": order.columns or ()})
+        _refuse_useless_hierarchies(engine, order, order.quasi_identifiers, order.sensitive)
         specs = _with_tails(engine, order.hierarchies, order)
         left = find_unnamed(engine, order)
         return Roles(None, order.quasi_identifiers, order.sensitive, (*order.identifiers, *left), specs)
@@ -241,13 +252,67 @@ def roles_of(engine: Engine, context: Context | None, schema: TableSchema | None
     quasi = order.quasi_identifiers or _names(schema, Role.QUASI_IDENTIFIER)
     sensitive = order.sensitive or _names(schema, Role.SENSITIVE)
     _refuse_columns_of_others(context, schema, order)
-    context.scope.columns_to_release(schema.name, (*order.quasi_identifiers, *order.sensitive))
+    context.scope.columns_to_release(schema.name, tuple(dict.fromkeys((*order.quasi_identifiers, *order.sensitive))))
+    refuse_two_roles(named)
+    if asked:
+        _refuse_against_policy(schema, order)
+    _refuse_useless_hierarchies(engine, order, quasi, sensitive)
     withheld = _withheld(context, schema, order)
     quasi, sensitive = (tuple(n for n in names if n not in withheld) for names in (quasi, sensitive))
     dropped = _not_as_it_is(schema, quasi)
     identifiers = tuple(dict.fromkeys((*_names(schema, Role.IDENTIFIER), *order.identifiers, *withheld, *dropped)))
     specs = _with_tails(engine, {**specs, **order.hierarchies}, order)
     return Roles(schema, check_columns(engine, quasi), sensitive, identifiers, specs)
+
+
+def refuse_two_roles(named: Mapping[str, Sequence[str]]) -> None:
+    """Refuse a column that is named in two roles, of which only one could be minded."""
+    for (one, first), (other, second) in combinations(named.items(), 2):
+        for name in (name for name in first if name in second):
+            raise ParameterError(
+                f"Column '{name}' is named as {one} and as {other}",
+                expected="One role for each column",
+                remedy="Name it once: a quasi-identifier leaves coarser, what is sensitive or kept as it is, and an "
+                "identifier not at all",
+            )
+
+
+def _refuse_against_policy(schema: TableSchema, order: Order) -> None:
+    """Refuse roles that an order gives to columns, and the policy does not: they would be looser, or be ignored."""
+    watched = (Role.SENSITIVE, Role.INSENSITIVE)
+    asked = (
+        ("a quasi-identifier", order.quasi_identifiers, (Role.QUASI_IDENTIFIER, Role.INSENSITIVE)),
+        ("sensitive", order.sensitive, watched),
+        ("what a model is about", _list_columns_modeled(order), watched),
+        ("an identifier", order.identifiers, (Role.IDENTIFIER, Role.UNDECIDED)),
+    )
+    for words, names, roles in asked:
+        for column in (column for column in map(schema.column, names) if column is not None):
+            if column.role not in roles:
+                raise ParameterError(
+                    f"Column '{column.name}' is named as {words}, and the policy declares it as {column.role}",
+                    expected="Columns in the roles that the policy gives them",
+                    remedy="Leave the option out, or change the column's role in the policy. To leave a column out, "
+                    "name the others in the policy (release: minimize: columns), or with columns= in Python",
+                )
+
+
+def _refuse_useless_hierarchies(engine: Engine, order: Order, quasi: Sequence[str], sensitive: Sequence[str]) -> None:
+    """Refuse hierarchies, tops and bottoms of columns that are neither generalized nor compared along them."""
+    used = (*quasi, *sensitive, *_list_columns_modeled(order))
+    for name in check_columns(engine, (*order.hierarchies, *(name for end in order.tails.values() for name in end))):
+        if name not in used:
+            raise ParameterError(
+                f"A hierarchy, top or bottom is given for '{name}', which is not generalized",
+                expected=f"One of {', '.join(dict.fromkeys(used))}",
+                remedy=nearest(name, used) or "Name the column as a quasi-identifier, or leave the option out",
+            )
+
+
+def _list_columns_modeled(order: Order) -> tuple[str, ...]:
+    """The columns that the models of an order are about."""
+    about = (str(model.options["column"]) for model in order.asked.models if "column" in model.options)
+    return (*order.asked.l, *order.asked.t, *about)
 
 
 def find_unnamed(engine: Engine, order: Order) -> tuple[str, ...]:
@@ -275,7 +340,8 @@ def _refuse_columns_of_others(context: Context, schema: TableSchema, order: Orde
     named = (*order.quasi_identifiers, *order.sensitive, *order.asked.l, *order.asked.t, *order.hierarchies,
              *order.weights, *(name for end in order.tails.values() for name in end),
              *((order.target,) if order.target else ()))  # fmt: skip
-    context.scope.columns_to_release(schema.name, (*named, *(name for name in about if name in schema.names)))
+    every = dict.fromkeys((*named, *(name for name in about if name in schema.names)))
+    context.scope.columns_to_release(schema.name, tuple(every))
 
 
 def refuse_order(context: Context, kept: bool) -> None:
@@ -384,6 +450,14 @@ def request_for(engine: Engine, policy: Policy | None, order: Order, roles: Role
 def find_person(engine: Engine, order: Order, roles: Roles) -> str | None:
     """The column that tells people apart; None where rows are counted."""
     unit = roles.schema.unit if roles.schema else None
+    if order.person is not None and order.count_rows:
+        raise ParameterError("People and rows are both asked to be counted", remedy="Say --person or --count-rows")
+    if order.person is not None and unit is not None and unit.column not in (None, order.person):
+        raise ParameterError(
+            f"People are to be told apart by '{order.person}', and the policy protects those of '{unit.column}'",
+            expected=f"People as the policy tells them apart, by '{unit.column}'",
+            remedy="Leave the option out, or change the policy's unit",
+        )
     name = order.person or (unit.column if unit is not None and not order.count_rows else None)
     return None if name is None else check_columns(engine, (name,))[0]
 

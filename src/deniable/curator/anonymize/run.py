@@ -23,8 +23,8 @@ from deniable.curator.anonymize.output import (
     keep_recoding,
     list_columns_counted,
     measure_jointly,
+    publish_rows,
     put_rows,
-    record_release,
     seal_release,
     state_provenance,
 )
@@ -50,7 +50,7 @@ from deniable.curator.anonymize.request import (
     rows_to_release,
     statement,
 )
-from deniable.curator.publish import publish_file, remove_on_failure, tell_charge
+from deniable.curator.publish import remove_on_failure, stage_file, tell_charge
 from deniable.errors import AccessRefused, ParameterError
 from deniable.policy.budget import Amount, exact
 from deniable.policy.schema import Role, Spec, TableSchema
@@ -128,6 +128,8 @@ class MapReport(Record):
     output: str
     statement: str
     words: list[str]
+    warnings: list[str]
+    """What it tells together with earlier releases of the same table."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -202,12 +204,11 @@ def _release(context: Context | None, order: Order, progress: Progress | None) -
         check_columns(engine, (order.target,) if order.target else ())
         request = request_for(engine, context.policy if context else None, order, roles)
         refuse_target(order, request, check.columns_shown(engine, roles, request))
-        work = Work(engine, context, order, roles, request, person=find_person(engine, order, roles))
+        work = Work(engine, context, order, roles, request, order.method, find_person(engine, order, roles))
         ready = rehearse(work, name_table(schema))
         warnings = check.find_warnings(engine, roles, request, work.person, in_order=order.keep_order)
-        name = record_release(context, roles, order.method, order.identity)
-        with remove_on_failure(release=name) as written:
-            return _make_release(replace(work, release=name, written=written), ready, warnings, progress)
+        with remove_on_failure() as written:
+            return _make_release(replace(work, written=written), ready, warnings, progress)
 
 
 def _make_release(
@@ -448,46 +449,51 @@ def _plain(value: object) -> Any:
     return [_plain(item) for item in value] if isinstance(value, list | tuple) else value
 
 
-def release_map(order: Order, columns: tuple[str, ...], digits: int, *, asker: Asker | None = None) -> MapReport:
+def release_map(
+    order: Order, places: tuple[str, ...], digits: int, *, time: str | None = None, every: str | None = None,
+    asker: Asker | None = None,
+) -> MapReport:  # fmt: skip
     """Write the cells that hold at least k rows, with a statement beside them; a policy's rows come as it lets them."""
-    from deniable.kanonymity.microaggregation import release_grid
+    from deniable.kanonymity.microaggregation import Grid, cut_to_grid
     from deniable.kanonymity.models import KAnonymity
     from deniable.kanonymity.request import Request
 
     assert order.out is not None
     refuse_unwritable(order.out, rows=True)
-    if len(set(columns)) != 2:
-        raise ParameterError(
-            f"{len(set(columns))} columns are named for a grid", expected="Latitude and longitude, once each"
-        )
+    columns = Grid(places, digits, 1, None, time, every).columns
     with open_order(order, asker) as context, open_table(context, order) as (engine, schema):
+        if order.quasi_identifiers or order.sensitive or order.columns or order.identifiers or order.hierarchies:
+            raise ParameterError("A map has no columns but its own", remedy="Leave --qi and the like out, or --grid")
         k = demands(context.policy if context else None, order.asked).k
         roles = _roles_of_map(engine, context, schema, columns)
-        before = releases.find_earlier(context, name_table(schema), order)
-        releases.compose_with_earlier(engine, context, order, before, None)
-        person = find_person(engine, order, roles)
+        before = releases.find_earlier(context, name_table(schema), order, maps=False)
+        warnings = list(releases.compose_with_earlier(engine, context, order, before, None).warnings or ())
+        grid = Grid(places, digits, k, find_person(engine, order, roles), time, every)
         if context is not None:
             context.admit()
-        read = columns if person is None or person in columns else (*columns, person)
-        made = release_grid(
-            engine.run(statement("SELECT {} FROM {}", read, TABLE)), *columns, digits=digits, k=k, person=person
-        )
-        name = record_release(context, roles, "grid")
-        with remove_on_failure(release=name) as written:
+
+        def read(*grids: Grid) -> pa.Table:
+            named = dict.fromkeys(name for each in (grid, *grids) for name in (*each.columns, each.person) if name)
+            return engine.run(statement("SELECT {} FROM {}", tuple(named), TABLE))
+
+        warnings += releases.compose_with_maps(context, order, name_table(schema), read, grid)
+        made = cut_to_grid(read(), grid)
+        with remove_on_failure() as written:
             # Cells leave in the order of their corners, which tells nothing of the table's own.
             order = replace(order, keep_order=True)
-            work = Work(engine, context, order, roles, Request(columns, (KAnonymity(k),)), name, person, written)
+            request, told = Request(columns, (KAnonymity(k),)), {"time": time, "every": every} if time else {}
+            work = Work(engine, context, order, roles, request, "grid", grid.person, written)
             put_rows(work, made.cells)
-            provenance = state_provenance(engine, context, {"method": "grid", "digits": digits})
-            report = _seal_map(work, made, provenance)
-            releases.remember_release(context, name_table(schema), None)
+            provenance = state_provenance(engine, context, {"method": "grid", "digits": digits, **told})
+            report = _seal_map(work, made, provenance, warnings)
+            releases.remember_map(context, name_table(schema), grid, made.cells)
         return report
 
 
 def _roles_of_map(
     engine: Engine, context: Context | None, schema: TableSchema | None, columns: tuple[str, ...]
 ) -> Roles:
-    """The two columns of a map, if there are such columns and the policy lets the asker have them generalized."""
+    """The columns of a map, if there are such columns and the policy lets the asker have them generalized."""
     check_columns(engine, columns)
     if context is None or schema is None:
         return Roles(None, columns, (), (), {})
@@ -502,7 +508,7 @@ def _roles_of_map(
     return Roles(schema, columns, (), (), {})
 
 
-def _seal_map(work: Work, made: Map, provenance: Provenance) -> MapReport:
+def _seal_map(work: Work, made: Map, provenance: Provenance, warnings: list[str]) -> MapReport:
     from deniable.assess.released_rows import Claim
     from deniable.kanonymity.request import to_spec
 
@@ -513,8 +519,9 @@ def _seal_map(work: Work, made: Map, provenance: Provenance) -> MapReport:
     claim = Claim(kinds, rows, made.dropped, quasi_identifiers=corners, models=models, counts="count")
     details = {"rows": rows, "cells": made.cells.num_rows, "dropped": made.dropped}
     claimed = claim_models(models, work.person)
-    sealed = publish_file(work.context, out, claim, claimed, provenance, details, release=work.release)
-    return MapReport(rows, made.cells.num_rows, made.dropped, str(out), str(sealed.path), list(sealed.words))
+    sealed = publish_rows(work, stage_file(out), claim, claimed, provenance, details)
+    cells, words = made.cells.num_rows, list(sealed.words)
+    return MapReport(rows, cells, made.dropped, str(out), str(sealed.path), words, warnings)
 
 
 def update(release: Path, order: Order, *, asker: Asker | None = None) -> UpdateReport:
@@ -527,13 +534,13 @@ def update(release: Path, order: Order, *, asker: Asker | None = None) -> Update
 
     refuse_unwritable(order.out, rows=True)
     recoding = read_recoding(releases.find_recoding(release))
+    releases.refuse_other_columns(order, recoding)
     order = releases.ask_for_same_columns(order, recoding)
     with open_order(order, asker) as context, open_table(context, order) as (engine, schema):
         releases.refuse_other_table(name_origin(context, schema), recoding)
-        roles = roles_of(engine, context, schema, order)
+        roles = roles_of(engine, context, schema, order, asked=False)
         releases.refuse_changed_roles(roles, recoding)
         request = releases.request_for_update(engine, context, order, roles, recoding)
-        name = record_release(context, roles, "update") if order.out is not None else ""
         protected = find_protected(engine, order, roles, recoding.person)
         added = engine.run(rows_to_release(roles, engine, person=protected))
         judged = update_recoding(recoding, added, request.models)
@@ -541,8 +548,8 @@ def update(release: Path, order: Order, *, asker: Asker | None = None) -> Update
         if order.out is not None:
             releases.refuse_broken(judged, request, recoding)
             person = releases.find_person_of_update(engine, order, roles, recoding)
-            with remove_on_failure(release=name) as written:
-                work = Work(engine, context, order, roles, request, name, person, written)
+            with remove_on_failure() as written:
+                work = Work(engine, context, order, roles, request, "update", person, written)
                 told = _write_update(work, added, recoding, judged)
     names = ("rows", "shown", "waiting", "new_classes", "grown_classes", "broken", "search_again")
     figures = {name: getattr(judged, name) for name in names}
@@ -570,10 +577,9 @@ def _write_update(work: Work, added: pa.Table, before: Recoding, judged: Update)
     claim = replace(build_claim(work, made), whole=whole)
     parameters = {"method": "update", "quasi_identifiers": list(grown.names), "form": str(grown.form)}
     provenance = state_provenance(work.engine, work.context, parameters)
-    assert work.order.out is not None
     keep_recoding(work, grown)
     claimed = claim_models(models, work.person)
-    publish_file(work.context, work.order.out, claim, claimed, provenance, details, release=work.release)
+    publish_rows(work, rows, claim, claimed, provenance, details)
     releases.remember_release(work.context, name_table(work.roles.schema), grown)
     told = {"joint": details["joint"], "attacks": details.get("attacks")}
     return told | {"warnings": [*warnings, *composed.get("warnings", ())] if judged.rows else []}

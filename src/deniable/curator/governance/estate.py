@@ -265,7 +265,7 @@ def _read_ledger(path: Path, policy: Policy) -> tuple[BudgetStanding | None, dic
     from deniable.ledger.witness import Witness, name_place
 
     at = ledger_of(path, None)
-    if not Path(at).exists() and Witness().is_new(name_place(at, policy.dataset)):
+    if not Path(at).exists() and (Witness().is_blank or not Witness().count_entries(name_place(at, policy.dataset))):
         return None, {}, []
     with trust_ledger(policy, at) as ledger:
         entries = list(ledger.entries(acts=("charge", "release")))

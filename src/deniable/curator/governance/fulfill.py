@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +17,7 @@ from deniable.curator.governance.steward import open_policy
 from deniable.errors import CHARGED, AccessRefused, BudgetExceeded, DeniableError
 from deniable.governance.grants import Asker, Role
 from deniable.governance.requests import Status
+from deniable.policy.document import read
 from deniable.release import verify
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ def fulfill(
     What fails may be tried again: a table that was charged is not charged again, and one that was written is kept. So
     may a synthetic release whose folder was deleted: the same rows are made again from what was measured.
     """
-    from deniable.storage import lock_folder, storage_errors
+    from deniable.storage import storage_errors
 
     with open_policy(policy, ledger) as context:
         again = _is_deleted(context, identity, out)
@@ -46,18 +47,40 @@ def fulfill(
     with open_policy(policy, ledger, asker) as context:
         requests.check_request(context, request.technique, request.tables, request.parameters)
         _refuse_overspending(context, request)
-        with storage_errors(out):
-            out.mkdir(parents=True, exist_ok=True)
-        with lock_folder(out, f"request '{identity}'"):
+        with _hold_folder(out, f"request '{identity}'"):
             requests.find_approved(context, identity, again=again)  # another process may have made it meanwhile
             _claim_folder(context, request, out)
-            with _tell_charges(context, request):
+            with _tell_charges(context, request), storage_errors(out):
                 FULFILLMENTS[request.technique](context, policy, request, out, keys)
     with open_policy(policy, ledger) as context:
         if again:
             return requests.report_request(requests.find_request(context, identity))
         made = [entry.release for entry in _find_releases(context, request).values()]
         return requests.report_request(requests.mark_fulfilled(context, identity, *made))
+
+
+@contextmanager
+def _hold_folder(out: Path, what: str) -> Iterator[None]:
+    """Make a folder and hold its lock; what is refused leaves no folder behind that was not there."""
+    from deniable.storage import LOCK, lock_folder, storage_errors
+
+    made = not out.exists()
+    with storage_errors(out):
+        out.mkdir(parents=True, exist_ok=True)
+    try:
+        with lock_folder(out, what):
+            try:
+                yield
+            except BaseException:
+                with suppress(OSError):
+                    if [each.name for each in out.iterdir()] == [LOCK]:
+                        (out / LOCK).unlink()
+                raise
+    except BaseException:
+        with suppress(OSError):
+            if made:
+                out.rmdir()  # only if it is empty
+        raise
 
 
 def _is_deleted(context: Context, identity: str, out: Path) -> bool:
@@ -156,15 +179,29 @@ def releases_of(policy: Path) -> Path:
     return policy.with_suffix(".releases")
 
 
-def fulfill_once(policy: Path, ledger: str, identity: str) -> bool:
-    """Make an approved release where a server keeps them, unless one has begun to; whether it was made here."""
+def refuse_changed_file(policy: Path, served: str) -> None:
+    """Refuse to approve while the policy's file is another policy than the one that is served: none could be made."""
+    if read(policy).hash != served:
+        raise AccessRefused(
+            "the policy's file was changed after the server was started",
+            expected="The policy under which a request is approved is the one by which it is made",
+            remedy="Start the server again, and approve it then; or put the file back as it was",
+        )
+
+
+def fulfill_once(policy: Path, ledger: str, identity: str, *, again: bool = False) -> bool:
+    """Make an approved release where a server keeps them, unless one has begun to; whether it was made here.
+
+    With `again` it is made although one had begun: the steward saw that it failed. Two at once are told apart by the
+    lock on the folder.
+    """
     from deniable.storage import storage_errors
 
     me = secrets.token_bytes(16)
     with open_policy(policy, ledger) as context:
         if requests.find_request(context, identity).status is Status.PENDING:
             return False  # one steward approved, and another one must
-        if context.store.keep(FULFILLING, identity, identity, me) != me:
+        if context.store.keep(FULFILLING, identity, identity, me) != me and not again:
             return False
     folder = releases_of(policy)
     with storage_errors(folder):

@@ -2,28 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
+from datetime import datetime
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from deniable.curator.context import Context, make_sender
 from deniable.curator.governance import withdrawals
+from deniable.dp.accounting import Event, PLDAccountant, ZCDPAccountant, accountant_for
 from deniable.errors import AccessRefused, DataError, IntegrityError, ParameterError
+from deniable.governance.grants import Role, refuse_name
 from deniable.governance.requests import is_listed
-from deniable.governance.withdrawals import COLLECTION, read_withdrawal
+from deniable.governance.withdrawals import ACTS, COLLECTION, fold_reinstated, list_people, read_withdrawal
 from deniable.ledger import Act, Posting
-from deniable.ledger.entry import SETTLES
+from deniable.ledger.budget_tree import (
+    LOST_BETWEEN,
+    READ_AT,
+    build_event,
+    choose_accounting,
+    find_pricing,
+    find_rest,
+    is_covered,
+    join_rest,
+    price_stated,
+    take_larger,
+)
+from deniable.ledger.entry import LOST, SETTLES
 from deniable.ledger.loss import Loss, list_abandoned, read_loss
 from deniable.ledger.witness import Witness
 from deniable.policy.budget import ZCDP, Amount, Budget, budget
 from deniable.release.record import Record
 
 if TYPE_CHECKING:
-    from deniable.dp.accounting import Event
-    from deniable.ledger import Ledger
+    from deniable.ledger import Entry, Ledger
     from deniable.ledger.answer_store import AnswerStore
     from deniable.policy.document import Policy
 
@@ -42,6 +56,7 @@ class LossReport(Record):
     delta: str
     known_by: list[str]
     withdrawals_recovered: int = 0
+    proven: str = ""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -51,14 +66,30 @@ class SettleReport(Record):
     loss: int
     entry: int
     charged: dict[str, str]
+    since: str
+    until: str
+    """Between these times the lost entries were written: it is charged in every period of purposes there."""
 
 
-def find_loss(policy: Policy, place: str, ledger: Ledger, store: AnswerStore, statements: Iterable[Path] = ()) -> Loss:
-    """What the outside knows of a ledger that this copy of it, with its answers, has not."""
+def find_loss(
+    policy: Policy, place: str, ledger: Ledger, store: AnswerStore, statements: Iterable[Path] = (),
+    gone: Sequence[str] = (),
+) -> Loss:  # fmt: skip
+    """What the outside knows of a ledger that this copy of it, with its answers, has not.
+
+    `gone` are ledgers that held the budget of the same rows.
+    """
     head = ledger.head()
     since = "" if head is None else head.time.isoformat(timespec="seconds")
     known = Loss(0 if head is None else head.sequence, since)
-    known = known.add(Witness().find_loss(place, ledger, store.count_values()))
+    if ledger.find_lost():  # one that was not settled yet is not known less
+        earlier = read_loss(next(ledger.entries(ledger.find_lost() - 1)))
+        known = replace(known, epsilon=earlier.epsilon, delta=earlier.delta, event=earlier.event)
+    record = Witness().find_loss(place, ledger, store.count_values(), gone)
+    known = replace(known, event=take_larger(ledger.find_spent()[0], known.event, record.event)).add(record)
+    missing = Witness().count_missing(place, ledger, list_people(ledger, store)[0], gone)
+    if COLLECTION in known.stored or missing:  # the same people may have been lost more than once
+        known = replace(known, stored={**known.stored, COLLECTION: missing})
     if policy.witness is not None:
         known = known.add(_compare_heads(policy, ledger, known.after))
     return known.add(_add_statements(ledger, statements))
@@ -123,16 +154,17 @@ def recover_withdrawals(context: Context, people: Iterable[tuple[str, str]], by:
     return context.state.withdrawals() - before
 
 
-def report_loss(loss: Loss, recovered: int = 0) -> LossReport:
+def report_loss(policy: Policy, loss: Loss, recovered: int = 0) -> LossReport:
     """A loss as it is told."""
     return LossReport(
         loss.after, loss.since, loss.entries, dict(loss.stored), str(loss.epsilon), str(loss.delta),
-        list(loss.known_by), recovered,
+        list(loss.known_by), recovered, describe_proven(choose_accounting(policy.budgets), loss),
     )  # fmt: skip
 
 
 def refuse_unlisted(policy: Policy, by: str) -> None:
     """Refuse one who decides over the ledger and is not among the stewards, where the policy lists them."""
+    refuse_name(by, Role.STEWARD)
     if policy.stewards and not is_listed(by, policy.stewards):
         raise AccessRefused(
             f"'{by}' is not the name of a steward whom the policy knows",
@@ -143,39 +175,97 @@ def refuse_unlisted(policy: Policy, by: str) -> None:
 
 def settle(
     context: Context, by: str, reason: str, *, spent: tuple[Amount | None, Amount | None, Amount | None] | None,
-    entered: bool = False,
+    entered: bool = False, missing: int = 0,
 ) -> SettleReport:  # fmt: skip
     """Charge what lost entries may have spent (epsilon, delta, rho), and open the ledger again.
 
-    Without `spent` all that is left of the dataset's budget is charged. `entered` says that everybody who withdrew in
-    the lost entries was entered again.
+    Without `spent` all that is left of the dataset's budget is charged, and no less than what is proven. What is
+    charged may pass the limit: it tells what was spent, and closes the budget. `entered` says that everybody who
+    withdrew in the lost entries was entered again, but for so many who are `missing`. What is charged counts for every
+    purpose and analyst too: nobody knows who spent it.
     """
     refuse_unlisted(context.policy, by)
     if not reason.strip():
         raise ParameterError("a loss is settled with a reason", remedy="Say --reason; it is written into the ledger")
+    context.ledger.refuse_unpriced()
     lost = context.ledger.find_lost()
     entry = next((each for each in context.ledger.entries(lost - 1)), None) if lost else None
     if entry is None:
         raise ParameterError("no loss of this ledger waits to be settled", remedy="Look at it: deniable ledger show")
     loss = read_loss(entry)
+    _refuse_missing(context, loss, entered, missing)
+    _refuse_unpriced(context, loss)
+    event = _find_worst(context, loss) if spent is None else _read_spent(context.ledger, spent, loss)
+    charged, span = _describe_event(context.ledger.find_spent()[0], event), _find_span(context.ledger, entry)
+    if charged:
+        posting = Posting(
+            Act.CHARGE, event, "lost entries", analyst="steward",
+            details={SETTLES: lost, "reason": reason, LOST_BETWEEN: list(span)},
+            request=f"settle {lost}", question=str(charged),
+        )  # fmt: skip
+        context.ledger.charge(posting)
+    details = {SETTLES: lost, "reason": reason, **charged} | ({"people_missing": missing} if missing else {})
+    done = context.ledger.record(Posting(Act.SETTLE, analyst=by, details=details))
+    return SettleReport(lost, done.number, charged, *span)
+
+
+def _find_span(ledger: Ledger, entry: Entry) -> tuple[str, str]:
+    """Between which times the entries of a loss were written: after those of the copy, and before the loss was told.
+
+    Losses before it that were not settled are settled with it. Nobody knows when the entries of a ledger that was
+    begun anew began: they count when the loss was told.
+    """
+    settled = max((each.sequence for each in ledger.entries(acts=("settle",))), default=0)
+    told = [each for each in ledger.entries(settled, ("separate",)) if LOST in each.details]
+    until = entry.time.isoformat()
+    known = [datetime.fromisoformat(since) for each in told if (since := read_loss(each).since)]
+    return min([*known, entry.time]).isoformat(), until
+
+
+def _refuse_unpriced(context: Context, loss: Loss) -> None:
+    """Refuse to settle a loss under an accounting that has no price for what is proven."""
+    accounting = context.ledger.find_spent()[0]
+    if find_pricing(accounting, loss.event) != accounting:
+        raise AccessRefused(
+            f"{accounting} accounting cannot price what the lost entries are proven to have spent",
+            expected="The accounting under which they were charged",
+            remedy="Put it back into the policy: budgets: dataset: accounting: zcdp, with a delta; then settle",
+        )
+
+
+def _find_worst(context: Context, loss: Loss) -> Event:
+    """All that is left of the dataset's budget, or what is proven, if that is more."""
+    budgets = context.policy.budgets
+    accounting, account = context.ledger.find_spent()
+    rest = find_rest(accounting, budgets.dataset if budgets is not None else None, account)
+    return join_rest(accounting, rest, loss.find_proven(accounting))
+
+
+def _refuse_missing(context: Context, loss: Loss, entered: bool, missing: int) -> None:
+    """Refuse to settle while people are known to have withdrawn who are not entered again, unless that is told."""
+    since = f"Every withdrawal after {loss.since or 'the beginning'}: deniable withdraw"
     if not entered:
         raise ParameterError(
-            "who withdrew in the lost entries must be entered again first",
-            expected=f"Every withdrawal after {loss.since or 'the beginning'}: deniable withdraw",
+            "who withdrew in the lost entries must be entered again first", expected=since,
             remedy="Enter them, from the letters that people sent; then say --withdrawals-entered",
+        )  # fmt: skip
+    people, _ = list_people(context.ledger, context.store)
+    known = Witness().count_missing(context.place, context.ledger, people) if context.place else 0
+    # What the ledger itself says counts too: another user's record, or one on another machine, may know of nobody.
+    acts = context.ledger.entries(context.ledger.find_lost(), ("withdraw",))
+    again = {entry.details.get("commitment") for entry in acts} - fold_reinstated(context.ledger.entries(acts=ACTS))
+    known = max(known, loss.stored.get(COLLECTION, 0) - len(again))
+    if known != missing:
+        raise ParameterError(
+            f"{known} who withdrew by the entry of the loss, or by the user's record of ledgers, are not entered again"
+            + (f", and {missing} were said to be missing" if missing else ""),
+            expected=since,
+            remedy="Enter them. If they cannot be found out, their rows count again; then that must be said, and is "
+            f"written into the ledger: --people-missing {known}",
         )
-    amount = context.ledger.balance()[0].remaining if spent is None else _read_spent(spent, loss)
-    charged = {} if amount is None else _describe_amount(amount)
-    if amount is not None and charged:
-        details = {SETTLES: lost, "reason": reason}
-        posting = Posting(Act.CHARGE, _build_event(amount), "lost entries", analyst="steward", details=details,
-                          request=f"settle {lost}", question=str(charged))  # fmt: skip
-        context.ledger.charge(posting)
-    done = context.ledger.record(Posting(Act.SETTLE, analyst=by, details={SETTLES: lost, "reason": reason, **charged}))
-    return SettleReport(lost, done.number, charged)
 
 
-def _read_spent(spent: tuple[Amount | None, Amount | None, Amount | None], loss: Loss) -> Budget:
+def _read_spent(ledger: Ledger, spent: tuple[Amount | None, Amount | None, Amount | None], loss: Loss) -> Event:
     epsilon, delta, rho = spent
     if epsilon is None and rho is None:
         raise ParameterError(
@@ -190,21 +280,37 @@ def _read_spent(spent: tuple[Amount | None, Amount | None, Amount | None], loss:
             expected=f"At least epsilon {float(loss.epsilon):g} and delta {float(loss.delta):g}",
             remedy="State that, or more",
         )
-    return amount
+    accounting, stated = ledger.find_spent()[0], _build_event(amount)
+    if not is_covered(accounting, loss.event, stated):
+        raise ParameterError(
+            "the user's record of ledgers proves that the lost entries spent more",
+            expected=f"At least {describe_proven(accounting, loss)}",
+            remedy="State that, or more; or --everything, which closes the budget",
+        )
+    return price_stated(accounting, loss.event, stated)
 
 
-def _describe_amount(amount: Budget) -> dict[str, str]:
-    stated = {"rho": amount.rho} if isinstance(amount, ZCDP) else {"epsilon": amount.epsilon}
-    return {name: str(each) for name, each in (stated | {"delta": amount.delta}).items() if each}
+def describe_proven(accounting: str, loss: Loss) -> str:
+    """What a loss is known to have cost at least by the record, as the options that state it; empty if nothing."""
+    return " ".join(f"--{name} {value}" for name, value in _describe_event(accounting, loss.event).items())
+
+
+def _describe_event(accounting: str, event: Event) -> dict[str, str]:
+    """What an event costs: in rho under zCDP, but in epsilon where all of it is pure; else in epsilon and delta."""
+    account = accountant_for(find_pricing(accounting, event)).compose(event)
+    if isinstance(account, PLDAccountant):
+        least = next((each for each in (account.compute_spent(0), account.compute_spent(READ_AT)) if each), None)
+        parts = {"epsilon": least.epsilon, "delta": least.delta} if least else {}
+    elif isinstance(account, ZCDPAccountant) and account.pure is None:
+        parts = {"rho": account.cost.amount, "delta": account.cost.delta}
+    else:
+        cost = account.pure if isinstance(account, ZCDPAccountant) and account.pure is not None else account.cost
+        parts = {"epsilon": cost.amount, "delta": cost.delta}
+    return {name: str(value) for name, value in parts.items() if value}
 
 
 def _build_event(amount: Budget) -> Event:
     """An event that costs so much: pure, and with probability delta all; or concentrated."""
-    from deniable.dp.accounting import ComposedEvent, GaussianEvent, NoOpEvent, PureEvent, ThresholdEvent
-
-    first: Event = NoOpEvent()
     if isinstance(amount, ZCDP):
-        first = GaussianEvent(1 / (2 * amount.rho)) if amount.rho else first
-    elif amount.epsilon:
-        first = PureEvent(amount.epsilon)
-    return ComposedEvent((first, ThresholdEvent(amount.delta))) if amount.delta else first
+        return build_event("zcdp", amount.rho, amount.delta)
+    return build_event("pure", amount.epsilon, amount.delta)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Iterable, Iterator
+import time
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -15,6 +17,7 @@ from deniable.curator.context import Context
 from deniable.curator.governance import withdrawals
 from deniable.curator.governance.requests import RequestReport, measure_risk, report_request
 from deniable.errors import IntegrityError
+from deniable.governance.requests import Status
 from deniable.release.record import Record, SparseRecord
 
 if TYPE_CHECKING:
@@ -47,6 +50,8 @@ class BudgetStanding(Record):
     limit: Amounts | None
     spent: Amounts | None
     remaining: Amounts | None
+    left: str | None
+    """What is left as people say it, as it is enforced."""
     charged: int
     local: int
     without_guarantee: int
@@ -116,6 +121,8 @@ class ChainProof(SparseRecord):
     heads_lost: int | None = None
     """How many of those heads are of entries that the ledger names as lost."""
     signatures_checked: bool | None = None
+    seals_checked: bool = True
+    """Whether the answer store, which holds the key of the seals, is beside it; a copy may be without."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -144,21 +151,26 @@ class ChainPlace(Record):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NodeBalance(Record):
-    """What one node of the budget tree may spend, has spent, and has left."""
+    """What one node of the budget tree may spend, has spent, and has left.
+
+    Where totals are kept in rho, `remaining` has the `epsilon` of a pure question and the `rho` and `delta` of others.
+    """
 
     node: str
     period: str
     limit: Amounts | None
     spent: Amounts | None
     remaining: Amounts | None
+    left: str | None
+    """What is left as people say it, as it is enforced."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PlainBalance(Record):
-    """What is left of one node of the budget tree, in the unit that the policy states it in.
+    """What is left of one node of the budget tree, in the unit in which that is enforced.
 
-    Accounts may be kept in another unit than the limit is stated in: the part of the account that is left is then
-    taken for the part of the limit. `limit` is None where there is none.
+    An account may be kept in rho under a limit in epsilon: `limit` is then the rho of that limit. It is None where
+    there is none.
     """
 
     node: str
@@ -166,6 +178,8 @@ class PlainBalance(Record):
     unit: str
     limit: float | None
     left: float | None
+    beside: str = ""
+    """What else is enforced and left: a delta, or the rho of questions that are not pure."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -298,7 +312,7 @@ def summarize_budget(ledger: Ledger) -> BudgetStanding:
     counts = {"charged": 0, "local": 0, "without_guarantee": 0}
     for entry in ledger.entries(acts=RELEASES):
         counts["charged" if entry.private else "local" if LOCAL in entry.details else "without_guarantee"] += 1
-    return BudgetStanding(balance.limit, balance.spent, balance.remaining, **counts)
+    return BudgetStanding(balance.limit, balance.spent, balance.remaining, balance.left, **counts)
 
 
 def verify_ledger(ledger: Ledger, head: str | None = None, number: int | None = None) -> ChainProof:
@@ -306,7 +320,9 @@ def verify_ledger(ledger: Ledger, head: str | None = None, number: int | None = 
     from deniable.ledger.ledger import verify as verified
 
     found = verified(ledger, head, number)
-    return ChainProof(found.entries, found.head, found.time.isoformat() if found.time else None)
+    proof = ChainProof(found.entries, found.head, found.time.isoformat() if found.time else None)
+    head_entry = ledger.head()
+    return replace(proof, seals_checked=ledger.key is not None or head_entry is None or not head_entry.seal)
 
 
 def subject_report(context: Context, column: str, value: str) -> SubjectReport:
@@ -417,26 +433,47 @@ def balance(context: Context) -> list[NodeBalance]:
 
 
 def _balance(each: Balance) -> NodeBalance:
+    from deniable.ledger.budget_tree import name_least, say_least
     from deniable.query.explain import describe_budget
 
-    limit, spent, remaining = (
-        None if amount is None else describe_budget(amount) for amount in (each.limit, each.spent, each.remaining)
-    )
-    return NodeBalance(each.node, each.period, limit, spent, remaining)
+    limit, spent = (None if amount is None else describe_budget(amount) for amount in (each.limit, each.spent))
+    told = name_least((each,), each.remaining), say_least((each,), each.remaining) or None
+    return NodeBalance(each.node, each.period, limit, spent, *told)
 
 
-def state_plainly(balances: Iterable[Balance]) -> list[PlainBalance]:
-    """What is left at each node, in the unit of its limit."""
-    return [_state_plainly(each) for each in balances]
+def state_plainly(balances: Iterable[Balance], units: Sequence[str] = ()) -> list[PlainBalance]:
+    """What is left at each node, in the unit in which it is told, or in these `units` where both are enforced."""
+    return [_state_plainly(each, units[place] if units else "") for place, each in enumerate(balances)]
 
 
-def _state_plainly(each: Balance) -> PlainBalance:
-    from deniable.policy.budget import find_left
+def _state_plainly(each: Balance, unit: str) -> PlainBalance:
+    from deniable.policy.budget import ZCDP, find_left
 
     if each.limit is None or each.remaining is None:
         return PlainBalance(each.node, each.period, "epsilon", None, None)
-    unit, limit, left = find_left(each.limit, each.spent, each.remaining)
-    return PlainBalance(each.node, each.period, unit, float(limit), float(left))
+    if unit == "rho" and each.kinds is not None:
+        limit, left = each.kinds.rho_limit, each.kinds.rho
+    elif unit == "epsilon" and each.kinds is not None and not isinstance(each.limit, ZCDP):
+        limit, left = each.limit.epsilon, each.kinds.epsilon
+    else:
+        unit, limit, left = find_left(each.limit, each.spent, each.remaining)
+    return PlainBalance(each.node, each.period, unit, float(limit), float(left), _state_beside(each, unit))
+
+
+def _state_beside(each: Balance, unit: str) -> str:
+    from deniable.policy.budget import round_amount, say_part
+
+    if each.closed:
+        return each.closed
+    if each.kinds is not None and unit == "epsilon":
+        return f"pure questions; {each.kinds.say_others()} for others"
+    if each.kinds is not None:
+        pure = f"; or a pure question of epsilon {round_amount(each.kinds.epsilon)}" if each.kinds.epsilon else ""
+        own = say_part("delta", each.kinds.delta, each.kinds.delta_limit) if each.kinds.delta_limit else "no delta"
+        return own + pure
+    if each.limit is None or each.remaining is None or not each.limit.delta:
+        return ""
+    return say_part("delta", each.remaining.delta, each.limit.delta)
 
 
 def budgets(context: Context) -> BudgetReport:
@@ -477,13 +514,43 @@ def receipt(context: Context, analyst: str, release: str) -> OwnReceipt | None:
     return None
 
 
+FAILED = "not fulfilled"
+"""Where it is noted why a server could not make an approved release, try by try."""
+
+
+@dataclass(frozen=True, slots=True)
+class FailedTry:
+    """Why an approved release was not made: in words for the steward, and in those that who asked may read."""
+
+    reason: str
+    told: str
+
+
+def note_failure(context: Context, identity: str, failed: FailedTry) -> None:
+    """Keep why an approved release could not be made; it is shown until it is made."""
+    name = f"{identity} {time.time_ns():020d}"
+    context.store.keep(FAILED, name, name, json.dumps([failed.reason, failed.told]).encode())
+
+
+def find_failures(context: Context) -> dict[str, FailedTry]:
+    """Why releases that are approved are not made yet: the last failure of each, by request."""
+    approved = {each.id for each in context.state.requests().values() if each.status is Status.APPROVED}
+    if not approved:
+        return {}
+    noted = sorted(context.store.list_all(FAILED).items())
+    last = {name.rpartition(" ")[0]: FailedTry(*json.loads(value)) for name, value in noted}
+    return {identity: failed for identity, failed in last.items() if identity in approved}
+
+
 def requests(context: Context, analyst: str | None = None, *, risk: bool = False) -> list[RequestReport]:
-    """All requests for releases, or those of one analyst, the newest first.
+    """All requests for releases, or those of one analyst, the newest first, with why one was not made: see `FailedTry`.
 
     With `risk`, which is for the steward alone, those that wait have theirs: measured now, and not stored.
     """
     found = [each for each in context.state.requests().values() if analyst is None or each.analyst == analyst]
-    shown = [report_request(each) for each in found[::-1]]
+    failures = {identity: failed.reason if analyst is None else failed.told
+                for identity, failed in find_failures(context).items()}  # fmt: skip
+    shown = [replace(report_request(each), failed=failures.get(each.id)) for each in found[::-1]]
     if not risk:
         return shown
     waiting = {tuple(each.tables) for each in shown if each.decided is None}
@@ -505,5 +572,6 @@ def trust_ledger(known: Policy, at: str) -> Iterator[Ledger]:
     with closing(open_ledger(at, known, writable=False)) as opened:
         if not witness.is_blank:
             witness.refuse_older(place, opened)
-        refuse_changed_store(at, opened, COLLECTION)
+        copied = witness.is_blank or not witness.knows_store(place)
+        refuse_changed_store(at, opened, COLLECTION, copied=copied)
         yield opened

@@ -13,22 +13,24 @@ from typing import TYPE_CHECKING, Any
 
 from deniable.curator.context import Context, check_purposes, digest_terms
 from deniable.curator.governance.withdrawals import commit_subject
-from deniable.curator.scope import find_analyst, is_expired
+from deniable.curator.scope import find_analyst, is_expired, refuse_twice
 from deniable.errors import AccessRefused, ParameterError, nearest
 from deniable.governance import requests, tokens
-from deniable.governance.grants import Action, Asker, Grant, Role
+from deniable.governance.grants import Action, Asker, Grant, Role, refuse_name
 from deniable.governance.requests import Request
 from deniable.governance.scram import ScramKeys
 from deniable.governance.tokens import Token
 from deniable.policy.access import Purpose
 from deniable.policy.budget import Budget, budget, exact
 from deniable.policy.schema import Role as ColumnRole
+from deniable.policy.schema import normalize_spelling
 from deniable.release.record import Record, SparseRecord
 
 if TYPE_CHECKING:
     from deniable.curator.anonymize.request import Asked
     from deniable.curator.synthesize.run import Order as SynthesisOrder
     from deniable.ledger import Receipt
+    from deniable.policy.schema import TableSchema
 
 
 PARAMETERS: Mapping[str, tuple[str, ...]] = {
@@ -71,6 +73,8 @@ class RequestReport(SparseRecord):
     approved_by: list[str] | None = None
     justification: str = ""
     risk: dict[str, TableRisk] | None = None
+    failed: str | None = None
+    """Why the release was approved and could not be made; it is there until it is made."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -164,10 +168,14 @@ def read_budget(parameters: Mapping[str, Any], times: int = 1) -> Budget:
 
 
 def check_request(context: Context, technique: str, tables: Sequence[str], parameters: Mapping[str, Any]) -> None:
-    """Refuse what a request may not ask, from the policy alone: more than it releases, or less than it demands."""
+    """Refuse what a request may not ask, or what cannot be made, by the policy alone; rows are not read.
+
+    It is asked when a request is filed, approved and fulfilled.
+    """
     from deniable.curator.anonymize.request import demands
     from deniable.curator.mask.run import check_mode
     from deniable.curator.synthesize.run import plan_description
+    from deniable.dp.accounting import ComposedEvent
 
     _check_words(technique, parameters)
     columns_by_table(context, technique, tables, parameters)
@@ -176,12 +184,25 @@ def check_request(context: Context, technique: str, tables: Sequence[str], param
     elif technique == "anonymize":
         asked = read_demands(parameters)
         demands(context.policy, asked)
+        demands(None, asked)  # a k of 1 alone protects nobody
         for name in tables:
+            _refuse_unreachable(context.policy.table(name), asked.k)
             known = context.policy.table(name).names
-            context.scope.columns_to_release(name, [column for column in (*asked.l, *asked.t) if column in known])
+            context.scope.columns_to_release(name, [column for column in {*asked.l, *asked.t} if column in known])
     else:
-        for order in synthetic_orders(context, tables, parameters):
-            plan_description(context, order)
+        jobs = [plan_description(context, order)[2] for order in synthetic_orders(context, tables, parameters)]
+        events = tuple(job.event for job in jobs if job.event is not None)
+        context.ledger.refuse_impossible(ComposedEvent(events), *context.path)
+
+
+def _refuse_unreachable(table: TableSchema, k: int | None) -> None:
+    """Refuse a k above the number of rows that may be read of a table."""
+    if k is not None and k > table.rows_out:
+        raise ParameterError(
+            f"k is {k:,}, and at most {table.rows_out:,} rows of '{table.name}' are read",
+            expected="A class has k rows, all of this table",
+            remedy="Ask for a smaller k, or raise rows_out in the policy",
+        )
 
 
 def columns_by_table(
@@ -196,7 +217,8 @@ def columns_by_table(
     known = {name: context.policy.table(name).names for name in tables}
     for column in asked:
         refuse_unknown_column(column, tuple(dict.fromkeys(name for names in known.values() for name in names)))
-    found = {name: tuple(column for column in dict.fromkeys(asked) if column in names) for name, names in known.items()}
+    refuse_twice(asked)
+    found = {name: tuple(column for column in asked if column in names) for name, names in known.items()}
     allow = context.scope.columns_to_describe if technique == "synthesize" else context.scope.columns_to_release
     for name, columns in found.items():
         if not columns:
@@ -274,11 +296,26 @@ def issue(
     expires = datetime.now(UTC) + _parse_term(days)
     listed = None if purposes is None else tuple(purposes)
     person = None if subject is None else commit_subject(context, *subject)
+    _refuse_look_alike(context, name)
     grant = Grant(name, role, context.policy.dataset, listed, expires.replace(microsecond=0), subject=person)
     giver, issuer = (by.name, by.id) if isinstance(by, Grant) else (by, "")
     text, facts = tokens.issue_token(grant, issuer)
     _act(context, "token", giver, facts)
     return text, tokens.grant_of(text, context.state.tokens())
+
+
+def _refuse_look_alike(context: Context, name: str) -> None:
+    """Refuse a name that looks like another one of the policy or of a token; case and spaces make no other name."""
+    budgets, own = context.policy.budgets, normalize_spelling(name)
+    analysts = budgets.analysts if budgets is not None else ()
+    known = [*context.policy.stewards, *(each for one in analysts for each in (one.name, *one.members))]
+    known += [token.grant.name for token in context.state.tokens().values()]
+    for other in known:
+        if requests.is_same_name(name, other) and normalize_spelling(other) != own:
+            raise AccessRefused(
+                f"'{name}' looks like '{other}', who is known here", expected="Names that nobody takes for others",
+                remedy="Use the name as it is known, or another one",
+            )  # fmt: skip
 
 
 def _parse_term(days: float | None) -> timedelta:
@@ -402,9 +439,12 @@ def decide(context: Context, identity: str, approved: bool, reason: str, by: str
     if approved:
         _refuse_group(context, name, person)
     _refuse_stranger(context, request, person, by, approved=approved)
+    refuse_name(name, Role.STEWARD)
     if approved:
         _refuse_fellow(context, request, person)
         _refuse_changed_policy(context, request)
+        asker = context.speak_for(Asker(request.analyst, request.purpose, Role.ANALYST))
+        check_request(asker, request.technique, request.tables, request.parameters)
     details = {"id": identity, "reason": reason, "person": person, "policy": context.policy.hash}
     act = "approve" if approved else "decline"
     return _settle(context, identity, _act(context, act, name, details, request.purpose))
@@ -497,7 +537,7 @@ def _refuse_changed_policy(context: Context, request: Request) -> None:
         raise AccessRefused(
             f"the policy was changed after request '{request.id}' was approved",
             expected="The policy under which it was approved",
-            remedy="Put that policy back, or decline it and let it be filed and approved anew",
+            remedy="Put that policy back, or let the request be filed and approved anew",
         )
 
 

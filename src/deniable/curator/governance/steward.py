@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qs, urlsplit
 
 from deniable.curator.charge import resume_asker
 from deniable.curator.context import (
@@ -80,18 +81,18 @@ def separate(policy: Path, ledger: str | None, by: str, reason: str, *, lost: bo
     """Let a policy's ledger hold a budget of its own for rows that others protect too; or, `lost`, begin it anew.
 
     It is written into the ledger who said so, why, what it stands beside, and what is known to be lost. A ledger of
-    which nothing is known to be lost is not begun anew.
+    which nothing is known to be lost is not begun anew, nor is one beside another that holds the same budget.
     """
     known, at = read(policy), ledger_of(policy, ledger)
     _refuse_unreasoned(known, by, reason, "a budget of its own")
-    loss = _look_for_loss(known, at) if lost else None
+    loss, gone = _look_for_loss(known, at) if lost else (None, [])
     if loss is not None and not (loss.entries or loss.heads or loss.stored):
         raise ParameterError(
             "nothing is lost: the ledger has all that is known of it",
             expected="A ledger, or its answer store, that had more when it was last used",
             remedy="Go on with it; for a budget beside that of another ledger leave --lost out",
         )
-    return _write_separate(policy, known, at, by, reason, loss)
+    return _write_separate(policy, known, at, by, reason, loss, gone)
 
 
 def _refuse_unreasoned(known: Policy, by: str, reason: str, what: str) -> None:
@@ -100,8 +101,8 @@ def _refuse_unreasoned(known: Policy, by: str, reason: str, what: str) -> None:
         raise ParameterError(f"{what} needs a reason", remedy="Say --reason; it is written into the ledger")
 
 
-def _look_for_loss(known: Policy, at: str) -> Loss:
-    """What is known to be lost of the ledger at a place; one that is not there is not made."""
+def _look_for_loss(known: Policy, at: str) -> tuple[Loss, list[str]]:
+    """What is known to be lost of the ledger at a place, which is not made if it is not there; and which are gone."""
     from deniable.ledger.ledger import open_answer_store, open_ledger
     from deniable.ledger.witness import name_place
 
@@ -110,11 +111,17 @@ def _look_for_loss(known: Policy, at: str) -> Loss:
         closing(open_ledger(there, known)) as opened,
         closing(open_answer_store(there, known.dataset, opened)) as store,
     ):
-        return losses.find_loss(known, name_place(at, known.dataset), opened, store)
+        gone = _refuse_second(known, at, opened)
+        return losses.find_loss(known, name_place(at, known.dataset), opened, store, gone=gone), gone
 
 
-def _write_separate(policy: Path, known: Policy, at: str, by: str, reason: str, loss: Loss | None) -> SeparateReport:
-    """Write that a ledger has a budget of its own, and what it lost; the witnesses go on with it."""
+def _write_separate(
+    policy: Path, known: Policy, at: str, by: str, reason: str, loss: Loss | None, gone: Sequence[str] = ()
+) -> SeparateReport:
+    """Write that a ledger has a budget of its own, and what it lost; the witnesses go on with it.
+
+    `gone` are ledgers that held the same budget, and whose place it takes.
+    """
     from deniable.curator.context import mark_sources
     from deniable.governance.withdrawals import COLLECTION
     from deniable.ledger import Act, Posting
@@ -126,7 +133,7 @@ def _write_separate(policy: Path, known: Policy, at: str, by: str, reason: str, 
         sources = mark_sources(context.scope, {})
     with open_for_acts(at, known, COLLECTION, lost=loss is not None) as (opened, _):
         if loss is not None:
-            witness.forget(place, opened)
+            witness.forget(place, opened, gone)
         beside = witness.separate(place, sources)
         details: dict[str, Any] = {"beside": beside, "reason": reason, "entries_lost": loss.entries if loss else 0}
         details |= {LOST: loss.facts()} if loss is not None else {}
@@ -136,7 +143,7 @@ def _write_separate(policy: Path, known: Policy, at: str, by: str, reason: str, 
     if loss is not None and known.witness is not None:
         with open_policy(policy, at) as again:
             again.ledger.on_written(again.ledger)  # the witness is told at once that heads which it keeps are lost
-    told = losses.report_loss(loss) if loss is not None else None
+    told = losses.report_loss(known, loss) if loss is not None else None
     return SeparateReport(place, beside, loss.entries if loss is not None else 0, told)
 
 
@@ -341,12 +348,12 @@ class BackupReport(SparseRecord):
 
 def back_up(policy: Path, ledger: str | None, file: Path) -> BackupReport:
     """Copy the ledger and its answer store into one file, and verify that."""
+    from deniable.ledger.backup import back_up as copy_both
     from deniable.ledger.export import Head, write_note
-    from deniable.ledger.export import back_up as copy_both
 
     with open_policy(policy, ledger) as context:
         key = find_signing_key(context.store)  # so that the backup has it
-        found = copy_both(context.ledger, context.store, file)
+        found = copy_both(context.ledger, context.store, file, context.place)
         head = Head(context.policy.dataset, found.entries, found.head, found.time)
         return BackupReport(str(file), found.entries, found.head, write_note(head, key))
 
@@ -361,49 +368,60 @@ def restore(
     reason: str = "",
     answers: Path | None = None,
     statements: Sequence[Path] = (),
+    server_gone: bool = False,
 ) -> BackupReport:
     """Put a backup where no ledger is; one that is older than a witness knows only if the newest is `lost`.
 
     Then what is known of the loss is written into the ledger, which stays closed until it is settled. `answers` is the
     answer store of the lost ledger, if that is left: who withdrew by it is entered again. `statements` are those of
-    released files.
+    released files. Beside a ledger of the same people that is there nothing is restored; one in a database whose server
+    does not answer counts as there, unless the steward says that the `server_gone`.
     """
     from deniable.governance.withdrawals import COLLECTION
-    from deniable.ledger.export import open_backup, read_head, restore_backup, write_note
+    from deniable.ledger.backup import find_origin, hold_rows, open_backup, read_backup, restore_backup
+    from deniable.ledger.export import read_head, write_note
     from deniable.ledger.witness import Witness, name_place, open_for_acts
 
     known, at = read(policy), ledger_of(policy, ledger)
-    if not lost and (answers is not None or statements):
-        raise ParameterError("answers and statements tell what was lost", remedy="Say --lost, or leave them out")
+    if not lost and (answers is not None or statements or server_gone):
+        raise ParameterError(
+            "answers, statements and a server that is gone tell what was lost", remedy="Say --lost, or leave them out"
+        )
     if lost:
         _refuse_unreasoned(known, by, reason, "a lost ledger")
-    _refuse_second(known, at, lost=lost)
     witness, place = Witness(), name_place(at, known.dataset)
-    loss, people = _compare_backup(known, place, file, answers, statements) if lost else (None, [])
     with closing(open_backup(file, known.dataset)) as copied:
+        gone = _refuse_second(known, at, copied, find_origin(file), server_gone=server_gone)
+    loss, people = _compare_backup(known, place, file, answers, statements, gone) if lost else (None, [])
+    with closing(open_backup(file, known.dataset)) as copied, closing(hold_rows(read_backup(file)[1])) as held:
         if not lost:
-            witness.refuse_older(place, copied)
+            witness.refuse_backup(place, copied, held, gone)
             if known.witness is not None:
                 make_sender(known).refuse_rollback(copied)
         found = restore_backup(file, known.dataset, at)
         witness.forget_counts(place, copied)
+        if gone and not lost:  # the newest copy was moved here
+            witness.forget(place, copied, gone)
     told = None
     if loss is not None:
-        _write_separate(policy, known, at, by, reason, loss)
+        _write_separate(policy, known, at, by, reason, loss, gone)
         with open_policy(policy, at) as context:
-            told = losses.report_loss(loss, losses.recover_withdrawals(context, people, by))
+            told = losses.report_loss(known, loss, losses.recover_withdrawals(context, people, by))
     with open_for_acts(at, known, COLLECTION) as (opened, _):
         return BackupReport(str(file), found.entries, found.head, write_note(read_head(opened)), told)
 
 
 def _compare_backup(
-    known: Policy, place: str, file: Path, answers: Path | None, statements: Sequence[Path]
+    known: Policy, place: str, file: Path, answers: Path | None, statements: Sequence[Path], gone: Sequence[str]
 ) -> tuple[Loss, list[tuple[str, str]]]:
     """What is known beyond a backup, and who withdrew by an answer store that is left."""
-    from deniable.ledger.export import hold_rows, open_backup, read_backup
+    from deniable.ledger.backup import hold_rows, open_backup, read_backup
 
-    with closing(open_backup(file, known.dataset)) as copied, closing(hold_rows(read_backup(file)[1])) as store:
-        loss = losses.find_loss(known, place, copied, store, statements)
+    with (
+        closing(open_backup(file, known.dataset, known.budgets)) as copied,
+        closing(hold_rows(read_backup(file)[1])) as store,
+    ):
+        loss = losses.find_loss(known, place, copied, store, statements, gone)
         if answers is None:
             return loss, []
         survivor, people = losses.read_survivor(answers, store.key)
@@ -418,42 +436,64 @@ def settle(
     *,
     spent: tuple[Amount | None, Amount | None, Amount | None] | None,
     entered: bool = False,
+    missing: int = 0,
 ) -> SettleReport:
     """Charge what lost entries may have spent, and open the ledger again."""
     with open_policy(policy, ledger) as context:
-        return losses.settle(context, by, reason, spent=spent, entered=entered)
+        return losses.settle(context, by, reason, spent=spent, entered=entered, missing=missing)
 
 
-def _refuse_second(known: Policy, at: str, *, lost: bool) -> None:
-    """Refuse to put a backup beside a ledger that holds the budget of the same people and is there.
+def _refuse_second(known: Policy, at: str, ledger: Ledger, origin: str = "", *, server_gone: bool = False) -> list[str]:
+    """Refuse to put a ledger beside one that holds the budget of the same people and is there; says which are not.
 
-    One in a database is looked for; where it cannot be reached, the steward's word that it is lost counts.
+    Looked for are the ledgers of the user's record that hold these rows, those that followed this one elsewhere, and
+    the one at the `origin` of which a backup was taken, whoever used it; but for those that the steward let be apart.
     """
     from deniable.curator.context import mark_sources
     from deniable.ledger.witness import Witness, name_place
 
-    place, witness = name_place(at, known.dataset), Witness()
+    place = name_place(at, known.dataset)
     with closing(open_context(known)) as context:
-        holders = [] if witness.is_blank else witness.find_holders(mark_sources(context.scope, {}), place)
-    there = [other for other in holders if _is_there(known, other, lost)]
-    if there:
-        raise AccessRefused(
-            f"the rows of this policy have a budget already, in the ledger {there[0]}",
-            expected="A backup takes the place of a ledger that is gone",
-            remedy=f"Use that ledger: --ledger {there[0]}; or move it away, if the backup is to take its place",
-        )
+        holders, later = Witness().find_rivals(place, ledger, mark_sources(context.scope, {}))
+    taken_of = {origin: ledger.first} if origin not in ("", place) else {}
+    for other, first in (taken_of | later | dict.fromkeys(holders, "")).items():
+        if _is_there(other, at, first, server_gone):
+            raise AccessRefused(
+                f"the rows of this policy have a budget already, in the ledger {other}",
+                expected="A ledger that is restored, or begun anew, takes the place of one that is gone",
+                remedy=f"Use that ledger: --ledger {other}; or move it away, if another one is to take its place",
+            )
+    return holders
 
 
-def _is_there(known: Policy, ledger: str, lost: bool) -> bool:
+def _is_there(ledger: str, at: str, first: str, server_gone: bool) -> bool:
+    """Whether a ledger is at a place; with the hash of its `first` entry, if that is known."""
     if "://" not in ledger:
-        return Path(ledger).exists()
-    if not lost:
-        return True
-    from deniable.ledger.ledger import open_ledger
+        return Path(ledger).exists() and first in ("", _find_first(Path(ledger)))
+    from deniable.ledger.postgres import holds_entries
 
-    with suppress(DeniableError), closing(open_ledger(ledger, known, writable=False)) as opened:
-        return opened.head() is not None
-    return False
+    address, _, dataset = ledger.partition("#")
+    return holds_entries(_add_login(address, at), dataset, first=first, gone=server_gone)
+
+
+def _find_first(file: Path) -> str:
+    """The hash of the first entry of a ledger in a file; empty where the file is none that can be read."""
+    from deniable.ledger.entry import decode_entry
+    from deniable.ledger.sqlite import SqliteStore
+
+    with suppress(DeniableError), closing(SqliteStore(file, writable=False)) as store:
+        return next((decode_entry(line.text, line.sequence).hash for line in store.lines()), "")
+    return ""
+
+
+def _add_login(address: str, at: str) -> str:
+    """The address of a database with who enters another one, if that is on the same server."""
+    known, other = urlsplit(address), urlsplit(at)
+    login, _, server = other.netloc.rpartition("@")
+    hosts = [parse_qs(each.query).get("host") for each in (known, other)]
+    if not login or known.netloc != server.lower() or hosts[0] != hosts[1]:
+        return address
+    return known._replace(netloc=f"{login}@{known.netloc}").geturl()
 
 
 def incidents(policy: Path, ledger: str | None, after: int = 0, share: float = 0.25) -> estate.IncidentReport:

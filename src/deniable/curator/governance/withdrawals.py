@@ -5,16 +5,18 @@ from __future__ import annotations
 import re
 import secrets
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from functools import partial
 from typing import TYPE_CHECKING
 
 from deniable.curator.context import Context
-from deniable.errors import AccessRefused, ParameterError, nearest
+from deniable.errors import AccessRefused, DeniableError, ParameterError, nearest
 from deniable.governance import withdrawals
 from deniable.governance.grants import Grant, Role, Subject
-from deniable.governance.withdrawals import COLLECTION, KEYS, Withdrawal
+from deniable.governance.withdrawals import COLLECTION, KEYS, Withdrawal, read_withdrawal
 from deniable.policy.schema import ColumnType, normalize_spelling
 from deniable.release.record import Record
 
@@ -37,7 +39,18 @@ def withdraw(context: Context, column: str, value: str, by: str = "steward") -> 
         times = _count_reinstated(context, commitment)
         request += f" {times}" if times else ""  # after a person was taken in again it is another withdrawal
         receipts.append(context.ledger.record(Posting(Act.WITHDRAW, analyst=by, request=request, details=details)))
+    _tell_witness(context)
     return receipts[-1]
+
+
+def _tell_witness(context: Context) -> None:
+    """Have the user's record of ledgers know who withdrew; if it cannot be written now, then at the next opening."""
+    from deniable.ledger.witness import Witness
+
+    if context.place:
+        with suppress(DeniableError):
+            listed = partial(withdrawals.list_people, context.ledger, context.store)
+            Witness().note_people(context.place, context.ledger, listed)
 
 
 def reinstate(context: Context, column: str, value: str, reason: str, by: str = "steward") -> Receipt:
@@ -46,14 +59,34 @@ def reinstate(context: Context, column: str, value: str, reason: str, by: str = 
 
     if not reason.strip():
         raise ParameterError("taking a withdrawal back needs a reason", remedy="Say how the person agreed to it")
-    standing = [each for each in _commit_person(context, column, value) if _is_withdrawn(context, each)]
+    known = dict.fromkeys((*_commit_person(context, column, value), *_find_spellings(context, column, value)))
+    standing = [each for each in known if _is_withdrawn(context, each)]
     if not standing:
         raise ParameterError(
             f"nobody with the value given withdrew by '{column}'", remedy="Look at it: deniable subject"
         )
     details = {"column": column, "reason": reason}
     acts = [Posting(Act.REINSTATE, analyst=by, details={**details, "commitment": each}) for each in standing]
-    return [context.ledger.record(act) for act in acts][-1]
+    done = [context.ledger.record(act) for act in acts][-1]
+    _tell_witness(context)
+    return done
+
+
+def _find_spellings(context: Context, column: str, value: str) -> list[str]:
+    """The digests of those who withdrew by another way to write the value: as numbers, 01 and 1.0 are 1."""
+    named, linked = _name_person(context.policy, column, value), context.policy.same_people(column)
+    listed = ((name, read_withdrawal(kept)) for name, kept in context.store.list_all(COLLECTION).items())
+    return [
+        name
+        for name, each in listed
+        if each.column in linked and named & _name_person(context.policy, column, each.value)
+    ]
+
+
+def _name_person(policy: Policy, column: str, value: str) -> set[str]:
+    """The forms of a value that leave out the same person, as the linked columns declare it."""
+    number = _parse_person(value, ColumnType.DECIMAL) if policy.has_numbered_people(column) else None
+    return {normalize_spelling(each) for each in (*_read_forms(policy, column, value), number) if each is not None}
 
 
 def commit_subject(context: Context, column: str, value: str) -> Subject:
@@ -107,10 +140,16 @@ class Reach(Record):
 def find_reach(policy: Policy, column: str) -> Reach:
     """Where a person is left out by a value of this column, and where by another column or not at all."""
     names = check_unit_column(policy, column)
-    # Rows that lead to a person through another table are left out of questions with that table's.
-    own = (table for table in policy.private if table.unit is None or not table.unit.via)
-    others = (table for table in own if table.name not in names)
-    return Reach([*names], {table.name: (table.unit.column if table.unit else None) or "" for table in others})
+    own = [table for table in policy.private if table.unit is None or not table.unit.via]
+    linked = policy.same_people(column)
+    networks = [table.name for table in own if table.edges is not None and table.person in linked]
+    # Rows that lead to a person through another table are left out with that table's.
+    steps = [(table.name, table.unit.via[-1].table) for table in policy.private if table.unit and table.unit.via]
+    led = [name for name, last in steps if last in names and name not in names]
+    others = (table for table in own if table.name not in (*names, *networks))
+    return Reach(
+        [*names, *networks, *led], {table.name: (table.unit.column if table.unit else None) or "" for table in others}
+    )
 
 
 def read_person(policy: Policy, column: str, value: str) -> tuple[str, ...]:
@@ -118,16 +157,25 @@ def read_person(policy: Policy, column: str, value: str) -> tuple[str, ...]:
 
     Refuses what no such table can hold: a withdrawal that matches nobody must not be confirmed.
     """
-    columns = (policy.table(name).column(own) for name, own in check_unit_column(policy, column).items())
-    kinds = tuple(dict.fromkeys(each.type if each else ColumnType.TEXT for each in columns))
-    forms = tuple(dict.fromkeys(form for kind in kinds if (form := _parse_person(value, kind)) is not None))
+    forms = _read_forms(policy, column, value)
     if not forms:
+        kinds = _list_kinds(policy, column)
         expected = " or ".join(f"{kind}, such as {EXAMPLES[kind]}" for kind in kinds)
         raise ParameterError(
             f"the value given is none that '{column}' can have", expected=f"The policy declares it as {expected}",
             remedy="Nobody was left out: give the value as the table has it",
         )  # fmt: skip
     return forms
+
+
+def _read_forms(policy: Policy, column: str, value: str) -> tuple[str, ...]:
+    parsed = (_parse_person(value, kind) for kind in _list_kinds(policy, column))
+    return tuple(dict.fromkeys(form for form in parsed if form is not None))
+
+
+def _list_kinds(policy: Policy, column: str) -> tuple[ColumnType, ...]:
+    columns = (policy.table(name).column(own) for name, own in check_unit_column(policy, column).items())
+    return tuple(dict.fromkeys(each.type if each else ColumnType.TEXT for each in columns))
 
 
 EXAMPLES = {
@@ -148,6 +196,8 @@ def _parse_person(value: str, kind: ColumnType) -> str | None:
         return None
 
 
+MOST_WHOLE = 2**63
+"""No column of whole numbers holds one of this size."""
 WHOLE = re.compile(r"-?[0-9]+")
 NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?")
 DAY = re.compile(r"[0-9]{4}(-[0-9]{2}-[0-9]{2}|[0-9]{4})")
@@ -165,6 +215,13 @@ def _take_form(value: str, form: re.Pattern[str]) -> str:
     return plain
 
 
+def _parse_whole(value: str) -> str:
+    number = int(_take_form(value, WHOLE))
+    if abs(number) >= MOST_WHOLE:
+        raise ValueError
+    return str(number)
+
+
 def _parse_decimal(value: str) -> str:
     number = Decimal(_take_form(value, NUMBER))
     return format(number.normalize() + 0, "f")
@@ -176,9 +233,9 @@ def _parse_moment(value: str) -> str:
 
 
 _PARSERS: Mapping[ColumnType, Callable[[str], str | None]] = {
-    ColumnType.INTEGER: lambda value: str(int(_take_form(value, WHOLE))),
+    ColumnType.INTEGER: _parse_whole,
     ColumnType.DECIMAL: _parse_decimal,
-    ColumnType.TEXT: lambda value: value if value.strip() else None,
+    ColumnType.TEXT: lambda value: value if normalize_spelling(value) else None,
     ColumnType.BOOLEAN: lambda value: value.lower() if value.lower() in ("true", "false") else None,
     ColumnType.DATE: lambda value: date.fromisoformat(_take_form(value, DAY)).isoformat(),
     ColumnType.DATETIME: _parse_moment,
@@ -193,7 +250,7 @@ def withdrawal_time(context: Context, column: str, value: str) -> datetime | Non
 
 def find_withdrawal(context: Context, column: str, value: str) -> Entry | None:
     """The entry of this person's withdrawal, where it still stands."""
-    sought, found = {*_commit_person(context, column, value)}, None
+    sought, found = {*_commit_person(context, column, value), *_find_spellings(context, column, value)}, None
     for act in context.ledger.entries(acts=withdrawals.ACTS):
         if act.details.get("commitment") in sought:
             found = (found or act) if act.act == "withdraw" else None

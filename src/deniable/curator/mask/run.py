@@ -15,19 +15,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from deniable.curator.anonymize.request import refuse_order
-from deniable.curator.charge import Job, charge
+from deniable.curator.charge import FILE_ANEW, Job, charge
 from deniable.curator.context import Context, find_ledger, open_context
-from deniable.curator.mask.keys import confirm, open_keyring, own_vault
+from deniable.curator.mask.keys import confirm, gate_earlier_releases, open_keyring, own_vault
 from deniable.curator.policy.accepted_rows import refuse_less_protected
 from deniable.curator.publish import (
     MEASURED,
-    RECORDED,
     certify_rows,
     gate_attacks,
     gate_joint_exposure,
     note_acceptance,
-    publish_file,
+    publish_staged,
     remove_on_failure,
+    stage_file,
     tell_charge,
 )
 from deniable.curator.scope import refuse_expired
@@ -40,6 +40,7 @@ from deniable.storage import refuse_unwritable, storage_errors
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from deniable.assess.certificate import Measurements
     from deniable.assess.exposure import Whose
     from deniable.assess.released_rows import Claim
     from deniable.engines.base import Engine
@@ -108,14 +109,19 @@ def mask_tables(context: Context, request: Request, progress: Progress | None = 
     _check_outputs(request)
     with context.scope.open_rows({name: name for name in request.outputs}) as engine:
         plans, opened, checklist = _plan_tables(engine, context, request)
-        confirm(request.policy, plans.values(), opened.values())
-        recorded = _record(context, request)
-        _own_vaults(context, request, plans)
-        tables = {
-            name: _mask_table(engine, context, plans[name], request, opened, recorded, _share(progress, i, len(plans)))
-            for i, name in enumerate(plans)
-        }
-        joins = _joins(engine, plans)
+        with confirm(request.policy, plans.values(), opened.values()), remove_on_failure() as written:
+            _own_vaults(context, request, plans)
+            made = [
+                _mask_table(engine, context, plan, request, opened, written, _share(progress, i, len(plans)))
+                for i, plan in enumerate(plans.values())
+            ]
+            joins = _joins(engine, plans)
+            _gate_linked_tables(engine, context, made)
+            for each in made:
+                joint = gate_earlier_releases(engine, context, request.policy, each.plan, opened)
+                each.details.update({} if joint is None else {"joint_with_earlier": joint.to_dict()})
+            recorded = _record(context, request)
+            tables = {each.plan.table: _publish_table(context, each, recorded, written) for each in made}
     return MaskReport(request.mode, tables, joins, checklist)
 
 
@@ -161,13 +167,13 @@ def mask_rows(
     request = Request(policy.folder, {table: Path()}, mode=mode, keys=keys, columns=columns, keep_order=keep_order)
     with context.scope.open_rows({table: table}) as engine:
         plans, opened, checklist = _plan_tables(engine, context, request)
-        _record(context, request)
         read = _Read(engine, plans[table], "" if keep_order else secrets.token_hex(16))
         batches = streaming.regroup_batches(read.stream(), streaming.PART_ROWS)
         rows = pa.Table.from_batches([streaming.mask_batch(plans[table], batch) for batch in batches])
         claim, origin, details = _state(context, read, rows, rows.num_rows, mode, opened)
-        found = certify_rows(rows, _claim_columns(policy.table(table), read), charge=RECORDED)
+        found = certify_rows(rows, _claim_columns(policy.table(table), read))
         details[MEASURED] = found.to_dict()
+        _record(context, request)
     return Release(rows, claim, origin, details | {"safe_harbor": checklist})
 
 
@@ -205,10 +211,11 @@ def _table_of(policy: Policy, source: str | None) -> str:
 
 
 def _record(context: Context, request: Request) -> str:
-    """Write to the ledger, before any row is masked, that tables leave without a formal guarantee; says its id."""
+    """Write to the ledger that tables leave without a formal guarantee, before any has its own name; says its id."""
     job: Job[None] = Job(
-        "masking", "", None, None, tuple(request.outputs), details={"mode": request.mode, **note_acceptance(context)}
-    )
+        "masking", "", None, None, tuple(request.outputs),
+        details={"mode": request.mode, **note_acceptance(context)}, anew=FILE_ANEW,
+    )  # fmt: skip
     return charge(context, job, request=request.identity).release
 
 
@@ -336,24 +343,45 @@ def _mask_table(
     made: TablePlan,
     request: Request,
     opened: Mapping[str, Key],
-    recorded: str,
+    written: list[Path],
     progress: Progress | None,
-) -> dict[str, Any]:
+) -> _Masked:
+    """Mask a table into a file that waits under another name, pass the gates, and certify it."""
     from deniable.masking import streaming
-    from deniable.release.release import remove_statement
 
     target = request.outputs[made.table]
+    staged = stage_file(target)
     job = _job(engine, context.policy, made, request, opened)
     with streaming.open_checkpoint(target, job, f".{job.format}", fresh=request.fresh) as work:
-        remove_statement(target)
         read = _Read(engine, made, "" if request.keep_order else work.open_order())
-        rows = streaming.write_masked(engine, made.table, made, target, work, progress, read.stream())
-    with remove_on_failure(target, release=recorded):
-        claim, origin, details = _state(context, read, target.absolute(), rows, request.mode, opened)
-        promised = _claim_columns(context.policy.table(made.table), read)
-        sealed = publish_file(context, target, promised, claim, origin, details, release=recorded)
-    details[MEASURED] = sealed.body["details"][MEASURED]
-    return {"output": str(target), "masks": made.described, "guarantee": claim.reason} | details
+        refuse_unwritable(target)
+        rows = streaming.write_masked(engine, made.table, made, staged, work, progress, read.stream())
+    written.append(staged)
+    claim, origin, details = _state(context, read, staged.absolute(), rows, request.mode, opened)
+    found = certify_rows(staged, _claim_columns(context.policy.table(made.table), read))
+    return _Masked(made, target, staged, claim, origin, details, found)
+
+
+@dataclass(frozen=True, slots=True)
+class _Masked:
+    """A masked table that waits for the others: its plan, the file, and what is stated of it."""
+
+    plan: TablePlan
+    target: Path
+    staged: Path
+    claim: Guarantee
+    origin: Provenance
+    details: dict[str, Any]
+    found: Measurements
+
+
+def _publish_table(context: Context, made: _Masked, recorded: str, written: list[Path]) -> dict[str, Any]:
+    """Let a masked table leave under its own name, with its statement."""
+    staged = {made.staged: made.target}
+    publish_staged(context, made.target, staged, made.found, made.claim, made.origin, made.details, release=recorded)
+    written.append(made.target)
+    told = {"output": str(made.target), "masks": made.plan.described, "guarantee": made.claim.reason}
+    return told | made.details | {MEASURED: made.found.to_dict()}
 
 
 def _state(
@@ -367,8 +395,8 @@ def _state(
     engine, made, whose = read.engine, read.plan, read.attach_people()
     policy, table = context.policy, made.table
     measured = _measure(engine, policy, made, released, whose)
-    names = _list_knowable(made)
-    joint = gate_joint_exposure(context, engine, f"released {table}", names, whose, released)
+    names, links = made.knowable, made.linking
+    joint = gate_joint_exposure(context, engine, f"released {table}", names, whose, released, links=links)
     details = {
         "rows": rows,
         "mode": mode,
@@ -392,6 +420,21 @@ def _state(
     return residual_risk.state_guarantee(mode, [*told, *measured], unit), origin, details
 
 
+def _gate_linked_tables(engine: Engine, context: Context, made: Sequence[_Masked]) -> None:
+    """Note what the rows of a person single out over all tables of a release that one token links, or refuse."""
+    from deniable.assess.exposure import judge_joint_exposure, measure_linked_tables
+
+    linked = {
+        f"released {each.plan.table}": (each.plan.knowable, each.plan.unit)
+        for each in made
+        if each.plan.unit in each.plan.linking and each.plan.knowable
+    }
+    found = judge_joint_exposure(measure_linked_tables(engine, linked), context.policy.release.joint)
+    told = {} if found is None else {"joint_of_tables": found.to_dict()}
+    for each in made:
+        each.details.update(told if f"released {each.plan.table}" in linked else {})
+
+
 FEW_NAMES = 8
 
 
@@ -409,10 +452,6 @@ def _attack(context: Context, read: _Read, released: Any, whose: Whose | None) -
 
     found = gate_attacks(context, table, released, read_both)
     return {} if found is None else {"attacks": found.to_dict()}
-
-
-def _list_knowable(made: TablePlan) -> list[str]:
-    return [each.name for each in made.columns if not is_hidden(each.spec)]
 
 
 LONG_TOKEN = 12

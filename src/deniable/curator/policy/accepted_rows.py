@@ -17,7 +17,7 @@ from deniable.policy.document import Policy, find_accepted, list_accepted
 from deniable.policy.schema import CsvDialect, TableSchema, make_dialect
 
 if TYPE_CHECKING:
-    from deniable.ledger.witness import Sketch
+    from deniable.ledger.same_rows import Sketch
 
 MARKED = 128
 """So many rows are marked: enough to know a fifth of them again."""
@@ -82,7 +82,7 @@ def _sketch(source: Any, csv: CsvDialect | None) -> Sketch[int] | None:
     """Hashes of some rows; None where rows are elsewhere, or cannot be read."""
     from deniable.engines.base import is_elsewhere, sketch_rows
     from deniable.engines.duckdb import DuckDBEngine
-    from deniable.ledger.witness import FEW_ROWS, Sketch
+    from deniable.ledger.same_rows import FEW_ROWS, Sketch
 
     if is_elsewhere(source):
         return None

@@ -20,6 +20,7 @@ from deniable.errors import ParameterError, PolicyError
 from deniable.policy.access import Budgets, Period
 from deniable.policy.advice import list_advice, list_doubts
 from deniable.policy.budget import ZCDP, Budget, format_number
+from deniable.policy.diff import list_loosened
 from deniable.policy.document import Policy, compare_with_accepted, keep_accepted, parse, read_unaccepted
 from deniable.policy.json_schema import Schema, build_json_schema
 from deniable.policy.layout.policy_file import POLICY
@@ -163,12 +164,18 @@ class ChangeReport(Record):
 
     risks: list[RiskChange]
     grants: list[str]
+    looser: list[str]
+    """What it would protect less than the policy in force."""
+    stricter: int
+    """In how many points it would protect more."""
 
 
 def foresee_change(context: Context, path: str | Path, text: str) -> ChangeReport:
     """What a policy that is not in force yet would change against the one that is."""
     policy = _parse_text(path, text)
-    return ChangeReport(_compare_risks(context, policy), list(_compare_grants(context, policy)))
+    looser, stricter = list_loosened(context.policy, policy), list_loosened(policy, context.policy)
+    grants = list(_compare_grants(context, policy))
+    return ChangeReport(_compare_risks(context, policy), grants, list(looser), len(stricter))
 
 
 def _compare_risks(context: Context, policy: Policy) -> list[RiskChange]:
@@ -240,7 +247,7 @@ def gather_evidence(policy: Policy, name: str) -> list[ColumnEvidence]:
     table = policy.table(name)
     plain = not table.source.startswith(tuple(f"{scheme}:" for scheme in SCHEMES))
     source = str(policy.path(table.source)) if plain else table.source
-    made = draft_table(source, policy.folder, encoding=table.csv.encoding)
+    made = draft_table(source, policy.folder, encoding=table.csv.encoding, declared=table.names)
     roles = {column.name: str(column.role) for column in table.columns}
     return [
         ColumnEvidence(column.name, roles.get(column.name, "not declared"), str(column.role), column.reason)
@@ -267,11 +274,14 @@ def accept_policy(path: str | Path, by: str, ledger: str | None = None) -> tuple
 
     Its digest is written into its ledger too, where there is one: what is kept in the user's state can be removed.
     """
+    from deniable.governance.grants import Role as Standing
+    from deniable.governance.grants import refuse_name
     from deniable.governance.withdrawals import COLLECTION
     from deniable.ledger.witness import open_for_acts
 
     if not by.strip():
         raise ParameterError("nobody accepts the policy", expected="A name, as in --by 'A. Steward'")
+    refuse_name(by, Standing.STEWARD)
     policy = read_unaccepted(path)
     loosened = compare_with_accepted(policy, path)
     refuse_private_as_public(policy)
@@ -434,7 +444,7 @@ def _list_questions(table: TableSchema, column: Column) -> Iterator[_Question]:
     name, is_unit = quote(column.name), table.unit is not None and table.unit.column == column.name
     nulls = f"count(*) - count({name})"
     if is_unit:
-        yield _Question(column.name, nulls, "the rows have no unit: nobody can tell whose they are", True)
+        yield _Question(column.name, nulls, "the unit is missing: nobody can tell whose they are", True)
     elif not column.nullable:
         words = "the values are missing, though it says nullable: false: averages over it are wrong"
         yield _Question(column.name, nulls, words, True)

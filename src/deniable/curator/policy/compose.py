@@ -72,6 +72,7 @@ def _decide_column(column: Drafted, decided: Decisions, public: Any, each: str) 
     role = role_of(column, decided)
     own = role is not column.role and role is not Role.UNDECIDED
     reason = "decided by the steward" if own else column.reason.split("; with ")[0]
+    reason = "it tells people apart" if column.name == decided.unit and own else reason
     masked = decided.technique == MASKED
     hierarchy = _choose_hierarchy(column) if role is Role.QUASI_IDENTIFIER and not masked else ""
     mask = _choose_mask(column, role) if masked else None
@@ -82,7 +83,7 @@ def _decide_column(column: Drafted, decided: Decisions, public: Any, each: str) 
 def _choose_mask(column: Drafted, role: Role) -> Spec | None:
     """What an identifier is replaced by, and how numbers and dates that others may know are made coarser."""
     if role is Role.IDENTIFIER:
-        return column.mask or Spec("redact")
+        return (column.mask if column.role is role else None) or Spec("redact")
     if role is not Role.QUASI_IDENTIFIER:
         return None
     coarser = {
@@ -218,7 +219,7 @@ def name_learning(made: Draft, column: Drafted, each: str, policy: Path) -> Step
 
 def is_listed(column: Drafted) -> bool:
     """Whether the public values of a column are a list, and not bounds."""
-    return column.type is ColumnType.TEXT or column.code
+    return column.type is ColumnType.TEXT or (column.code and column.type is not ColumnType.DECIMAL)
 
 
 def write_learning(made: Draft, column: Drafted) -> str:

@@ -368,7 +368,10 @@ def _ask_unit(made: Draft, decided: Decisions) -> Iterator[Question]:
             choices |= {made.unit: "all rows with one value are one person"}
             reason = f"Of {made.unit}: {made.unit_reason or 'values repeat, and its name says that they name people'}."
         if not made.unit_sure:
-            reason += f" To count values of {made.unit} is the safer reading; if each row is another person, say {ROW}."
+            reason += (
+                f" To count values of {made.unit} is the safer reading. If another column numbers people, name it; if "
+                f"each row is another person, say {ROW} (or --unit {ROW})."
+            )
         yield Question("unit", "Who is a person?", (), choices, chosen, reason, "row, or the name of any column")
 
 
@@ -501,8 +504,10 @@ _ORDER: tuple[Callable[[Draft, Decisions], Iterator[Question]], ...] = (
 
 
 def role_of(column: Drafted, decided: Decisions) -> Role:
-    """The role that was decided; a column that nobody decided on is undecided."""
-    return Role(decided.roles.get(column.name, "undecided"))
+    """The role that was decided; a column that nobody decided on is undecided, and one that tells people apart names
+    them, whatever its values look like."""
+    role = Role(decided.roles.get(column.name, "undecided"))
+    return Role.IDENTIFIER if column.name == decided.unit and role is not Role.UNDECIDED else role
 
 
 def list_role(made: Draft, decided: Decisions, *roles: Role) -> list[str]:

@@ -96,7 +96,8 @@ _IDENTIFIER_NAMES = r"(user|person|patient|customer)|(.+ )?(id|uuid|key|number|n
 def draft(source: str, folder: Path | None = None, **asked: Any) -> str:
     """The text of a policy for one table; `folder` is where the policy file will stand, the rest as `draft_table`."""
     made = draft_table(source, folder, **asked)
-    return write_document(made, _write_unit(made))
+    columns = tuple(_protect_unit(column) if column.name == made.unit else column for column in made.columns)
+    return write_document(replace(made, columns=columns), _write_unit(made))
 
 
 def draft_table(
@@ -107,8 +108,12 @@ def draft_table(
     show_values: bool = False,
     encoding: str | None = None,
     progress: Progress | None = None,
+    declared: Sequence[str] = (),
 ) -> Draft:
-    """Look at a table: its columns with their roles as far as the evidence goes, and who seems to be a person."""
+    """Look at a table: its columns with their roles as far as the evidence goes, and who seems to be a person.
+
+    `declared` are names of columns that a policy knows: they are names even where a row holds the same word.
+    """
     from deniable.engines.fetching import FetchingEngine
     from deniable.masking.detectors import profile_columns
 
@@ -119,7 +124,7 @@ def draft_table(
         rows = engine.run(f'SELECT * FROM "table" USING SAMPLE reservoir({DRAFT_ROWS} ROWS) REPEATABLE (1)')  # noqa: S608
     _refuse_unseen_names(rows)
     if source.lower().endswith((".csv", ".tsv", ".csv.gz")):
-        _refuse_row_as_names(rows)
+        _refuse_row_as_names(rows, declared)
     _tell(progress, 0.4)
     if unit is not None and unit not in rows.column_names:
         raise ParameterError(f"the table has no column '{unit}'", expected=f"One of {', '.join(rows.column_names)}")
@@ -147,7 +152,7 @@ def _refuse_unseen_names(rows: pa.Table) -> None:
             )
 
 
-def _refuse_row_as_names(rows: pa.Table) -> None:
+def _refuse_row_as_names(rows: pa.Table, declared: Sequence[str] = ()) -> None:
     """Refuse a file whose first line is a row: it would name the columns, which are shown and kept as no value may be.
 
     It shows where what stands in it stands in other rows of its column, too.
@@ -155,7 +160,7 @@ def _refuse_row_as_names(rows: pa.Table) -> None:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    texts = [name for name in rows.column_names if pa.types.is_string(rows[name].type)]
+    texts = [name for name in rows.column_names if name not in declared and pa.types.is_string(rows[name].type)]
     if any(pc.any(pc.equal(rows[name], name)).as_py() for name in texts):
         raise DataError(
             "the first line of the file looks like a row: what stands in it stands in other rows, too",
@@ -166,8 +171,10 @@ def _refuse_row_as_names(rows: pa.Table) -> None:
 
 def save(text: str, path: Path, *, replace_it: bool = False) -> None:
     """Write a draft where no file stands yet, or where it may be replaced; readable by its owner alone."""
-    from deniable.storage import whole_file
+    from deniable.storage import ROW_ENDINGS, whole_file
 
+    if path.exists() and path.suffix.lower() in ROW_ENDINGS:
+        raise ParameterError(f"'{path.name}' exists, and looks like a table", remedy="Choose another name")
     if path.exists() and not replace_it:
         raise ParameterError(f"'{path}' is there already", remedy="Choose another name, or say --force")
     with whole_file(path) as file:
@@ -344,7 +351,7 @@ def _show_values(profile: Profile, kind: ColumnType) -> tuple[str, ...]:
     lines = ["nullable: false"] if not profile.nulls and profile.rows else []
     if not profile.values or kind is ColumnType.BOOLEAN:
         return tuple(lines)
-    if kind is ColumnType.TEXT or is_code(profile):
+    if kind is ColumnType.TEXT or (is_code(profile) and kind is not ColumnType.DECIMAL):
         if profile.distinct <= FEW_VALUES and profile.ratio <= 0.5:
             lines.append(f"categories: [{', '.join(_write_category(v, kind) for v in sorted(profile.values))}]")
         return tuple(lines)
@@ -414,11 +421,19 @@ def _find_unit(rows: pa.Table, profiles: Sequence[Profile], columns: Sequence[Dr
 
 
 def _name_people(column: Drafted, found: PersonColumn) -> Drafted:
-    """A column that was undecided, as an identifier where its rows show that it names people."""
-    if column.name != found.name or column.role is not Role.UNDECIDED or not found.sure:
+    """A column as an identifier where its rows show that it names people, whatever its values look like."""
+    if column.name != found.name or column.role is Role.IDENTIFIER or not found.sure:
         return column
     mask = _suit(Spec("token", {"key": "people"}), column.type)
-    return replace(column, role=Role.IDENTIFIER, reason=found.reason, mask=mask)
+    return replace(column, role=Role.IDENTIFIER, reason=found.reason, mask=mask, hierarchy="", kind="record id")
+
+
+def _protect_unit(column: Drafted) -> Drafted:
+    """The column that tells people apart as an identifier, where its values alone would let it leave."""
+    if column.role in (Role.IDENTIFIER, Role.UNDECIDED):
+        return column
+    mask = _suit(Spec("token", {"key": "people"}), column.type)
+    return replace(column, role=Role.IDENTIFIER, reason=f"the unit; else {column.reason}", mask=mask, hierarchy="")
 
 
 def _write_unit(made: Draft) -> list[str]:

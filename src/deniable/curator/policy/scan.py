@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from deniable.curator.mask.run import sample
+from deniable.errors import DataError, ParameterError, nearest
 from deniable.policy.schema import make_dialect
 from deniable.release.record import Record
 
@@ -38,6 +39,8 @@ class ScanReport(Record):
     safe_harbor: list[dict[str, Any]]
     policy: str | None = None
     """The policy that was accepted for these rows."""
+    without_values: list[str] = field(default_factory=list)
+    """Columns of which nothing is known: no row that was looked at has a value there."""
 
 
 def scan(
@@ -56,6 +59,13 @@ def scan(
         engine.attach("table", source, csv=make_dialect(encoding))
         rows = sample(engine, "table", rows=SCAN_ROWS)
         refuse_no_rows(rows, source)
+        if unit is not None and unit not in rows.schema.names:
+            raise ParameterError(
+                f"the table has no column '{unit}'",
+                expected=f"One of {', '.join(rows.schema.names)}",
+                remedy=nearest(unit, rows.schema.names),
+            )
+        empty = _list_without_values(rows, source)
         _report_progress(progress, 0.4)
         findings = identifiers.detect(rows)
         _report_progress(progress, 0.6)
@@ -72,6 +82,7 @@ def scan(
             singling_out=_measure_singling_out(rows, findings, unit),
             safe_harbor=[_short(line.as_dict()) for line in lines],
             policy=find_policy_of(source, encoding=encoding),
+            without_values=empty,
         )
         _report_progress(progress, 1.0)
     return report
@@ -88,6 +99,26 @@ def save(report: ScanReport, path: Path) -> None:
 
 def _columns(engine: Engine) -> dict[str, str]:
     return {column.name: str(column.type) for column in engine.describe("table")}
+
+
+def _list_without_values(rows: Any, source: str) -> list[str]:
+    """The columns without any value, or with empty texts alone; a table of only such columns is refused."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    def is_empty(values: Any) -> bool:
+        if values.null_count == len(values) or not pa.types.is_string(values.type):
+            return bool(values.null_count == len(values))
+        return bool(pc.max(pc.utf8_length(pc.utf8_trim_whitespace(values))).as_py() == 0)
+
+    found = [name for name in rows.schema.names if is_empty(rows.column(name))]
+    if len(found) == len(rows.schema.names):
+        raise DataError(
+            f"'{source}' has no value in any column, and nothing was measured",
+            expected="A table with values",
+            remedy="See whether it is the right file, and whether it was written to its end",
+        )
+    return found
 
 
 def _texts(rows: Any, findings: tuple[Finding, ...]) -> dict[str, dict[str, int]]:

@@ -1,11 +1,12 @@
-"""Automatic bounds: found at a stated cost, as a question of their own or inside one that says AUTO_CLAMP.
+"""Automatic bounds: found at a stated cost, as a question of their own or inside one that leaves them open.
 
-`query` and `explain` are those of `sql`, and see to AUTO_CLAMP first.
+`query` and `explain` are those of `sql`, and see to AUTO_CLAMP and CONTRIBUTION AUTO first.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
@@ -17,15 +18,16 @@ from deniable.curator.charge import (
     job_of,
     open_job,
     run_job,
+    still_charged,
 )
 from deniable.curator.context import Context
 from deniable.curator.query import sql as plain
 from deniable.curator.query.sql import QueryAnswer, answer_job, compile_sql
 from deniable.errors import QueryRefused, nearest
-from deniable.policy.budget import Amount, Budget, budget, split
+from deniable.policy.budget import ZCDP, Amount, Budget, budget, split
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from deniable.dp.accounting import Event
     from deniable.policy.schema import Column, TableSchema
@@ -33,13 +35,74 @@ if TYPE_CHECKING:
     from deniable.query.explain import QuestionExplanation
     from deniable.query.plan import QueryPlan
     from deniable.query.sql.auto_clamp import AutoClamp, FoundBounds
+    from deniable.query.sql.clauses import Auto
+    from deniable.query.techniques.contribution import FoundBound, Search
     from deniable.release import Release
 
 CONFIDENCE = 0.99
-NOTE = "Bounds are found first, for a tenth of the budget; errors of sums are shown for bounds 0 and 1."
 
-Stages = list[tuple["QueryPlan", "list[AutoClamp]"]]
-"""The plans that find bounds, one for each expression over the same rows, with the calls that they are for."""
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """A question that is asked first, and what it finds: bounds of values for some calls, or one on contributions."""
+
+    plan: QueryPlan
+    calls: tuple[AutoClamp, ...] = ()
+    search: Search | None = None
+
+    @property
+    def finds(self) -> str:
+        """What it finds, in words."""
+        return self.search.option if self.search is not None else f"bounds of {self.calls[0].argument}"
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """A statement that leaves bounds to be found: its first stages, and what is left of the budget for itself."""
+
+    sql: str
+    auto: Auto | None
+    stages: tuple[Stage, ...]
+    fixed: Mapping[str, int]
+    """Bounds that can be only one number."""
+    share: Fraction
+    asked: Budget
+    left: Budget
+    """What the question itself may cost; it is written so that it allows one kind of noise, whatever is found."""
+    thresholds: bool = False
+    """Whether keys are private, so that the question spends the delta of what is left."""
+
+    def fill(self, clamps: Mapping[AutoClamp, tuple[str, str]], bounds: Mapping[str, int]) -> str:
+        """The statement with bounds in the places where they are to be found."""
+        from deniable.query.sql.auto_clamp import insert_bounds
+        from deniable.query.techniques.contribution import write_bounds
+
+        text = self.sql
+        if self.auto is not None:
+            stated = write_bounds({**self.fixed, **bounds})
+            text = text[: self.auto.start] + stated + text[self.auto.end :]
+        return insert_bounds(text, clamps)
+
+    @property
+    def placeholder(self) -> str:
+        """The statement with bounds that are still to be found."""
+        calls = [call for stage in self.stages for call in stage.calls]
+        options = [stage.search.option for stage in self.stages if stage.search is not None]
+        return self.fill(dict.fromkeys(calls, ("0", "1")), dict.fromkeys(options, 1))
+
+    @property
+    def note(self) -> str:
+        """What an explanation says of the stages."""
+        shown = "bounds 0 and 1" if self.auto is None else "bounds 0 and 1, and 1 group and row of each person"
+        return f"Bounds are found first, for {float(self.share):.3g} of the budget; errors are shown for {shown}."
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What the stages found."""
+
+    clamps: dict[AutoClamp, FoundBounds]
+    bounds: tuple[FoundBound, ...]
 
 
 def find_bounds(
@@ -68,44 +131,85 @@ def find_bounds(
 
 
 def query(context: Context, sql: str, asked: Budget | None, **rest: Any) -> QueryAnswer:
-    """Answer a question; bounds that it leaves to AUTO_CLAMP are found first, for a tenth of its budget."""
-    from deniable.query.sql.auto_clamp import find_auto_clamps, insert_bounds, round_bounds
-
-    calls = find_auto_clamps(sql) if _may_call(sql) else ()
-    if not calls:
-        return plain.query(context, sql, asked, **rest)
+    """Answer a question; bounds that it leaves open are found first, for a share of its budget."""
+    plain.refuse_explanation(sql)
+    staged = _plan_stages(context, sql, asked)
+    if not isinstance(staged, Staged):
+        return plain.query(context, staged, asked, **rest)
     rest.pop("bias_share", None)
     plain.check_confidence(rest.get("confidence", CONFIDENCE))
-    stages, left = _plan_stages(context, sql, calls, asked)
-    unpaid = [(plan, mine) for plan, mine in stages if _find_stored(context, plan) is None]
+    unpaid = _list_unpaid(context, staged)
     if unpaid:  # where all bounds are known, the question itself is repeated, or refused by its own price
-        _refuse_unaffordable(context, _insert_placeholders(sql, calls), unpaid, left)
-    bounds: dict[AutoClamp, FoundBounds] = {}
-    for plan, mine in stages:
-        result = run_job(context, job_of(plan), stop=rest.get("stop"))
-        with after_the_charge():
-            bounds |= dict.fromkeys(mine, round_bounds(_read(plan, result.measured, False, CONFIDENCE), plan))
-    written = {call: found.written for call, found in bounds.items()}
-    answer = plain.query(context, insert_bounds(sql, written), left, **rest)
-    assert asked is not None
-    return replace(answer, release=_state_whole(answer.release, bounds, stages, asked))
+        _refuse_unaffordable(context, staged, unpaid)
+    measured = [run_job(context, job_of(stage.plan), stop=rest.get("stop")).measured for stage in staged.stages]
+    with after_the_charge():
+        found = _read_stages(context, staged, measured)
+    with still_charged() if unpaid else nullcontext():
+        answer = plain.query(context, _fill_found(staged, found), staged.left, **rest)
+    return replace(answer, release=_state_whole(answer.release, found, staged))
 
 
-def _state_whole(release: Release, bounds: Mapping[AutoClamp, FoundBounds], stages: Stages, asked: Budget) -> Release:
+def _read_stages(context: Context, staged: Staged, measured: list[NoisyResults]) -> Found:
+    """What was found, from the noisy numbers of the stages."""
+    from deniable.query.sql.auto_clamp import read_clamp, round_bounds
+    from deniable.query.techniques.contribution import choose_bound
+
+    clamps: dict[AutoClamp, FoundBounds] = {}
+    bounds: list[FoundBound] = []
+    final = compile_sql(context, staged.placeholder, staged.left)
+    for stage, results in zip(staged.stages, measured, strict=True):
+        if stage.search is None:
+            found = round_bounds(read_clamp(stage.plan, results, CONFIDENCE), stage.plan)
+            clamps |= dict.fromkeys(stage.calls, found)
+        else:
+            bounds.append(choose_bound(stage.search, stage.plan, results, final, CONFIDENCE))
+    return Found(clamps, tuple(bounds))
+
+
+def _fill_found(staged: Staged, found: Found) -> str:
+    clamps = {call: each.written for call, each in found.clamps.items()}
+    return staged.fill(clamps, {each.option: each.value for each in found.bounds})
+
+
+def _state_whole(release: Release, found: Found, staged: Staged) -> Release:
     """The release with what all stages cost together, and with the bounds that were found."""
     from deniable.query.explain import describe_budget
     from deniable.release import Technique
 
-    first = {call.meant: (call, found) for call, found in bounds.items()}.values()
+    first = {call.meant: (call, each) for call, each in found.clamps.items()}.values()
     told = [
-        {"of": call.argument, "lower": float(found.lower), "upper": float(found.upper),
-         "threshold": found.threshold, "found": found.found} for call, found in first
+        {"of": call.argument, "lower": float(each.lower), "upper": float(each.upper),
+         "threshold": each.threshold, "found": each.found} for call, each in first
     ]  # fmt: skip
     said: Any = release.details["notes"]
-    notes = [*(_tell_bounds(call, found) for call, found in first), *said]
-    details = {**release.details, "cost": describe_budget(asked), "bounds": told, "notes": notes}
-    guarantee = guarantee_of(Technique.DP_QUERY, stages[0][0].unit, asked)
+    notes = [*(_tell_bounds(call, each) for call, each in first), *said]
+    details = {**release.details, "cost": describe_budget(staged.asked), "bounds": told, "notes": notes}
+    if staged.auto is not None:
+        cost = {stage.finds: describe_budget(stage.plan.cost) for stage in staged.stages}
+        chosen: list[dict[str, Any]] = [asdict(each) for each in found.bounds]
+        chosen += [{"option": name, "value": value, "stated": True} for name, value in staged.fixed.items()]
+        details |= {"contribution": {"share": str(float(staged.share)), "chosen": chosen, "cost": cost}}
+        details |= {"notes": [_tell_contribution(staged, found), *notes]}
+    guarantee = guarantee_of(Technique.DP_QUERY, staged.stages[0].plan.unit, staged.asked)
     return replace(release, guarantee=guarantee, details=details)
+
+
+BOUNDS = {
+    "max_groups_contributed": "max_groups {}",
+    "max_rows_per_group": "max_rows_per_group {}",
+    "max_rows_contributed": "max_rows {}",
+}
+
+
+def _tell_contribution(staged: Staged, found: Found) -> str:
+    """What was chosen, and what it cost."""
+    values = {each.option: str(each.value) for each in found.bounds}
+    values |= {name: f"{value} (by policy or keys)" for name, value in staged.fixed.items()}
+    listed = " and ".join(BOUNDS[name].format(values[name]) for name in BOUNDS if name in values) or "all rows"
+    lost = ", ".join(each.option for each in found.bounds if not each.found)
+    more = f" Nothing rose above the noise for {lost}: state it by hand, or ask for more epsilon." if lost else ""
+    spent = f"{float(staged.share):.3g} of the budget"
+    return f"CONTRIBUTION AUTO: the bounds of each person are {listed}; bounds were found with noise for {spent}.{more}"
 
 
 def _tell_bounds(call: AutoClamp, found: FoundBounds) -> str:
@@ -119,55 +223,47 @@ def _tell_bounds(call: AutoClamp, found: FoundBounds) -> str:
 
 
 def explain(context: Context, sql: str, asked: Budget | None) -> QuestionExplanation:
-    """What a question would measure and cost, without data; with AUTO_CLAMP, both stages."""
+    """What a question would measure and cost, without data; where it leaves bounds open, with the stages before it."""
     from deniable.query.explain import BoundsExplanation, StagedExplanation, describe_budget
     from deniable.query.explain import explain as explain_plan
-    from deniable.query.sql.auto_clamp import find_auto_clamps
 
-    calls = find_auto_clamps(sql) if _may_call(sql) else ()
-    if not calls:
-        return plain.explain(context, sql, asked)
-    stages, left = _plan_stages(context, sql, calls, asked)
-    placed = _insert_placeholders(sql, calls)
-    final = plain.explain(context, placed, left)
-    event = find_event(context, sql, asked)
-    assert asked is not None
-    assert event is not None
+    staged = _plan_stages(context, sql, asked)
+    if not isinstance(staged, Staged):
+        return plain.explain(context, staged, asked)
+    final = plain.explain(context, staged.placeholder, staged.left)
+    event = _compose(staged, staged.stages)
     more = context.ledger.fits(event, *context.path)
-    first = [BoundsExplanation(**explain_plan(plan), finds=f"bounds of {mine[0].argument}") for plan, mine in stages]
-    rest = {"cost": describe_budget(asked), "more_like_this": more, "notes": [NOTE, *final.notes]}
+    first = [BoundsExplanation(**explain_plan(stage.plan), finds=stage.finds) for stage in staged.stages]
+    rest = {"cost": describe_budget(staged.asked), "more_like_this": more, "notes": [staged.note, *final.notes]}
     return StagedExplanation(**(final | rest), bounds=first)
 
 
-def find_event(context: Context, sql: str, asked: Budget | None) -> Event | None:
-    """What a question would be charged, all its stages together; None where it is free."""
-    from deniable.query.sql.auto_clamp import find_auto_clamps
+def write_placeholders(context: Context, sql: str, asked: Budget | None) -> str:
+    """The question with some bounds where it leaves them open: it has the same columns."""
+    staged = _plan_stages(context, sql, asked)
+    return staged.placeholder if isinstance(staged, Staged) else staged
 
-    calls = find_auto_clamps(sql) if _may_call(sql) else ()
-    if not calls:
-        plan = compile_sql(context, sql, asked)
-        return None if plan.free else plan.event
-    stages, left = _plan_stages(context, sql, calls, asked)
-    return _compose(stages, compile_sql(context, _insert_placeholders(sql, calls), left))
+
+def refuse_open_bounds(context: Context, sql: str, asked: Budget) -> None:
+    """Refuse a question whose bounds are found first, where several questions are measured at once."""
+    if isinstance(_plan_stages(context, sql, asked), Staged):
+        raise QueryRefused(
+            "its bounds are found first (AUTO_CLAMP, CONTRIBUTION AUTO), and a batch is measured at once",
+            remedy="State the bounds: CLAMP(x, 0, 100), CONTRIBUTION (max_groups_contributed = 3); or ask it alone",
+        )
 
 
 def find_charge(context: Context, sql: str, asked: Budget | None) -> Event | None:
     """What a question would be charged if it were asked now; None where it is free, or its answer is stored."""
-    from deniable.query.sql.auto_clamp import find_auto_clamps, insert_bounds, round_bounds
-
-    calls, left = find_auto_clamps(sql) if _may_call(sql) else (), asked
-    if calls:
-        stages, left = _plan_stages(context, sql, calls, asked)
-        found = [_find_stored(context, plan) for plan, _ in stages]
-        unpaid = [stage for stage, measured in zip(stages, found, strict=True) if measured is None]
+    staged = _plan_stages(context, sql, asked)
+    if isinstance(staged, Staged):
+        known = [_find_stored(context, stage.plan) for stage in staged.stages]
+        unpaid = [stage for stage, measured in zip(staged.stages, known, strict=True) if measured is None]
         if unpaid:
-            return _compose(unpaid, compile_sql(context, _insert_placeholders(sql, calls), left))
-        bounds: dict[AutoClamp, tuple[str, str]] = {}
-        for (plan, mine), measured in zip(stages, found, strict=True):
-            assert measured is not None
-            bounds |= dict.fromkeys(mine, round_bounds(_read(plan, measured, False, CONFIDENCE), plan).written)
-        sql = insert_bounds(sql, bounds)
-    final = compile_sql(context, sql, left)
+            return _compose(staged, unpaid)
+        final = _compile_found(context, staged, [measured for measured in known if measured is not None])
+    else:
+        final = compile_sql(context, staged, asked)
     return None if final.free or _find_stored(context, final) is not None else final.event
 
 
@@ -183,8 +279,8 @@ def _find_stored(context: Context, plan: QueryPlan) -> NoisyResults | None:
 
 
 def _may_call(sql: str) -> bool:
-    """Whether the name stands anywhere in a statement, so that it is worth reading."""
-    return isinstance(sql, str) and "AUTO_CLAMP" in sql.upper()
+    """Whether a word that leaves bounds open stands anywhere in a statement, so that it is worth reading."""
+    return isinstance(sql, str) and ("AUTO_CLAMP" in sql.upper() or "CONTRIBUTION" in sql.upper())
 
 
 def _plan(context: Context, table: TableSchema, column: Column, asked: Budget) -> QueryPlan:
@@ -217,47 +313,170 @@ def _find_column(tables: tuple[TableSchema, ...], column: str, table: str) -> tu
     return named[0], find_numeric_column(named[0], column)
 
 
-def _plan_stages(
-    context: Context, sql: str, calls: tuple[AutoClamp, ...], asked: Budget | None
-) -> tuple[Stages, Budget]:
-    """The first stages, and what is left of the budget for the question."""
-    from deniable.query.sql.auto_clamp import SHARE, write_bounds_query_over
+def _plan_stages(context: Context, sql: str, asked: Budget | None) -> Staged | str:
+    """The stages before a question that leaves bounds open; else the question, in which nothing is left open."""
+    from deniable.query.plan import GROUPS
+    from deniable.query.sql.auto_clamp import SHARE, find_auto_clamps
+    from deniable.query.sql.clauses import cut_clauses
 
+    if not _may_call(sql):
+        return sql
+    searches: tuple[Search, ...] = ()
+    if cut_clauses(sql).auto is not None:
+        sql, searches = _plan_searches(context, sql)
+    auto, calls = cut_clauses(sql).auto, find_auto_clamps(sql)
+    if auto is None and not calls:
+        return sql
     if asked is None:
-        raise QueryRefused("AUTO_CLAMP shares a budget stated beside the question", remedy="State epsilon beside it")
-    # What is wrong with the question is told in its own words.
-    compile_sql(context, _insert_placeholders(sql, calls), asked)
+        word = "AUTO_CLAMP" if auto is None else "CONTRIBUTION AUTO"
+        raise QueryRefused(f"{word} shares a budget stated beside the question", remedy="State epsilon beside it")
     meant: dict[tuple[str, ...], list[AutoClamp]] = {}
     for call in calls:
         meant.setdefault(call.meant, []).append(call)
-    parts = split(asked, (*(SHARE / len(meant) for _ in meant), Fraction(1) - SHARE))
-    stages = []
-    for mine, part in zip(meant.values(), parts, strict=False):
-        plan = compile_sql(context, write_bounds_query_over(*mine[0].meant), part)
-        if plan.free:
-            raise QueryRefused("AUTO_CLAMP is over public rows, whose bounds need no privacy")
-        stages.append((plan, mine))
-    return stages, parts[-1]
+    fixed = {search.option: search.edges[0] for search in searches if len(search.edges) == 1}
+    sought = [search for search in searches if len(search.edges) > 1]
+    count, share = len(meant) + len(sought), SHARE if auto is None else auto.share
+    bare = Staged(sql, auto, (), fixed, share, asked, asked)
+    clamps = dict.fromkeys(calls, ("0", "1"))
+    written = bare.fill(clamps, {search.option: 1 for search in sought})
+    compile_sql(context, written, asked)  # what is wrong with the question is told in its own words
+    if not count:
+        return written
+    widest = {search.option: min(search.edges[-1], WIDEST) if search.option == GROUPS else 1 for search in sought}
+    final = compile_sql(context, bare.fill(clamps, widest), asked)
+    found = []
+    for form in _list_forms(context, final, asked):
+        *parts, left = split(_set_delta(form), (*(share / count for _ in range(count)), Fraction(1) - share))
+        stages = [_plan_clamp(context, tuple(mine), part) for mine, part in zip(meant.values(), parts, strict=False)]
+        for search, part in zip(sought, parts[len(meant) :], strict=True):
+            stages.append(Stage(_plan_search(context, search, part), search=search))
+        left = _set_delta(left, form.delta)
+        found.append(replace(bare, stages=tuple(stages), left=left, thresholds=_has_thresholds(final)))
+    return _choose_form(context, found)
 
 
-def _insert_placeholders(sql: str, calls: tuple[AutoClamp, ...]) -> str:
-    """The question with bounds that are still to be found."""
-    from deniable.query.sql.auto_clamp import insert_bounds
-
-    return insert_bounds(sql, dict.fromkeys(calls, ("0", "1")))
+WIDEST = 1_000
+"""The kind of noise is chosen for a bound on groups of at most so many; beyond it Gaussian noise is the lesser."""
 
 
-def _refuse_unaffordable(context: Context, sql: str, stages: Stages, left: Budget) -> None:
-    """Refuse before the first stage what the last could not pay: prices do not depend on the bounds found."""
-    final = compile_sql(context, sql, left)
-    whole = _compose(stages, final)
-    fits = context.ledger.fits(whole, *context.path)
-    if fits is not None and fits < 1:
-        charge(context, replace(job_of(final), event=whole))
+def _list_forms(context: Context, widest: QueryPlan, asked: Budget) -> tuple[Budget, ...]:
+    """The budget, written so that it allows one kind of noise; that which is less for the widest bounds comes first.
+
+    What the stages find must not change the kind of noise, since each kind is counted in its own way by the ledger: a
+    question that was admitted for one could be refused for the other, after its stages were charged.
+    """
+    from deniable.dp.accounting import rho_within
+    from deniable.ledger.budget_tree import choose_accounting
+    from deniable.policy.access import Accounting
+    from deniable.query.measurements import Ordered
+
+    if plain.is_pure(context) or isinstance(asked, ZCDP) or not asked.delta:
+        forms: tuple[Budget, ...] = (asked,)
+    else:
+        thresholds = _has_thresholds(widest)
+        rest = asked.delta / 2 if thresholds else asked.delta
+        rho = rho_within(asked.epsilon, rest)
+        forms = (ZCDP(rho, asked.delta - rest),) if rho else ()
+        if not thresholds:
+            forms = (budget(asked.epsilon), *forms) if widest.strategy == "pure" else (*forms, budget(asked.epsilon))
+    if choose_accounting(context.policy.budgets) == Accounting.PLD:
+        ordered = any(isinstance(m, Ordered) for node in widest.nodes for m in node.measurements)
+        forms = tuple(form for form in forms if not isinstance(form, ZCDP) or not (ordered or form.rho > 4))
+    if not forms:
+        raise QueryRefused(
+            "bounds cannot be found under this budget: what the question costs would depend on them",
+            remedy="State the bounds: CONTRIBUTION (max_groups_contributed = 3), CLAMP(x, 0, 9)",
+        )
+    return forms
 
 
-def _compose(stages: Stages, final: QueryPlan) -> Event:
-    """All that a question with its first stages costs."""
-    from deniable.dp.accounting import ComposedEvent
+def _choose_form(context: Context, forms: Sequence[Staged]) -> Staged:
+    """The form whose answer is stored; else the first that the ledger admits as a whole; else the first."""
+    for staged in forms if len(forms) > 1 else ():
+        known = [_find_stored(context, stage.plan) for stage in staged.stages]
+        measured = [each for each in known if each is not None]
+        if len(measured) == len(known):
+            final = _compile_found(context, staged, measured)
+            if _find_stored(context, final) is not None:
+                return staged
+    fitting = (each for each in forms if _fits(context, _compose(each, _list_unpaid(context, each))))
+    return forms[0] if len(forms) == 1 else next(fitting, forms[0])
 
-    return ComposedEvent((*(plan.event for plan, _ in stages), final.event))
+
+def _compile_found(context: Context, staged: Staged, measured: list[NoisyResults]) -> QueryPlan:
+    """The question itself, with what its stages found."""
+    return compile_sql(context, _fill_found(staged, _read_stages(context, staged, measured)), staged.left)
+
+
+def _list_unpaid(context: Context, staged: Staged) -> list[Stage]:
+    return [stage for stage in staged.stages if _find_stored(context, stage.plan) is None]
+
+
+def _set_delta(whole: Budget, delta: Fraction = Fraction(0)) -> Budget:
+    return ZCDP(whole.rho, delta) if isinstance(whole, ZCDP) else budget(whole.epsilon, delta)
+
+
+def _has_thresholds(plan: QueryPlan) -> bool:
+    return any(step.threshold is not None for node in plan.nodes for step in node.steps)
+
+
+def _plan_searches(context: Context, sql: str) -> tuple[str, tuple[Search, ...]]:
+    """The bounds on contributions that are to be found; and the question, with AUTO_CLAMP where values have none."""
+    from deniable.query.sql.auto_clamp import wrap_unbounded
+    from deniable.query.sql.binder import bind_statement
+    from deniable.query.sql.clauses import cut_clauses
+    from deniable.query.techniques.contribution import plan_searches
+
+    tables, clauses = context.admit_tables(), cut_clauses(sql)
+    if clauses.within is not None:
+        raise QueryRefused(
+            "WITHIN finds an epsilon, and CONTRIBUTION AUTO takes a share of a stated one", remedy="Leave one out"
+        )
+    wrapped, relation = wrap_unbounded(sql, lambda text: bind_statement(text, tables)[0])
+    return wrapped, plan_searches(relation, clauses)
+
+
+def _plan_clamp(context: Context, calls: tuple[AutoClamp, ...], part: Budget) -> Stage:
+    from deniable.query.sql.auto_clamp import write_bounds_query_over
+
+    plan = compile_sql(context, write_bounds_query_over(*calls[0].meant), part)
+    if plan.free:
+        raise QueryRefused("AUTO_CLAMP is over public rows, whose bounds need no privacy")
+    return Stage(plan, calls)
+
+
+def _plan_search(context: Context, search: Search, part: Budget) -> QueryPlan:
+    """The plan of a histogram of people by how much they contribute."""
+    from deniable.query.compile import plan_relation
+    from deniable.query.sql.clauses import Clauses
+
+    text = f"people by {search.option}"
+    plan = plan_relation(text, search.node, Clauses(text, pure=plain.is_pure(context)), part)
+    return plain.refuse_elsewhere(context, plan)
+
+
+def _refuse_unaffordable(context: Context, staged: Staged, stages: Sequence[Stage]) -> None:
+    """Refuse before the first stage what the last could not pay, whatever the stages find."""
+    whole = _compose(staged, stages)
+    if not _fits(context, whole):
+        final = compile_sql(context, staged.placeholder, staged.left)
+        charge(context, replace(job_of(final), event=whole, cost=staged.asked))
+
+
+def _fits(context: Context, event: Event) -> bool:
+    fits = context.ledger.fits(event, *context.path)
+    return fits is None or fits > 0
+
+
+def _compose(staged: Staged, stages: Sequence[Stage]) -> Event:
+    """What some stages and the question itself cost at most, whatever bounds are found.
+
+    A question with Laplace noise costs no more than one pure event of its epsilon, by epsilon and by rho: the rhos of
+    parts add up to no more than that of the whole. One with a rho costs no more than Gaussian noise of that rho.
+    """
+    from deniable.dp.accounting import ComposedEvent, GaussianEvent, PureEvent, ThresholdEvent
+
+    left = staged.left
+    own: Event = GaussianEvent(1 / (2 * left.rho)) if isinstance(left, ZCDP) else PureEvent(left.epsilon)
+    shown = (ThresholdEvent(left.delta),) if staged.thresholds else ()
+    return ComposedEvent((*(stage.plan.event for stage in stages), own, *shown))

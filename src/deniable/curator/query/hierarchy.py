@@ -1,28 +1,37 @@
-"""Hierarchies and margins: many grouping sets measured together, so that children add up to their parents."""
+"""Hierarchies and margins: many grouping sets measured together, so that children add up to their parents.
+
+And weighted estimates of a survey, whose sums are measured together: each person stands for `weight` people. They are
+one question in SQL, so that price, bounds and charge are those of that question; what is shown follows from its answer.
+"""
 
 # ruff: noqa: S608  (the text made here is a question for our own compiler, which refuses what it does not know)
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from deniable.curator.charge import after_the_charge, job_of, run_job
 from deniable.curator.context import Context
+from deniable.curator.query import auto_bounds
 from deniable.curator.query.sql import (
     QueryAnswer,
     answer_job,
     bare_name,
     check_columns,
     check_confidence,
+    compile_sql,
     is_pure,
     note_missing_ids,
     refuse_elsewhere,
+    state_budget,
 )
+from deniable.engines.base import quote
 from deniable.errors import ParameterError
 
 if TYPE_CHECKING:
-    from deniable.policy.budget import Budget
+    from deniable.policy.budget import Amount, Budget
     from deniable.query.explain import SetsExplanation, SetsSummary
     from deniable.query.techniques.grouping_sets import SetsPlan
 
@@ -182,3 +191,85 @@ def _explain(context: Context, sets: SetsPlan) -> SetsExplanation:
     told = explain_plan(sets.query)
     notes = [*told.notes, *note_missing_ids(context, job_of(sets.query).private)]
     return SetsExplanation(**(told | {"notes": notes}), sets=describe_sets(sets).sets)
+
+
+TOTAL, MEAN = "total", "mean"
+SUMS = ("total", "spread", "people", "people_spread", "joint")
+TAKEN = {f"{name}{end}" for name in (*SUMS, MEAN) for end in ("", "_low", "_high")} | {"standard_error"}
+WEIGHTED = (
+    "Intervals include the error of the sample and of the noise. They hold where people are in the survey "
+    "independently of one another, each with probability 1 / weight; clusters and quotas have other errors."
+)
+
+
+def write_question(
+    table: str, of: str = "", *, weight: str, by: Sequence[str] = (), where: str = "", statistic: str = TOTAL
+) -> str:
+    """The sums of a weighted estimate as a question in SQL; without a column people are counted.
+
+    >>> write_question("survey", weight="w")
+    'SELECT SUM("w") AS total, SUM("w" * ("w" - 1)) AS spread FROM "survey"'
+    """
+    if statistic not in (TOTAL, MEAN) or (statistic == MEAN and not of):
+        raise ParameterError("there is no such weighted estimate", expected="total, or mean of a column")
+    names = [bare_name(each) for each in check_columns(by, "by=['sex']")]
+    if taken := [name for name in names if name.lower() in TAKEN]:
+        raise ParameterError(
+            f"the answer has a column '{taken[0]}' of its own", expected="Groups by columns of other names",
+            remedy="Ask for the sums in SQL, and name the column as you like",
+        )  # fmt: skip
+    keys = [quote(name) for name in names]
+    w, y = quote(bare_name(weight)), quote(bare_name(of)) if of else ""
+    times = f" * {y}" if of else ""
+    square = f" * {y} * {y}" if of else ""
+    sums = [f"SUM({w}{times}) AS total", f"SUM({w} * ({w} - 1){square}) AS spread"]
+    if statistic == MEAN:
+        sums += [f"SUM({w}) AS people", f"SUM({w} * ({w} - 1)) AS people_spread"]
+        sums += [f"SUM({w} * ({w} - 1){times}) AS joint"]
+    condition = f" WHERE (\n{where}\n)" if where else ""
+    groups = f" GROUP BY {', '.join(keys)}" if keys else ""
+    return f"SELECT {', '.join([*keys, *sums])} FROM {quote(bare_name(table))}{condition}{groups}"
+
+
+def weighted(
+    context: Context,
+    table: str,
+    of: str = "",
+    *,
+    weight: str,
+    by: Sequence[str] = (),
+    where: str = "",
+    statistic: str = TOTAL,
+    epsilon: Amount | None = None,
+    delta: Amount = 0,
+    rho: Amount | None = None,
+    confidence: float = 0.95,
+) -> QueryAnswer:
+    """For each group the weighted estimate with its standard error and interval."""
+    import pyarrow as pa
+
+    budget = state_budget(epsilon, delta, rho)
+    if where:  # by itself first: what is no condition alone could end the parentheses around it
+        compile_sql(context, f"SELECT COUNT(*) FROM {quote(bare_name(table))} WHERE {where}", budget)
+    statement = write_question(table, of, weight=weight, by=by, where=where, statistic=statistic)
+    answer = auto_bounds.query(context, statement, budget, confidence=confidence)
+    with after_the_charge():
+        rows = [_estimate_row(row, statistic, confidence) for row in answer.to_pylist()]
+        notes: Any = answer.release.details.get("notes") or []
+        details = {**answer.release.details, "notes": [*notes, WEIGHTED], "statistic": statistic}
+        return replace(answer, release=replace(answer.release, rows=pa.Table.from_pylist(rows), details=details))
+
+
+def _estimate_row(row: Mapping[str, Any], statistic: str, confidence: float) -> dict[str, Any]:
+    from deniable.geography.survey import combine_errors, combine_ratio
+
+    keys = {name: value for name, value in row.items() if name not in TAKEN}
+    total = [float(row[f"total{end}"]) for end in ("", "_low", "_high")]
+    if statistic == TOTAL:
+        found = combine_errors(total[0], total[1], total[2], float(row["spread"]), confidence)
+    else:
+        people = [float(row[f"people{end}"]) for end in ("", "_low", "_high")]
+        spreads = [float(row[name]) for name in ("spread", "joint", "people_spread")]
+        found = combine_ratio(total, people, spreads, confidence)
+    told = {statistic: found.total, f"{statistic}_low": found.low, f"{statistic}_high": found.high}
+    return keys | told | {"standard_error": found.error}

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
+from decimal import Decimal
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
@@ -117,9 +118,10 @@ class AnswerColumn:
 
 def columns(context: Context, sql: str, asked: Budget | None, *, intervals: bool = False) -> tuple[AnswerColumn, ...]:
     """The columns that the answer to a question will have."""
+    from deniable.curator.query.auto_bounds import write_placeholders
     from deniable.query.answers import add_interval_columns
 
-    relation = compile_sql(context, sql, asked).relation
+    relation = compile_sql(context, write_placeholders(context, sql, asked), asked).relation
     shown = add_interval_columns(relation) if intervals else relation
     return tuple(AnswerColumn(field.name, _kind(field.facts.kind)) for field in shown.fields)
 
@@ -161,6 +163,7 @@ def preview(context: Context, sql: str, asked: Budget | None) -> QuestionPreview
     try:
         event = auto_bounds.find_charge(context, sql, asked)
         after = before if event is None else state_plainly(context.ledger.foresee_balance(event, *context.path))
+        before = state_plainly(context.balance(), [each.unit for each in after])  # a first charge may change the unit
     except BudgetExceeded:
         after = []
     unit, limit, left, takes = _find_tightest(before, after)
@@ -171,15 +174,19 @@ def preview(context: Context, sql: str, asked: Budget | None) -> QuestionPreview
 def _find_tightest(
     before: list[PlainBalance], after: list[PlainBalance]
 ) -> tuple[str, float | None, float | None, float | None]:
-    """The node of which a question takes the largest part of what is left; of which least is left if it does not fit.
+    """The node of which a question takes the largest part of what is left; of which least is left if it is free or does
+    not fit.
 
     With what it takes there: None where it does not fit.
     """
-    costs = [(one, one.left - two.left) for one, two in zip(before, after, strict=False)
-             if one.left is not None and two.left is not None]  # fmt: skip
+    costs = [
+        (one.left, float(Decimal(repr(one.left)) - Decimal(repr(two.left))), one)  # 3.2 less 3.1 is 0.1
+        for one, two in zip(before, after, strict=False)
+        if one.left is not None and two.left is not None
+    ]
     if costs:
-        node, cost = max(costs, key=lambda each: each[1] / each[0].left if each[0].left else 0)
-        return node.unit, node.limit, node.left, cost
+        left, cost, node = max(costs, key=lambda each: (each[1] / each[0] if each[0] else 0, -each[0]))
+        return node.unit, node.limit, left, cost
     limited = [each for each in before if each.left is not None]
     if not limited:
         return "epsilon", None, None, None
@@ -189,12 +196,22 @@ def _find_tightest(
 
 def _say_error(plan: AggregatePlan) -> str:
     """The error of an aggregate in words; of what follows from several measurements, of each."""
-    said = [
-        f"± {part.error:,.4g}{' ranks' if part.error_in == 'ranks' else ''}"
-        + (f" ({part.measures})" if len(plan.measurements) > 1 else "")
-        for part in plan.measurements
-    ]
-    return ", ".join(said) or "exact: from public tables"
+    errors = [f"± {format_figure(part.error)}{' ranks' if part.error_in == 'ranks' else ''}"
+              for part in plan.measurements]  # fmt: skip
+    if len(errors) < 2:
+        return ", ".join(errors) or "exact: from public tables"
+    # Where a sum begins to count from, and its bounds, are in the privacy plan.
+    names = [part.measures.partition(",")[0].partition(" about ")[0] for part in plan.measurements]
+    return "follows from " + ", ".join(f"{name} {error}" for name, error in zip(names, errors, strict=True))
+
+
+def format_figure(value: float) -> str:
+    """A number in at least four figures, never as a power of ten where it is large.
+
+    >>> [format_figure(each) for each in (250000.0, 1234.56, 12.3456, 0.00012346)]
+    ['250,000', '1,235', '12.35', '0.0001235']
+    """
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 
 
 def _kind(kind: str) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from deniable.curator.charge import Job, after_the_charge, run_job
 from deniable.curator.context import Context
 from deniable.curator.query.sql import QueryAnswer, answer_job, check_confidence, describe_cost, note_missing_ids
-from deniable.curator.scope import refuse_linked
+from deniable.curator.sources import refuse_linked
 from deniable.errors import QueryRefused, nearest
 from deniable.policy.budget import Amount
 from deniable.policy.schema import PrivacyUnit, TableSchema

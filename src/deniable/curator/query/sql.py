@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
@@ -146,7 +147,10 @@ class Plotted:
 
 
 def describe_amounts(amounts: Mapping[str, str]) -> str:
-    """A cost as people say it: epsilon 0.5 and delta 1e-06."""
+    """A cost as people say it: epsilon 0.5 and delta 1e-06; or what is left of both kinds."""
+    if "epsilon" in amounts and "rho" in amounts:
+        others = f"rho {amounts['rho']} and delta {amounts['delta']}"
+        return f"epsilon {amounts['epsilon']} for pure questions, {others} for others"
     return " and ".join(f"{name} {value}" for name, value in amounts.items() if value != "0") or "nothing"
 
 
@@ -212,6 +216,15 @@ def compile_sql(context: Context, sql: str, asked: Budget | None, *, bias_share:
     return refuse_elsewhere(context, plan)
 
 
+def refuse_explanation(sql: str) -> None:
+    """Refuse to answer a statement that asks for its plan alone: whoever writes EXPLAIN expects no charge."""
+    if isinstance(sql, str) and re.match(r"\s*EXPLAIN\b", sql, re.IGNORECASE):
+        raise QueryRefused(
+            "EXPLAIN asks for the plan alone, and this was to be answered",
+            remedy="Ask for the explanation (in Python explain(...), over HTTP /v1/explain), or leave EXPLAIN out",
+        )
+
+
 def _rehearse(context: Context, plan: QueryPlan) -> QueryPlan:
     """The plan; refused where what it computes from noisy numbers fails whatever they are."""
     from deniable.query.execute import needs_rehearsal, rehearse
@@ -241,7 +254,7 @@ def _find_place(context: Context, name: str) -> str:
     return str(source).partition("#")[0] if is_in_database(source) else ""
 
 
-def _note_places(context: Context, private: Sequence[str]) -> list[str]:
+def note_places(context: Context, private: Sequence[str]) -> list[str]:
     """Where the rows are that a question reads, if not here."""
     away = [name for name in private if _find_place(context, name)]
     return (
@@ -261,16 +274,15 @@ def is_pure(context: Context) -> bool:
 
 def explain(context: Context, sql: str, asked: Budget | None) -> QuestionExplanation:
     """What a question would measure and cost, what would be left, and how many more like it fit; no row is read."""
-    from deniable.query.explain import QuestionExplanation, describe_budget
+    from deniable.query.explain import QuestionExplanation
     from deniable.query.explain import explain as explain_plan
 
-    plan, left = compile_sql(context, sql, asked), context.remaining()
+    plan = compile_sql(context, sql, asked)
     more = None if plan.free else context.ledger.fits(plan.event, *context.path)
-    remaining = describe_budget(left) if left is not None else None
     told = explain_plan(plan)
     private = job_of(plan).private
-    notes = [*told.notes, *note_missing_ids(context, private), *_note_places(context, private)]
-    return QuestionExplanation(**(told | {"notes": notes}), remaining=remaining, more_like_this=more)
+    notes = [*told.notes, *note_missing_ids(context, private), *note_places(context, private)]
+    return QuestionExplanation(**(told | {"notes": notes}), remaining=context.name_left(), more_like_this=more)
 
 
 def error_curve(
@@ -319,25 +331,21 @@ def query(
     opened = open_job(context, job)
     shown = (opened.key, plan.text, how, context.asker)
     known = context.shown.find(shown)
-    if known is not None and known[0] == context.remaining():
+    if known is not None and known[0] == context.balance():
         return QueryAnswer(known[1], repeated=True)
     result = run_job(context, job, opened, request=request, stop=stop)
-    rows, left = _present(context, plan, job, result, how, seconds), _balance_after(context, result.receipt)
-    release = _build_release(context, plan, rows, result, confidence, left)
+    rows, left = present_rows(context, plan, job, result, how, seconds), context.name_left()
+    balance = context.balance()
+    release = build_release(context, plan, rows, result, confidence, left)
     if result.repeated:
-        context.shown.put(shown, (left, release))
+        context.shown.put(shown, (balance, release))
     return QueryAnswer(release, result.repeated, result.receipt)
 
 
-def _balance_after(context: Context, receipt: Receipt | None) -> Budget | None:
-    """What is left after a question: a charge has just reckoned it."""
-    return context.remaining() if receipt is None or receipt.repeated else receipt.remaining
-
-
-def _present(
+def present_rows(
     context: Context,
     plan: QueryPlan,
-    job: Job[NoisyResults],
+    job: Job[Any],
     result: JobResult[NoisyResults],
     how: Presentation,
     seconds: float | None,
@@ -406,23 +414,23 @@ def write_answer(context: Context, answer: QueryAnswer, path: Path) -> None:
         note_published(context, sealed, answer.receipt.release if answer.receipt is not None else "")
 
 
-def _build_release(
+def build_release(
     context: Context,
     plan: QueryPlan,
     rows: pa.Table,
     result: JobResult[NoisyResults],
     confidence: float,
-    left: Budget | None,
+    left: dict[str, str] | None,
 ) -> Release:
+    """The rows of a question with their guarantee, where they come from, and what goes with every answer."""
     from deniable.query.bias import MARK, report_estimates
-    from deniable.query.explain import describe_budget, summarize_plan
+    from deniable.query.explain import summarize_plan
     from deniable.release import Provenance, Release, Technique
 
     checked = any(MARK in node.node.name for node in plan.nodes)
     estimates = report_estimates(plan, result.measured, confidence) if checked else []
     details = {**summarize_plan(plan, confidence).to_dict(), "confidence": confidence,
-               "remaining": describe_budget(left) if left is not None else None,
-               "left": context.state_left() if left is not None else None, "release": result.release,
+               "remaining": left, "left": context.state_left() or None, "release": result.release,
                "epoch": result.epoch, "receipt": result.receipt.as_dict() if result.receipt else None,
                "bias": [each.to_dict() for each in estimates]}  # fmt: skip
     parameters = {"sql": plan.text, "strategy": plan.strategy}
@@ -435,9 +443,7 @@ def describe_cost(context: Context, cost: Budget, unit: PrivacyUnit) -> CostSumm
     """What every explanation tells: the cost, whom it protects, and what is left."""
     from deniable.query.explain import CostSummary, describe_budget
 
-    left = context.remaining()
-    remaining = describe_budget(left) if left is not None else None
-    return CostSummary(describe_budget(cost), str(unit), unit.neighboring.value, remaining)
+    return CostSummary(describe_budget(cost), str(unit), unit.neighboring.value, context.name_left())
 
 
 def answer_job(
@@ -447,11 +453,9 @@ def answer_job(
     from deniable.query.explain import describe_budget
     from deniable.release import Provenance, Release, Technique
 
-    left = context.remaining()
     about: dict[str, Any] = {"aggregates": [], "notes": [], "epoch": result.epoch}
     about |= {"cost": describe_budget(job.cost) if job.cost is not None else None}
-    about |= {"remaining": describe_budget(left) if left is not None else None}
-    about |= {"left": context.state_left() if left is not None else None} | details
+    about |= {"remaining": context.name_left(), "left": context.state_left() or None} | details
     parameters = {"asked": job.text}
     provenance = Provenance(context.ledger.policy, result.versions, parameters, time=result.time, epoch=result.epoch)
     release = Release(rows, guarantee_of(Technique(job.technique), job.unit, job.cost), provenance, about)

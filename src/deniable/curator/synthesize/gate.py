@@ -91,12 +91,14 @@ class GateVerdict(GateFindings):
 
     limits: dict[str, float]
     verdicts: list[dict[str, Any]]
+    measured: bool
     failed: bool
     subject: str
     control: str
     charged: str
     remark: str
     untried: list[str]
+    inapplicable: dict[str, str]
 
 
 def synthesize_checked(
@@ -135,7 +137,7 @@ def synthesize_checked(
         with still_charged():
             raise found
     verdict = describe_verdict(judge_limits(found.to_dict(), context.policy, proof.limits), out, order, proof)
-    if verdict.failed:
+    if verdict.failed and verdict.limits:  # without limits nothing is judged
         return None, verdict
     share, learned = round(1.0 - proof.described, 6), replace(result, measured=model)
     return write_release(context, order, learned, out, seed=seed, drawn=drawn, held_out=share), verdict
@@ -236,7 +238,7 @@ def _synthesize_linked(
         with still_charged():
             raise found
     verdict = describe_verdict(judge_limits(found.to_dict(), context.policy, proof.limits), out, order, proof)
-    if verdict.failed:
+    if verdict.failed and verdict.limits:  # without limits nothing is judged
         return None, verdict
     share, learned = round(1.0 - proof.described, 6), replace(result, measured=model)
     return write_linked(context, order, learned, out, *drawn, seed=seed, held_out=share), verdict

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from deniable.curator.context import Context
+from deniable.curator.synthesize.parity import read_findings
 from deniable.curator.synthesize.run import (
     LinkedModelSummary,
     ModelSummary,
@@ -23,6 +25,7 @@ from deniable.errors import AccessRefused, ParameterError, nearest
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from deniable.assess.parity import Finding
     from deniable.policy.schema import TableSchema
     from deniable.synth.linked import Link, LinkedModel
     from deniable.synth.marginal import Codes
@@ -31,19 +34,39 @@ if TYPE_CHECKING:
 
 MOST_SHOWN = 400
 """Measured tables with more cells are listed only if they are asked for by name."""
+MOST_ASSOCIATED = 16
+"""Associations of so many columns are compared pair by pair."""
+MOST_PAIRED = 100_000
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
     """What to look at: marginals by their columns, the column a classifier guesses, a regression and its columns.
 
-    With `scores`, the standard scores of other projects as well (`assess.scores`).
+    With `scores`, the standard scores of other projects as well (`assess.scores`). `findings` are files of
+    conclusions, as `deniable parity` takes them, that are drawn from the real and from the synthetic rows.
     """
 
     marginals: tuple[tuple[str, ...], ...] = ()
     target: str | None = None
     regression: tuple[str, tuple[str, ...]] | None = None
     scores: bool = False
+    findings: tuple[Path, ...] = ()
+
+
+def read_formula(text: str | None) -> tuple[str, tuple[str, ...]] | None:
+    """A regression in words: the column that is explained, and those that explain it.
+
+    >>> read_formula("charge ~ sex + age")
+    ('charge', ('sex', 'age'))
+    """
+    if text is None:
+        return None
+    target, tilde, right = text.partition("~")
+    by = tuple(word.strip() for word in right.split("+") if word.strip())
+    if not (tilde and target.strip() and by):
+        raise ParameterError("a regression was given wrongly", expected="TARGET ~ COLUMN + COLUMN")
+    return target.strip(), by
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -84,8 +107,9 @@ def public(held: SynthModel | LinkedModel | str | Path, question: Question | Non
     """What a model, or a model file, tells anyone."""
     from deniable.synth.model import SynthModel
 
-    if question is not None and question.scores:
-        raise ParameterError("scores compare with the real rows", remedy="Name the real table: --against, or against=")
+    if question is not None and (question.scores or question.findings):
+        what = "scores" if question.scores else "findings"
+        raise ParameterError(f"{what} compare with the real rows", remedy="Name the real table: --against, or against=")
     model = load_model(Path(held)) if isinstance(held, str | Path) else held
     if not isinstance(model, SynthModel):
         return _public_linked(model, question or Question())
@@ -104,11 +128,28 @@ def steward(
         raise AccessRefused("real rows are shown beside a model, without noise", remedy="Only the steward may do that")
     model = load_model(Path(held)) if isinstance(held, str | Path) else held
     if not isinstance(model, SynthModel):
+        if question is not None and question.findings:
+            raise ParameterError("findings are about one table, and this model has people with their rows")
         return _steward_linked(context, model, table, question or Question(), seed)
     asked = _with_workload(question or Question(), context, model)
-    return compare_view(
-        public_view(model, asked), model, asked, _real(context, model, table), generate(model, seed=seed)
-    )
+    findings, rows = read_findings(asked.findings, table), _real(context, model, table)
+    drawn = generate(model, seed=seed)
+    view = compare_view(public_view(model, asked), model, asked, rows, drawn)
+    if findings:
+        view.utility["findings"] = _draw_conclusions(findings, rows, drawn)
+    return view
+
+
+def _draw_conclusions(findings: Sequence[Finding], rows: pa.Table, drawn: pa.Table) -> list[dict[str, Any]]:
+    """What each finding says of the real and of the drawn rows, and whether it is the same."""
+    from deniable.assess.parity import evaluate_finding, is_same_conclusion, require_conclusions
+
+    real = require_conclusions(findings, rows)
+    made = {finding.name: evaluate_finding(finding, drawn) for finding in findings}
+    return [
+        {"finding": each.name, "text": each.text, "real": real[each.name], "synthetic": made[each.name],
+         "kept": is_same_conclusion(real[each.name], made[each.name])} for each in findings
+    ]  # fmt: skip
 
 
 def compare_view(view: ModelView, model: SynthModel, asked: Question, rows: pa.Table, drawn: pa.Table) -> ComparedView:
@@ -219,7 +260,25 @@ def _utility(model: SynthModel, real: Codes, made: Codes, question: Question) ->
         "variation": [{**asdict(entry), "score": entry.score} for entry in found],
         "classifier": asdict(rates) if rates is not None else None,
         "workload": asdict(asked) if asked is not None else None,
+        "associations": _compare_associations(real, made, domain),
     }
+
+
+def _compare_associations(real: Codes, made: Codes, domain: Any) -> list[dict[str, Any]]:
+    """How much each pair of columns says of one another, in the real and in the drawn rows; of the first columns.
+
+    Pairs of so many cells that rows fill almost none of them are left out.
+    """
+    from deniable.synth.inspect import association_strength
+    from deniable.synth.marginal import count
+
+    return [
+        {"first": domain.names[one], "second": domain.names[two],
+         "real": association_strength(count(real, domain, (one, two)).astype(float)),
+         "synthetic": association_strength(count(made, domain, (one, two)).astype(float))}
+        for one, two in itertools.combinations(range(min(len(domain.names), MOST_ASSOCIATED)), 2)
+        if domain.cells((one, two)) <= MOST_PAIRED
+    ]  # fmt: skip
 
 
 def _regression(model: SynthModel, real: pa.Table, made: pa.Table, question: Question) -> dict[str, Any] | None:

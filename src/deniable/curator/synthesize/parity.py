@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -119,7 +119,7 @@ def compare(context: Context, wanted: Comparison, progress: Progress | None = No
     from deniable.assess.parity import average_shares, require_conclusions, tally_runs
 
     table = context.policy.table(context.only_private_table(wanted.table))
-    findings = _findings(wanted, table.name)
+    findings = read_findings(wanted.findings, table.name)
     bench = _bench(context, table, wanted, findings)
     methods, unsuited = _methods(bench, wanted.methods)
     turns = _plan_runs(wanted, methods)
@@ -137,10 +137,11 @@ def compare(context: Context, wanted: Comparison, progress: Progress | None = No
     return Compared(kept, told, average_shares(kept), unsuited)
 
 
-def _findings(wanted: Comparison, table: str) -> tuple[Finding, ...]:
+def read_findings(paths: Iterable[Path], table: str) -> tuple[Finding, ...]:
+    """The findings of several files about a table; two of one name are refused."""
     from deniable.assess.parity import load_findings
 
-    findings = tuple(finding for path in wanted.findings for finding in load_findings(path, table))
+    findings = tuple(finding for path in paths for finding in load_findings(path, table))
     names = [finding.name for finding in findings]
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
@@ -295,6 +296,4 @@ def _perform_run(turn: RunKey) -> Conclusions:
 
 
 def _read_findings(bench: RunInputs) -> tuple[Finding, ...]:
-    from deniable.assess.parity import load_findings
-
-    return tuple(finding for path in bench.findings for finding in load_findings(path, bench.table.name))
+    return read_findings(bench.findings, bench.table.name)

@@ -12,7 +12,16 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from deniable.curator.charge import Form, Job, JobResult, guarantee_of, run_job, still_charged
+from deniable.curator.charge import (
+    FILE_ANEW,
+    Form,
+    Job,
+    JobResult,
+    guarantee_of,
+    refuse_gaussian,
+    run_job,
+    still_charged,
+)
 from deniable.curator.context import Context
 from deniable.curator.publish import note_types, publish_file
 from deniable.errors import CHARGED, ParameterError, nearest
@@ -149,7 +158,7 @@ def select_all(table: TableSchema) -> str:
 def plan_description(context: Context, order: Order) -> tuple[Order, Source, Job[SynthModel]]:
     """The order within the asker's columns, its source, and the job that describes it; refuses what cannot be."""
     from deniable.release import Technique
-    from deniable.synth.describe import price_description, refuse_unsuited
+    from deniable.synth.describe import find_method, price_description, refuse_unsuited
 
     context.admit()
     source = find_source(context, order.table)
@@ -157,6 +166,8 @@ def plan_description(context: Context, order: Order) -> tuple[Order, Source, Job
     order = replace(order, columns=context.scope.columns_to_describe(order.table, order.columns))
     truths = context.policy.release.truths
     refuse_unsuited(source.table, order.method, order.columns, workload_of(context, order), order.areas, truths)
+    if not find_method(order.method).free:
+        refuse_gaussian(context, "synthetic rows")
     event = price_description(order.method, order.budget, source.most_rows)
     job: Job[SynthModel] = Job(
         Technique.DP_SYNTHETIC, repr(order), event, source.unit, (source.table.name,),
@@ -221,7 +232,7 @@ def synthesize(
     if order.linked:
         return _synthesize_linked(context, order, out, rows=rows, seed=seed, progress=progress)
     order, _, job = plan_description(context, order)
-    result = run_job(context, job, request=order.identity)
+    result = run_job(context, replace(job, anew=FILE_ANEW), request=order.identity)
     return write_release(context, order, result, out, rows=rows, seed=seed, progress=progress)
 
 
@@ -386,6 +397,7 @@ def plan_linked(context: Context, order: Order, out: Path | None = None) -> tupl
         refuse_unwritable(parent_path(link, out), rows=True)
     people = find_source(context, link.parent) if link.parent else None
     source = LinkedSource(link, find_source(context, link.child), people)
+    refuse_gaussian(context, "synthetic rows")
     event = convert_budget(order.budget, source.rows.most_rows).event
     job: Job[LinkedModel] = Job(
         Technique.DP_SYNTHETIC, repr(order), event, source.rows.unit, source.tables,

@@ -49,7 +49,7 @@ def accountant_for(accounting: str, limit: Budget | None = None) -> PureAccounta
     """The accountant that a policy's word names, with its limit.
 
     >>> accountant_for("zcdp", ApproxDP(1, 1e-6)).compute_remaining()
-    ZCDP(rho=Fraction(229374466887, 10000000000000), delta=Fraction(1, 2000000))
+    PureDP(epsilon=Fraction(1, 1))
     """
     match accounting, limit:
         case (("pure" | "pld"), ZCDP()):

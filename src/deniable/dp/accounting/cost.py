@@ -80,6 +80,15 @@ def sqrt_above(value: Fraction, digits: int = 12) -> Fraction:
     return round_up(root * (1 + GUARD) + GUARD, digits)
 
 
+def sqrt_below(value: Fraction, digits: int = 30) -> Fraction:
+    """The square root of a value of at least 0, rounded down; exact where it is rational with few digits."""
+    with localcontext(precise()):
+        root = Fraction(to_decimal(value).sqrt())
+    if root * root == value:
+        return root
+    return round_down(max(root * (1 - GUARD) - GUARD, Fraction(0)), digits)
+
+
 def float_above(value: Fraction) -> float:
     """The smallest float that is not below the value."""
     near = float(value)
@@ -175,21 +184,38 @@ def refuse_unsupported(event: Event, accounting: str, instead: str) -> NoReturn:
     )
 
 
-def refuse_over(unit: str, asked: Fraction, delta: Fraction, private: bool, account: _Limited) -> NoReturn:
-    """Refuse an event that would pass the limit, saying what was asked and what is left."""
+def refuse_over(
+    unit: str, asked: Fraction, delta: Fraction, private: bool, account: _Limited, only_pure: Fraction = Fraction(0)
+) -> NoReturn:
+    """Refuse an event that would pass the limit, saying what was asked and what is left.
+
+    `only_pure` is the largest epsilon that fits where nothing but a pure event does.
+    """
     if not private:
         raise BudgetExceeded("a release without a formal guarantee was asked under a privacy budget")
     left = account.compute_remaining()
     assert left is not None
     amount = left.rho if isinstance(left, ZCDP) else left.epsilon
+    told, rest = shorten(round_down(amount, 6)), _add_delta(round_down(left.delta, 6))
+    remedy = f"Ask for at most {unit} {told}" if amount > 0 else "The budget is used up"
+    if amount > 0 and delta > left.delta:
+        rest = rest or " with delta 0"
+        remedy += f"{rest}: the delta that was asked for is not left"
+    if only_pure:
+        remedy = f"Only a pure question fits, one without a delta: ask for at most {state_pure(only_pure)}"
     raise BudgetExceeded(
-        f"asked {unit} {shorten(asked)}{_add_delta(delta)}, remaining {shorten(amount)}{_add_delta(left.delta)}",
-        remedy=f"Ask for at most {unit} {shorten(amount)}" if amount > 0 else "The budget is used up",
+        f"asked {unit} {shorten(asked)}{_add_delta(delta)}, remaining {told}{rest}",
+        remedy=remedy,
         asked=float(asked),
         remaining=float(amount),
         delta=float(delta),
         delta_remaining=float(left.delta),
     )
+
+
+def state_pure(epsilon: Fraction) -> str:
+    """An epsilon that a question may have at most, not rounded up."""
+    return f"epsilon {shorten(round_down(epsilon, 6))}"
 
 
 def shorten(amount: Fraction) -> str:

@@ -32,6 +32,7 @@ from deniable.dp.accounting.cost import (
     refuse_unsupported,
     round_above,
     round_down,
+    sqrt_below,
     to_decimal,
 )
 from deniable.dp.accounting.events import (
@@ -44,6 +45,7 @@ from deniable.dp.accounting.events import (
     ThresholdEvent,
     check_count,
 )
+from deniable.dp.accounting.pure import pure_cost
 from deniable.errors import ParameterError
 from deniable.policy.budget import ZCDP, Amount, ApproxDP, PureDP, budget, exact
 
@@ -94,6 +96,14 @@ class ZCDPAccountant:
     As a privacy filter it is sound for events chosen adaptively, against a limit fixed in advance (Feldman and Zrnic
     2021; Whitehouse et al. 2023). Give an (epsilon, delta) limit through `within`.
 
+    **Two filters under one limit.** Under an (epsilon, delta) limit, events also fit as long as all of them are pure
+    and their epsilons add up to no more than epsilon: ten Laplace questions of 0.1 cost 1, and not what their rhos come
+    to. Let A be the transcripts that end with such a sum, and B the others, which end within the rho. Both are sets of
+    transcripts, since each event is chosen from the answers before it. On A the probabilities P and Q of a transcript
+    under neighbors differ by a factor of exp(epsilon) at most, so P(S in A) <= exp(epsilon) Q(S in A). A transcript in
+    B is as likely as under the zCDP filter alone, so P(S in B) <= exp(epsilon) Q(S in B) + delta. Together that is the
+    limit. Events with a delta of their own are never counted in A, so that no delta is spent twice.
+
     >>> account = ZCDPAccountant.within(ApproxDP(1, 1e-6)).compose(GaussianEvent(variance=200))
     >>> round(account.epsilon(1e-6), 4)
     0.2975
@@ -101,11 +111,15 @@ class ZCDPAccountant:
 
     limit: ZCDP | None = None
     cost: Cost = FREE
+    pure: Cost | None = FREE
+    """The same events by pure composition; None once one of them has no pure price, or a delta."""
+    epsilon_limit: Fraction | None = None
+    """What pure events may add up to, where the limit is one in epsilon."""
 
     @classmethod
     def within(cls, limit: ApproxDP, threshold_share: Amount = Fraction(1, 2)) -> ZCDPAccountant:
         """An accountant that keeps an (epsilon, delta) limit; a share of delta is set aside for thresholds."""
-        return cls(zcdp_within(limit, threshold_share))
+        return cls(zcdp_within(limit, threshold_share), epsilon_limit=limit.epsilon)
 
     def supports(self, event: Event) -> bool:
         """Whether the event has a zCDP price."""
@@ -113,23 +127,86 @@ class ZCDPAccountant:
 
     def fits(self, event: Event, count: int = 1) -> bool:
         """Whether the event could be composed without passing the limit."""
-        total = self._after(event, count)
-        return self.limit is None or total.within(self.limit.rho, self.limit.delta)
+        return self._after(event, count)._is_within()
 
     def compose(self, event: Event, count: int = 1) -> ZCDPAccountant:
         """The accountant after the event; refuses, changing nothing, what would pass the limit."""
         after = self._after(event, count)
-        if self.limit is not None and not after.within(self.limit.rho, self.limit.delta):
-            refuse_over("rho", after.amount - self.cost.amount, after.delta - self.cost.delta, after.private, self)
-        return replace(self, cost=after)
+        if not after._is_within():
+            if self.is_pure_first and self.pure is not None and after.pure is not None:
+                refuse_over("epsilon", after.pure.amount - self.pure.amount, Fraction(0), True, self)
+            rho, delta = after.cost.amount - self.cost.amount, after.cost.delta - self.cost.delta
+            only_pure = self.epsilon_left if not self.rho_left else Fraction(0)
+            refuse_over("rho", rho, delta, after.cost.private, self.concentrated, only_pure)
+        return after
+
+    def _is_within(self) -> bool:
+        """Whether one of the two filters holds."""
+        if self.limit is None or self.cost.within(self.limit.rho, self.limit.delta):
+            return True
+        return self.epsilon_limit is not None and self.pure is not None and self.pure.amount <= self.epsilon_limit
+
+    @property
+    def is_pure_first(self) -> bool:
+        """Whether pure composition leaves the larger part of the limit, so that the balance is told in epsilon."""
+        if self.epsilon_limit is None or self.limit is None or self.pure is None:
+            return False
+        return self.pure.amount * self.limit.rho <= self.cost.amount * self.epsilon_limit
+
+    @property
+    def share_left(self) -> Fraction:
+        """The part of the limit that is left, by the filter that leaves more of it."""
+        if self.limit is None:
+            return Fraction(1)
+        if self.is_pure_first and self.pure is not None and self.epsilon_limit:
+            return 1 - self.pure.amount / self.epsilon_limit
+        return 1 - self.cost.amount / self.limit.rho if self.limit.rho else Fraction(0)
+
+    @property
+    def rho_left(self) -> Fraction:
+        """The largest rho of an event that fits without being pure; 0 where none does, or there is no limit."""
+        if self.limit is None or not self.cost.within(self.limit.rho, self.limit.delta):
+            return Fraction(0)
+        return self.limit.rho - self.cost.amount
+
+    @property
+    def delta_left(self) -> Fraction:
+        """The largest delta that an event may have of its own; 0 where no event with one fits."""
+        if self.limit is None or not self.cost.within(self.limit.rho, self.limit.delta):
+            return Fraction(0)
+        return self.limit.delta - self.cost.delta
+
+    @property
+    def epsilon_left(self) -> Fraction:
+        """The largest epsilon of a pure event that fits, by whichever filter; 0 where none does."""
+        # rho_of_pure(epsilon) = min(epsilon^2 / 2, epsilon) is at most rho up to the larger of sqrt(2 rho) and rho
+        found = max(sqrt_below(2 * self.rho_left), self.rho_left)
+        if self.epsilon_limit is not None and self.pure is not None and self.cost.private:
+            found = max(found, self.epsilon_limit - self.pure.amount)
+        return found
+
+    @property
+    def concentrated(self) -> ZCDPAccountant:
+        """The account in rho alone."""
+        return replace(self, epsilon_limit=None)
 
     def compute_spent(self, delta: Amount | None = None) -> ZCDP | PureDP | ApproxDP | None:
-        """The guarantee so far: rho with its delta, or, at a given total delta, (epsilon, delta); None if none."""
+        """The guarantee so far: rho with its delta, or, at a given total delta, (epsilon, delta); None if none.
+
+        Where pure composition leaves more of the limit, it is told in epsilon.
+        """
         if not self.cost.private:
             return None
         if delta is None:
+            if self.is_pure_first and self.pure is not None:
+                return PureDP(self.pure.amount)
             return ZCDP(self.cost.amount, self.cost.delta)
         wanted = exact(delta, "delta")
+        if self.pure is not None and wanted < 1:
+            found = [self.pure.amount]
+            if wanted > 0 and self.cost.amount > 0:
+                found.append(epsilon_of_zcdp(self.cost.amount, wanted))
+            return budget(epsilon=min(found), delta=wanted)
         for_conversion = wanted - self.cost.delta
         if wanted >= 1 or for_conversion < 0 or (for_conversion == 0 and self.cost.amount > 0):
             return None
@@ -142,21 +219,28 @@ class ZCDPAccountant:
         spent = self.compute_spent(delta)
         return float_above(spent.epsilon) if isinstance(spent, PureDP | ApproxDP) else math.inf
 
-    def compute_remaining(self) -> ZCDP | None:
-        """What the limit still allows; None without a limit."""
+    def compute_remaining(self) -> ZCDP | PureDP | None:
+        """What the limit still allows; None without a limit.
+
+        Where pure composition leaves more of it, that is the largest epsilon of a pure event; else the largest rho and
+        delta of any other. An event that costs so much fits, and one that costs more does not.
+        """
         if self.limit is None:
             return None
         if not self.cost.private:
             return ZCDP(Fraction(0))
-        left, delta_left = self.limit.rho - self.cost.amount, self.limit.delta - self.cost.delta
-        return ZCDP(max(left, Fraction(0)), max(delta_left, Fraction(0)))
+        if self.is_pure_first:
+            return PureDP(self.epsilon_left)
+        return ZCDP(self.rho_left, self.delta_left)
 
-    def _after(self, event: Event, count: int) -> Cost:
+    def _after(self, event: Event, count: int) -> ZCDPAccountant:
         check_count(count)
-        cost = zcdp_cost(event)
+        cost, pure = zcdp_cost(event), pure_cost(event)
         if cost is None:
             refuse_unsupported(event, "zcdp", "pld")
-        return self.cost + cost.times(count)
+        known = self.pure is not None and pure is not None and pure.private and not pure.delta
+        both = self.pure + pure.times(count) if known and self.pure is not None and pure is not None else None
+        return replace(self, cost=self.cost + cost.times(count), pure=both)
 
 
 _GOLDEN = (math.sqrt(5) - 1) / 2

@@ -6,7 +6,7 @@ of `release` alone. Values are integers, counted in a public step, because sums 
 
 from deniable.dp.mechanisms.mechanism import GaussianMechanism, Integers, LaplaceMechanism, Mechanism
 from deniable.dp.mechanisms.quantile import QuantileMechanism
-from deniable.dp.mechanisms.selection import ExponentialMechanism, NoisyMaxMechanism
+from deniable.dp.mechanisms.selection import ExponentialMechanism, LadderMechanism, NoisyMaxMechanism
 from deniable.dp.mechanisms.sparse_vector import AboveThreshold
 from deniable.dp.mechanisms.threshold import KeyThreshold
 
@@ -16,6 +16,7 @@ __all__ = [
     "GaussianMechanism",
     "Integers",
     "KeyThreshold",
+    "LadderMechanism",
     "LaplaceMechanism",
     "Mechanism",
     "NoisyMaxMechanism",

@@ -12,13 +12,15 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from deniable.dp.accounting.analytic_gaussian import SMOOTHING, ratio_within
 from deniable.dp.accounting.calibration import calibrate_gaussian, calibrate_laplace
-from deniable.dp.accounting.cost import sqrt_above
+from deniable.dp.accounting.cost import round_up, sqrt_above
 from deniable.dp.accounting.events import Event, GaussianEvent, LaplaceEvent
+from deniable.dp.accounting.zcdp import rho_within
 from deniable.dp.samplers import SYSTEM, Entropy, discrete_gaussian, discrete_laplace
 from deniable.dp.samplers.entropy import LARGEST_SCALE
 from deniable.errors import ParameterError
-from deniable.policy.budget import Amount, Budget, exact
+from deniable.policy.budget import ZCDP, Amount, ApproxDP, Budget, exact
 
 Integers = NDArray[np.integer[Any]] | Sequence[int]
 """A numpy array of integers, or Python integers where sums may pass 64 bits."""
@@ -225,3 +227,21 @@ class GaussianMechanism:
         """The values with noise: int64 (clamped at its ends) for a numpy array, exact Python integers otherwise."""
         entries = take_integers(values)
         return add_noise(entries, discrete_gaussian(self.variance, entries.size, entropy=entropy))
+
+
+def calibrate_part(budget: Budget, sensitivity_squared: int, share: Fraction) -> GaussianMechanism:
+    """Gaussian noise for a share of the budget: for (epsilon, delta) all parts together are one Gaussian release."""
+    squared = Fraction(sensitivity_squared)
+    match budget:
+        case ZCDP(rho, _) if rho > 0:
+            return GaussianMechanism(squared / (2 * rho * share), squared)
+        case ApproxDP(epsilon, delta) if epsilon > 0 and delta > 0:
+            if (ratio := ratio_within(epsilon, delta)) is not None:
+                return GaussianMechanism(round_up(ratio * squared / share + SMOOTHING, 12), squared)
+            if rho := rho_within(epsilon, delta):
+                return GaussianMechanism(round_up(squared / (2 * rho * share), 12), squared)
+    raise ParameterError(
+        "Gaussian noise has no price without a delta",
+        expected="epsilon and delta above 0, or rho",
+        remedy="State a delta such as 1e-6 beside the epsilon",
+    )

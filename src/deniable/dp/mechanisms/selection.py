@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +14,7 @@ from deniable.dp.accounting.calibration import epsilon_of
 from deniable.dp.accounting.cost import round_down, sqrt_above
 from deniable.dp.accounting.events import SelectionEvent
 from deniable.dp.mechanisms.mechanism import Integers, require_positive, split_alpha, take_integers
-from deniable.dp.samplers import SYSTEM, Entropy, exponential_choice, permute_and_flip
+from deniable.dp.samplers import SYSTEM, Entropy, exponential_choice, permute_and_flip, uniform_below
 from deniable.errors import ParameterError
 from deniable.policy.budget import ZCDP, Amount, Budget
 
@@ -111,6 +112,75 @@ class NoisyMaxMechanism:
     def release(self, values: Integers, entropy: Entropy = SYSTEM) -> int:
         """The position of the reported candidate, given all scores."""
         return int(permute_and_flip(_compute_costs(values, self.unit), self.unit, 1, entropy=entropy)[0])
+
+
+LADDER_REACH = 1 << 60
+"""A ladder gives whole numbers from minus to plus this: the same ones whatever the data."""
+
+
+@dataclass(frozen=True, slots=True)
+class LadderMechanism:
+    """Releases one whole number f with noise that follows how far one unit moves it here, and not anywhere.
+
+    The ladder mechanism (Zhang, Cormode, Procopiuc, Srivastava and Xiao 2015). Its rungs I(0), I(1), ... depend on the
+    data, and must keep two conditions for all neighbors D and D': |f(D) - f(D')| <= I(0) of D, and I(t) of D is at most
+    I(t + 1) of D'. A number at distance in (I(0) + ... + I(t - 2), I(0) + ... + I(t - 1)] from f stands on rung t, and
+    f itself on rung 0. A number is chosen with probability proportional to exp(-rung * epsilon / 2).
+
+    **Guarantee.** epsilon-DP, with privacy losses in a range of width epsilon: it is the exponential mechanism over the
+    numbers from -2**60 to 2**60 with the score -rung, which one unit moves by at most 1. For if r is at most
+    I(0) + ... + I(t - 1) from f(D), it is at most |f(D) - f(D')| more from f(D'), which is at most
+    I'(0) + I'(1) + ... + I'(t) in the rungs of D'. All numbers beyond the last rung share one more.
+    **Utility.** With probability 1 - alpha the error is at most `find_reach`.
+    **Runtime.** Linear in the rungs, 170 / epsilon.
+
+    >>> LadderMechanism(1).rungs
+    165
+    """
+
+    epsilon: Fraction
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "epsilon", require_positive(self.epsilon, "epsilon"))
+        if self.epsilon < Fraction(1, 10_000):
+            raise ParameterError("epsilon is too small for a ladder", expected="epsilon is at least 0.0001")
+
+    @property
+    def rungs(self) -> int:
+        """How many rungs there are: all numbers beyond them together have less than exp(-40) of the weight of f."""
+        return math.ceil(165 / self.epsilon)
+
+    @property
+    def event(self) -> SelectionEvent:
+        """A choice with bounded range."""
+        return SelectionEvent(self.epsilon, bounded_range=True)
+
+    def find_reach(self, rungs: Integers, alpha: float) -> int:
+        """A distance from f that a release over these rungs passes with probability at most alpha."""
+        ends = np.cumsum(take_integers(rungs, "rungs").astype(object))
+        weights = [math.exp(-(t + 1) * float(self.epsilon) / 2) * 2.0 * float(i) for t, i in enumerate(rungs)]
+        total, seen = 1.0 + math.fsum(weights), 1.0
+        for end, weight in zip(ends, weights, strict=True):
+            if seen >= (1 - alpha) * total:
+                break
+            seen, last = seen + weight, end
+        return int(last) if seen > 1.0 else 0
+
+    def release(self, value: int, rungs: Integers, entropy: Entropy = SYSTEM) -> int:
+        """The noisy number, given f and its rungs; f is clamped to the range first, which moves no two apart."""
+        if len(rungs) != self.rungs:
+            raise ParameterError("a ladder has another number of rungs", expected=f"{self.rungs} of them")
+        center = max(-LADDER_REACH, min(LADDER_REACH, int(value)))
+        ends = [0, *np.cumsum(take_integers(rungs, "rungs").astype(object)), 2 * LADDER_REACH]
+        sides = [[min(int(end), room) for end in ends] for room in (center + LADDER_REACH, LADDER_REACH - center)]
+        widths = [1, *(b - a for side in sides for a, b in pairwise(side))]
+        costs = [0, *(2 * [*range(1, len(ends))])]
+        chosen = int(exponential_choice(costs, self.epsilon / 2, widths=widths, entropy=entropy)[0])
+        if chosen == 0:
+            return center
+        side, rung = divmod(chosen - 1, len(ends) - 1)
+        inside = int(uniform_below(widths[chosen], 1, entropy=entropy)[0])
+        return center + (-1, 1)[side] * (sides[side][rung] + 1 + inside)
 
 
 def _check(mechanism: ExponentialMechanism | NoisyMaxMechanism) -> None:

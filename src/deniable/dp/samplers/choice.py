@@ -147,6 +147,12 @@ def _sum_in_parts(values: NDArray[np.int64]) -> tuple[int, int]:
     return int((values >> 31).sum()) << 31, int(low.sum())
 
 
+@cache
+def _weigh_level(level: int, precision: int) -> Enclosure:
+    """exp(-level): a few hundred numbers, the same for all data."""
+    return exp_minus(Fraction(level), precision)
+
+
 @dataclass(frozen=True, slots=True)
 class LayerLaw:
     """Outcome k: the k-th occupied layer, at level levels[k], with weight sizes[k] * exp(-levels[k])."""
@@ -165,7 +171,7 @@ class LayerLaw:
         for level, size in zip(self.levels, self.sizes, strict=True):
             if level > self._deepest(precision):
                 break
-            low, high = exp_minus(Fraction(level), precision)
+            low, high = _weigh_level(level, precision)
             listed.append((size * low, size * high))
         return listed
 

@@ -230,7 +230,7 @@ class DuckDBEngine:
             case Format.ARROW:
                 return files, scan_arrow_files(files, schema, self._limits, registered)
             case Format.DUCKDB:
-                return files, scan_database(files, schema, self._limits)
+                return files, scan_database(files, schema, self._limits, registered)
 
     def _show(self, scans: dict[str, Scan]) -> None:
         """Let every thread's next cursor know these sources, and no others."""
@@ -285,7 +285,7 @@ class DuckDBEngine:
                 if scan.rows is not None:
                     cursor.register(f"rows of {name}", scan.rows)
                 for place, listed in scan.find_value_lists():
-                    values = pa.table({"value": pa.array(listed.values, pa.string())})
+                    values = pa.table({"value": pa.array(scan.read_values(listed), pa.string())})
                     cursor.register(f"values {place} of {name}", values)
                 cursor.execute(scan.view(name))
             return cursor

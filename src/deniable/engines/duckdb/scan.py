@@ -21,6 +21,7 @@ from deniable.engines.base import (
     Sampled,
     normalize_names,
     quote,
+    read_listed,
     require_columns,
     spell_plainly,
     spell_texts,
@@ -62,6 +63,14 @@ class Scan:
         """The restrictions that need a list of values, by their place."""
         return [(place, each) for place, each in enumerate(self.restrictions) if isinstance(each, Listed)]
 
+    def read_values(self, listed: Listed) -> list[str]:
+        """The values of a restriction as the view compares them: of a whole-numbered column, whole numbers alone.
+
+        A cast would round 1.5 to another person's number.
+        """
+        kind = next(field.type for field in self.fields if field.name == listed.column)
+        return [*read_listed(kind, listed.values)] if kind is ColumnType.INTEGER else [*listed.values]
+
     def _condition(self, name: str, place: int, restriction: Restriction) -> str:
         if isinstance(restriction, Sampled):
             # One in a million is fine enough for a share; the salted hash spreads units evenly.
@@ -74,7 +83,7 @@ class Scan:
         spell = spell_plainly if restriction.loose and native == "VARCHAR" else str
         values = f"SELECT {spell(f'TRY_CAST(value AS {native})')} AS value FROM {listed}"
         found = f"{spell(quote(restriction.column))} IN (SELECT value FROM ({values}) AS v WHERE value IS NOT NULL)"
-        if spell is spell_plainly and not restriction.keep:  # 7, 007 and 7.0: rather too many are left out
+        if spell is spell_plainly and restriction.by_number:
             numbers = f"SELECT TRY_CAST(value AS {NUMBER}) AS value FROM {listed}"
             own = f"TRY_CAST({quote(restriction.column)} AS {NUMBER})"
             found = f"{found} OR {own} IN (SELECT value FROM ({numbers}) AS v WHERE value IS NOT NULL)"
@@ -123,19 +132,46 @@ def _read_coarse_times(connection: Any, relation: str, raw: pa.Schema) -> None:
         connection.execute(f"SELECT {read} FROM {relation} AS source({slots(len(raw))})").fetchall()
 
 
-def scan_database(files: Files, schema: TableSchema | None, limits: Limits) -> Scan:
-    """A Scan of one table of a DuckDB file, opened read-only."""
+def scan_database(files: Files, schema: TableSchema | None, limits: Limits, registered: str) -> Scan:
+    """A Scan of one table or view of a DuckDB file, opened read-only.
+
+    The rows of a view are copied to the private folder first, by a connection that reaches nothing but this file: what
+    a view computes can fail, or differ from one reading to the next, and then does so before a question is asked.
+    """
     path = files.paths[0]
     alias = "file_" + hashlib.sha256(str(path).encode()).hexdigest()[:12]
     with connect(limits) as connection, translate_errors(files.title):
         connection.execute(f"ATTACH {literal(path)} AS {quote(alias)} (READ_ONLY)")
+        connection.execute(f"USE {quote(alias)}")  # where a view looks for its tables
         listed = (
-            f"SELECT schema_name, table_name FROM duckdb_tables() WHERE database_name = {literal(alias)} ORDER BY ALL"
+            "SELECT schema_name, table_name, false FROM duckdb_tables() WHERE database_name = $1 UNION ALL "
+            "SELECT schema_name, view_name, true FROM duckdb_views() WHERE database_name = $1 AND NOT internal "
+            "ORDER BY ALL"
         )
-        chosen = _choose_table(connection.execute(listed).fetchall(), files)
+        *chosen, is_view = _choose_table(connection.execute(listed, [alias]).fetchall(), files)
         relation = ".".join(quote(part) for part in (alias, *chosen))
+        if is_view:
+            return _scan_view(connection, f"SELECT * FROM {relation}", schema, limits, registered, files.title)
         raw = [row[0] for row in connection.execute(f"DESCRIBE {relation}").fetchall()]
         return scan_relation(connection, relation, normalize_names(raw), schema, files.title, database=(alias, path))
+
+
+def _scan_view(
+    connection: Any, query: str, schema: TableSchema | None, limits: Limits, registered: str, title: str
+) -> Scan:
+    import pyarrow.dataset as ds
+
+    connection.execute("SET enable_external_access = false")
+    try:
+        reader = connection.sql(query).to_arrow_reader()
+        copied = spool(reader.schema, iter(reader), limits.scratch)
+    except (duckdb.Error, pa.ArrowException):
+        raise DataError(
+            f"the view of {title} cannot be read",
+            expected="A view whose statement reads tables of the same file, and whose values can all be computed",
+            remedy="Make a table of it: CREATE TABLE ... AS SELECT * FROM the view",
+        ) from None
+    return scan_rows(ds.dataset([str(copied)], format="ipc"), schema, limits, registered, title)
 
 
 def scan_arrow_files(files: Files, schema: TableSchema | None, limits: Limits, registered: str) -> Scan:
@@ -252,11 +288,16 @@ def _require_same_schema(found: pa.Schema, first: pa.Schema, path: Path) -> None
         )
 
 
-def _choose_table(tables: list[tuple[str, str]], files: Files) -> tuple[str, str]:
-    names = [table for _, table in tables]
-    wanted = files.table if files.table is not None else (names[0] if len(names) == 1 else None)
-    if wanted is not None and names.count(wanted) == 1:
-        return tables[names.index(wanted)]
+def _choose_table(tables: list[tuple[str, str, bool]], files: Files) -> tuple[str, str, bool]:
+    """The table or view that a source names, with its schema where a name alone does not tell; or the only table."""
+    only = [each for each in tables if not each[2]] or tables
+    wanted = files.table
+    found = [each for each in tables if wanted in (each[1], f"{each[0]}.{each[1]}")] if wanted is not None else only
+    if len(found) == 1:
+        return found[0]
+    names = [
+        table if [each[1] for each in tables].count(table) == 1 else f"{schema}.{table}" for schema, table, _ in tables
+    ]
     raise DataError(
         f"{files.title} has no single table" + (f" '{wanted}'" if wanted else ""),
         expected="It has " + (", ".join(f"'{name}'" for name in names) or "no table at all"),
@@ -305,6 +346,8 @@ INFERRED = {
 # What is taken where the policy declares the type: leading zeros and signs are fine then, and so is '12.0', which is
 # how spreadsheets write integers that had gaps.
 _DECLARED_INTEGER = r"^[-+]?[0-9]+(\.0*)?$"
+_OFFSET = r":[0-9]{2}(\.[0-9]+)? ?([zZ]|[-+][0-9]{2}(:?[0-9]{2})?)$"
+"""How a text of a time ends that says how far it is from UTC."""
 
 
 def type_of(native: str) -> ColumnType:
@@ -349,6 +392,9 @@ def render_text(column: str, declared: ColumnType) -> str:
         whole = f"regexp_replace({text}, '\\.0*$', '')"
         return f"CASE WHEN regexp_matches({text}, '{_DECLARED_INTEGER}') THEN TRY_CAST({whole} AS BIGINT) END"
     cast = f"TRY_CAST({text} AS {NATIVE[declared]})"
+    if declared is ColumnType.DATETIME:  # the engine would drop an offset; a column of times with a zone is in UTC too
+        moved = f"CAST(TRY_CAST({text} AS TIMESTAMP WITH TIME ZONE) AS TIMESTAMP)"
+        return f"CASE WHEN regexp_matches({text}, '{_OFFSET}') THEN {moved} ELSE {cast} END"
     return _replace_nan(cast) if declared is ColumnType.DECIMAL else cast
 
 

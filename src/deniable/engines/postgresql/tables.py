@@ -272,7 +272,7 @@ def _restrict(view: View, restriction: Restriction, values: list[Any]) -> str:
     place = next(i for i, f in enumerate(view.fields) if f.name == restriction.column)
     text = restriction.loose and view.fields[place].type is ColumnType.TEXT
     alike = list(_write_alike(view.fields[place], restriction))
-    listed = Spellings(view, place, restriction.values, not restriction.keep) if text else alike
+    listed = Spellings(view, place, restriction.values, restriction.by_number) if text else alike
     values.append(listed)
     found = f"coalesce(CAST({cut_name(restriction.column)} AS text) = ANY(CAST(${len(values)} AS text[])), false)"
     return found if restriction.keep else f"NOT {found}"
@@ -298,7 +298,7 @@ class Spellings:
     place: int
     values: tuple[str, ...]
     by_number: bool
-    """Whether 7, 007 and 7.0 are one value: where values are left out, rather too many are."""
+    """Whether 7, 007 and 7.0 are one value."""
 
     def find(self, connection: Any) -> list[str]:
         """The texts of the column that are a listed value in some spelling."""

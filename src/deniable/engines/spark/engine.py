@@ -274,7 +274,7 @@ class SparkEngine(RemoteEngine[View]):
         meant = [text for text in odd["v"].to_pylist() if normalize_spelling(text) in wanted]
         name = quote(field.name)
         found = [_find_in(name, field.type, meant), _find_in(f"lower({name})", field.type, sorted(wanted))]
-        if not restriction.keep:  # 7, 007 and 7.0: rather too many are left out
+        if restriction.by_number:
             found.append(_find_in(f"CAST({name} AS {NUMBER})", field.type, wanted, NUMBER))
         return f"({' OR '.join(found)})"
 

@@ -416,10 +416,9 @@ def look_up(standard: Standard, values: pa.Array) -> tuple[dict[str, tuple[str, 
     return {text: groups for _, text, groups in fits}, sorted(text for text, what in found.items() if what is None)
 
 
-def _refuse_misfits(standard: Standard, column: str, misfits: int, values: int) -> DataError:
+def _refuse_misfits(standard: Standard, column: str, misfits: int, of: int) -> DataError:
     return DataError(
-        f"{misfits} of {values} values of column '{column}' are not in the standard '{standard.name}' "
-        f"({standard.title})",
+        f"{misfits} of {of} values of column '{column}' are not in the standard '{standard.name}' ({standard.title})",
         expected=f"Values such as {standard.example}",
         remedy=f"Set those cells to missing, or declare {{standard: {{name: {standard.name}, other: true}}}}, "
         f"which makes them one group '{OTHER}'",

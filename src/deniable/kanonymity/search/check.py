@@ -250,6 +250,12 @@ class Checker:
         classes = self.classes(grouped)
         return grouped, self._accept_classes(classes, self._apply_models(classes, self.problem.relaxed))[0]
 
+    def count_suppressed(self, levels: Levels) -> int:
+        """How many rows a node suppresses, however many it may; all where people of the population would be shown."""
+        grouped, released = self.release_classes(levels)
+        covered = self._covers_population(self.classes(grouped), released)
+        return int(grouped.sizes[~released].sum()) if covered else self.problem.tuples.rows
+
     def group(self, levels: Levels, *, roll_up: bool = True) -> Grouped:
         """The classes of a node."""
         source, packed = self._source(levels) if roll_up else self._anchors[0]
@@ -261,6 +267,12 @@ class Checker:
         # Only a population has tuples without rows, whose classes are there all the same.
         used = np.flatnonzero(rows if source.population is None else np.bincount(keys, minlength=span))
         return Grouped(source, packed, (keys, used, span), rows[used].astype(np.int64))
+
+    def group_all(self) -> Grouped:
+        """All rows in one class, whether the hierarchies reach so far or not."""
+        source, packed = self._anchors[0]
+        rows = np.array([source.counts.sum()], np.int64)
+        return Grouped(source, packed, (np.zeros(source.size, np.int64), np.zeros(1, np.int64), 1), rows)
 
     def _offsets(self, levels: Levels) -> Places:
         """Where the costs or volumes of each column begin at these levels, in tables over columns, levels, leaves."""

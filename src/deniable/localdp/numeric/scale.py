@@ -123,7 +123,7 @@ class Mean:
 
     def interval(self, confidence: float = 0.95) -> tuple[float, float]:
         """The confidence interval: all means whose spread explains the one found; else by Student's quantile."""
-        if self.spread is None or self.responses < 2:
+        if self.spread is None:
             reach = student_quantile(confidence, self.responses - 1) * self.error
             return self.value - reach, self.value + reach
         reach = student_quantile(confidence, self.responses - 1) / math.sqrt(self.responses)
@@ -162,11 +162,14 @@ class MeanAmong:
         return max(min(found), self.ends[0]), min(max(found), self.ends[1])
 
 
-def mean_among(everybody: Mean, scale: Scale, told: int, p: float) -> MeanAmong:
-    """The mean of those who have a number, of `told` who say so with probability p of saying the truth."""
+def mean_among(everybody: Mean, scale: Scale, told: int, p: float, middle: float | None = None) -> MeanAmong:
+    """The mean of those who have a number, of `told` who say so with probability p of saying the truth.
+
+    `middle` is what the others sent, by default the middle step of the scale.
+    """
     n, gap = everybody.responses, 2 * p - 1
     share = min(max((told / n - (1 - p)) / gap, 1 / n), 1.0)
-    middle = float(scale.value_of(scale.steps // 2))
+    middle = float(scale.value_of(scale.steps // 2)) if middle is None else middle
     ends = float(scale.lower), float(scale.upper)
     value = min(max(middle + (everybody.value - middle) / share, ends[0]), ends[1])
     spread = math.sqrt(p * (1 - p) / n + share * (1 - share) * gap**2 / n) / gap
@@ -212,21 +215,30 @@ def mean_of(protocol: NumericProtocol, responses: Responses) -> Mean:
         raise DataError("there are no responses", remedy="Collect responses first")
     low, high = protocol.range_of(count)
     readings = np.clip(protocol.positions(responses), low, high)
-    center = float(protocol.scale.value_of(float(readings.mean())))
-    influence = (high - low) / count * float(protocol.scale.step)
-    if count == 1:
-        return Mean(center, math.inf, 1, influence)
+    return mean_of_readings(protocol, readings, (high - low) / count * float(protocol.scale.step))
+
+
+def mean_of_readings(protocol: NumericProtocol, readings: NDArray[np.float64], influence: float = math.nan) -> Mean:
+    """The mean of unbiased readings, which are in steps of the scale."""
+    count, center = len(readings), float(protocol.scale.value_of(float(readings.mean())))
+    spread = _build_spread(protocol, influence)
+    if count == 1:  # one reading shows no spread of its own: it may be all that is possible
+        return Mean(center, math.sqrt(spread.variance(center)), 1, influence, spread)
     variance = float(readings.var(ddof=1)) * float(protocol.scale.step) ** 2
-    spread = _build_spread(protocol, variance, center, count, influence)
+    spread = _narrow_spread(spread, variance, center, count)
     return Mean(center, math.sqrt(max(variance, 0.0) / count), count, influence, spread)
 
 
-def _build_spread(protocol: NumericProtocol, variance: float, center: float, count: int, influence: float) -> Spread:
-    """The spread that readings show: of a few of them all that is possible, of many what they have."""
+def _build_spread(protocol: NumericProtocol, influence: float) -> Spread:
+    """All the spread that is possible."""
     unit = float(protocol.scale.step) ** 2
     noise = (protocol.variance(0) * unit, protocol.variance(protocol.scale.steps) * unit)
     half = influence / 2 if protocol.layout == (Whole("end", 2),) else 0.0
-    whole = Spread(float(protocol.scale.lower), float(protocol.scale.upper), noise, 1.0, half)
+    return Spread(float(protocol.scale.lower), float(protocol.scale.upper), noise, 1.0, half)
+
+
+def _narrow_spread(whole: Spread, variance: float, center: float, count: int) -> Spread:
+    """The spread that readings show: of a few of them all that is possible, of many what they have."""
     seen = min(variance / whole.variance(center), 1.0) if whole.variance(center) else 1.0
     return replace(whole, part=seen + (1 - seen) * min(1.0, CERTAIN / count))
 

@@ -19,13 +19,21 @@ from deniable.localdp.heavy_hitters import PrefixTree
 from deniable.localdp.numeric.distribution import estimate_with_intervals
 from deniable.localdp.numeric.mechanisms import Window
 from deniable.localdp.numeric.scale import Mean, MeanAmong, mean_among, mean_of
-from deniable.localdp.postprocessing import Difference, compare_means, compare_shares, norm_sub
-from deniable.localdp.protocol import Frequencies, Responses, estimate_from_support, join_frequencies, student_quantile
+from deniable.localdp.postprocessing import Difference, assess_differences, norm_sub, vary_shares
+from deniable.localdp.protocol import (
+    Frequencies,
+    Responses,
+    estimate_from_support,
+    join_frequencies,
+    normal_quantile,
+    student_quantile,
+)
 from deniable.localdp.shuffle_model import Amplified, amplify
 from deniable.localdp.survey.definition import Question, Survey
 
 Body = dict[str, list[Any]]
 MOST_BINS, FEW_BINS = 20, 5
+USUAL = 0.95
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,15 +76,19 @@ class Results:
     local_epsilon: float
     amplified: Amplified | None
     findings: tuple[Found, ...]
+    damaged: int = 0
+    """How many records of the store were left out, since they are not whole or nobody can have sent them."""
 
 
-def estimate_results(survey: Survey, bodies: Iterable[str], confidence: float = 0.95, delta: float = 1e-8) -> Results:
+def estimate_results(
+    survey: Survey, bodies: Iterable[str], confidence: float = 0.95, delta: float = 1e-8, damaged: int = 0
+) -> Results:
     """Estimates from all stored responses."""
     read = [json.loads(body) for body in bodies]
     findings = tuple(estimate_question(question, read, confidence) for question in survey.questions)
     local = float(survey.epsilon)
     amplified = amplify(local, len(read), delta) if read else None
-    return Results(survey.identity, survey.title, len(read), confidence, local, amplified, findings)
+    return Results(survey.identity, survey.title, len(read), confidence, local, amplified, findings, damaged)
 
 
 def estimate_question(question: Question, bodies: list[Body], confidence: float) -> Found:
@@ -87,14 +99,10 @@ def estimate_question(question: Question, bodies: list[Body], confidence: float)
         return Found(*start)
     if question.scale is not None:
         return _estimate_number(question, told, start, confidence)
-    if question.type == "several":
-        each = [(part, part.tally(_parse_columns(question, told, at))) for at, part in enumerate(question.parts)]
-        yes = join_frequencies([estimate_from_support(f[1:], len(told), part.p, part.q) for part, f in each])
-        return _describe_shares(start, question.options, yes, confidence, exclusive=False)
     if question.type == "word":
         return _estimate_words(question, told, start, confidence)
-    counts = _estimate_frequencies(question, told, 0)
-    return _describe_shares(start, question.options, counts, confidence, exclusive=True)
+    counts, exclusive = _estimate_frequencies(question, told), question.type != "several"
+    return _describe_shares(start, question.options, counts, confidence, exclusive)
 
 
 def _estimate_words(
@@ -144,10 +152,14 @@ def _parse_columns(question: Question, told: list[list[Any]], part: int) -> Resp
     return serialization.from_json(question.parts[part].layout, [parts[part] for parts in told])
 
 
-def _estimate_frequencies(question: Question, told: list[list[Any]], part: int) -> Frequencies:
+def _estimate_frequencies(question: Question, told: list[list[Any]]) -> Frequencies:
+    """How many gave each answer; of several that may be given, each has a part of its own, with no and yes."""
     if question.type == "word":
         return count_words(question, told, question.words)
-    protocol, columns = question.parts[part], _parse_columns(question, told, part)
+    if question.type == "several":
+        each = [(part, part.tally(_parse_columns(question, told, at))) for at, part in enumerate(question.parts)]
+        return join_frequencies([estimate_from_support(f[1:], len(told), part.p, part.q) for part, f in each])
+    protocol, columns = question.parts[0], _parse_columns(question, told, 0)
     return protocol.estimate(protocol.tally(columns), len(told))  # type: ignore[no-any-return]
 
 
@@ -197,7 +209,7 @@ def _estimate_bins(protocol: Window, columns: Responses, confidence: float) -> t
 
 @dataclass(frozen=True, slots=True)
 class Contrast:
-    """How a question's answer differs between those who *reported* one thing and those who reported another."""
+    """How a question's answer differs between two groups, or between two rounds."""
 
     question: str
     answer: str
@@ -208,35 +220,93 @@ class Contrast:
 def contrast_groups(survey: Survey, bodies: Iterable[str], by: str, of: str) -> tuple[Contrast, ...]:
     """Compare the answers to one question between the first two groups that another question forms.
 
-    Groups are formed by what respondents *reported*, which is itself randomized. That dilutes differences and never
-    invents them: where the two answers are unrelated, all reported groups have one distribution and the tests keep
-    their level.
+    Groups are known only by what respondents reported, which is itself randomized. What that mixes is taken apart, so
+    the difference is that of the true groups (see `_take_groups_apart`).
     """
     grouping, outcome = (_find_question(survey, name) for name in (by, of))
-    if grouping.parts[0].name not in ("k-ary", "coins") or len(grouping.parts) > 1:
+    if not _forms_groups(grouping):
         raise ParameterError(f"'{by}' does not form groups", expected="A yes-no or choice question randomized k-ary")
-    groups: dict[int, list[Body]] = {}
+    weights = np.zeros(len(grouping.options))
+    weights[:2] = 1, -1
+    labels, found, variances = _weigh_groups(grouping, outcome, bodies, weights)
+    differences, between = assess_differences(found, variances), (grouping.options[0], grouping.options[1])
+    return tuple(Contrast(outcome.name, a, between, d) for a, d in zip(labels, differences, strict=True))
+
+
+def _forms_groups(question: Question) -> bool:
+    return len(question.parts) == 1 and question.parts[0].name in ("k-ary", "coins")
+
+
+def _weigh_groups(
+    grouping: Question, outcome: Question, bodies: Iterable[str], weights: NDArray[np.float64]
+) -> tuple[tuple[str, ...], NDArray[np.float64], NDArray[np.float64]]:
+    """A weighted sum over the true groups of what each answers: labels, values and their variances."""
+    groups: list[list[Body]] = [[] for _ in grouping.options]
     for body in map(json.loads, bodies):
-        if by in body and of in body:
-            groups.setdefault(body[by][0][0], []).append(body)
-    if len(groups) < 2:
-        raise DataError("there are not two groups to compare", remedy="Collect more responses")
-    (one, first), (two, second) = sorted(groups.items())[:2]
-    return _compare_groups(outcome, first, second, (grouping.options[one], grouping.options[two]))
+        if grouping.name in body and outcome.name in body:
+            groups[body[grouping.name][0][0]].append(body[outcome.name])
+    if not all(groups):
+        raise DataError("a group has no responses", remedy="Join groups, or collect more responses")
+    labels, seen, variances = _estimate_each(outcome, groups)
+    law = np.zeros((len(groups), len(groups)))
+    for truth in range(len(groups)):
+        for (said,), chance in grouping.parts[0].likelihoods(truth):
+            law[said, truth] = float(chance)
+    return labels, *_take_groups_apart(law, np.array([len(each) for each in groups]), seen, variances, weights)
+
+
+def _estimate_each(outcome: Question, groups: list[Any]) -> tuple[tuple[str, ...], Any, Any]:
+    """The mean, or the share of each answer, in each of several groups, with variances: noise and luck of the draw."""
+    if outcome.scale is not None:
+        means = [_estimate_mean(outcome, group) for group in groups]
+        # By the interval, which covers from a few respondents on, and not by the spread that these few show.
+        ends = [mean.interval(USUAL) for mean in means]
+        errors = np.array([[(high - low) / 2 / normal_quantile(USUAL)] for low, high in ends])
+        return ("mean",), np.array([[mean.value] for mean in means]), errors**2
+    if outcome.type == "word" and not outcome.words:
+        raise ParameterError(f"'{outcome.name}' lists no words to compare", remedy="Write them into `words`")
+    labels = outcome.words if outcome.type == "word" else outcome.options
+    found = [_estimate_frequencies(outcome, group) for group in groups]
+    shares, spread = (np.array([of(each)[: len(labels)] for each in found]) for of in (lambda f: f.shares, vary_shares))
+    return tuple(labels), shares, spread
+
+
+def _take_groups_apart(
+    law: NDArray[np.float64],
+    counts: NDArray[np.int64],
+    seen: NDArray[np.float64],
+    variances: NDArray[np.float64],
+    weights: NDArray[np.float64],
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Values of the true groups, weighted and summed, from those of the groups that were reported.
+
+    Whoever reports r belongs to g with the chance P(g | r) = size(g) law(r | g) / P(r), so that what is seen of r is
+    the mean of what is true, weighted by these chances; the system is solved. The sizes follow from the numbers of
+    reports in the same way. The variance has a part from what was seen and one from the sizes, to first order.
+    """
+    total = int(counts.sum())
+
+    def solve(reported: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        sizes = np.maximum(np.linalg.solve(law, reported), 1 / (total + len(counts)))
+        mixed = law * sizes / (law @ sizes)[:, None]
+        pull = np.linalg.solve(mixed.T, weights)
+        return pull, pull @ seen
+
+    reported = counts / total
+    pull, found = solve(reported)
+    step = 1e-6
+    slopes = np.array([(solve(reported + step * unit)[1] - found) / step for unit in np.eye(len(counts))])
+    luck = (np.diag(reported) - np.outer(reported, reported)) / total
+    return found, pull**2 @ variances + np.einsum("ra,rs,sa->a", slopes, luck, slopes)
 
 
 def _compare_groups(
     outcome: Question, first: list[Body], second: list[Body], between: tuple[str, str]
 ) -> tuple[Contrast, ...]:
     told = [[body[outcome.name] for body in group] for group in (first, second)]
-    if outcome.scale is not None:
-        means = [_estimate_mean(outcome, group) for group in told]
-        return (Contrast(outcome.name, "mean", between, compare_means(*means)),)
-    if outcome.type == "word" and not outcome.words:
-        raise ParameterError(f"'{outcome.name}' lists no words to compare", remedy="Write them into `words`")
-    labels = outcome.words if outcome.type == "word" else outcome.options
-    differences = compare_shares(*(_estimate_frequencies(outcome, group, 0) for group in told))
-    return tuple(Contrast(outcome.name, a, between, d) for a, d in zip(labels, differences, strict=False))
+    labels, seen, variances = _estimate_each(outcome, told)
+    differences = assess_differences(seen[0] - seen[1], variances[0] + variances[1])
+    return tuple(Contrast(outcome.name, a, between, d) for a, d in zip(labels, differences, strict=True))
 
 
 def contrast_waves(survey: Survey, now: Iterable[str], before: Iterable[str], of: str) -> tuple[Contrast, ...]:
@@ -264,8 +334,9 @@ def estimate_joint(
     """The shares of all combinations of the answers to two or three questions.
 
     Each response is read as a vector whose expectation is 1 at the true answer and 0 elsewhere. Questions are
-    randomized independently, so the product of a respondent's readings has the expectation of the combination; the
-    error is that of a mean of such products, noise and luck of the draw together.
+    randomized independently, so the product of a respondent's readings has the expectation of the combination. The
+    interval holds all shares from which the mean product is not too far, noise and luck of the draw together: unlike
+    one from the products' own deviation, it covers as often as it says where a combination is rare.
     """
     questions = [_find_question(survey, name) for name in names]
     if not 2 <= len(set(names)) == len(names) <= 3 or any(not q.options or len(q.parts) > 1 for q in questions):
@@ -276,12 +347,48 @@ def estimate_joint(
     readings = [_read_answers(question, told) for question in questions]
     letters = "abc"[: len(names)]
     products = np.einsum(",".join(f"n{letter}" for letter in letters) + f"->n{letters}", *readings)
-    reach = student_quantile(confidence, len(told) - 1) * products.std(axis=0, ddof=1) / math.sqrt(len(told))
-    found = np.stack((products.mean(axis=0), products.mean(axis=0) - reach, products.mean(axis=0) + reach), axis=-1)
+    mean, moments = products.mean(axis=0), [_find_moments(question) for question in questions]
+    ends = _score_means(mean, *_combine_moments(moments), student_quantile(confidence, len(told) - 1), len(told))
+    found = np.stack((mean, *ends), axis=-1)
     cells = product(*(question.options for question in questions))
     return tuple(
         JointShare(cell, *(float(each) for each in row)) for cell, row in zip(cells, found.reshape(-1, 3), strict=True)
     )
+
+
+Moments = tuple[NDArray[np.float64], NDArray[np.float64]]
+"""The mean squares of a reading where the answer is the respondent's own, and where it is not; for each answer."""
+
+
+def _find_moments(question: Question) -> Moments:
+    """From the law of the randomizer alone: the variance of one respondent's reading, and the square of its mean."""
+    protocol = question.parts[0]
+    miss, match = (np.full(len(question.options), protocol.variance(share)) for share in (0.0, 1.0))
+    if protocol.name == "coins":  # its variance is that of a yes; who says no is read as 1 less that
+        miss[0], match[0] = match[0], miss[0]
+    if protocol.name == "hadamard":  # another answer of the same block is read with squares as large as the own one
+        miss = match + 1
+    return match + 1, miss
+
+
+def _combine_moments(parts: Sequence[Moments]) -> Moments:
+    """The mean squares of a product of readings: of its own combination, and the most that any other has."""
+    own, apart = np.ones(()), np.ones(())
+    for place, (match, miss) in enumerate(parts):
+        both = np.maximum(np.multiply.outer(own, miss), np.multiply.outer(apart, np.maximum(match, miss)))
+        apart = np.multiply.outer(own, miss) if place == 0 else both
+        own = np.multiply.outer(own, match)
+    return own, apart
+
+
+def _score_means(
+    mean: NDArray[np.float64], own: NDArray[np.float64], apart: NDArray[np.float64], reach: float, count: int
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """The least and greatest share s with (mean - s)^2 <= reach^2 (s own + (1 - s) apart - s^2) / count."""
+    weight = reach**2 / count
+    linear, square = 2 * mean + weight * (own - apart), 1 + weight
+    root = np.sqrt(np.maximum(linear**2 - 4 * square * (mean**2 - weight * apart), 0))
+    return (linear - root) / (2 * square), (linear + root) / (2 * square)
 
 
 def estimate_weighted(
@@ -296,10 +403,16 @@ def estimate_weighted(
     known = np.asarray(totals, dtype=np.float64)
     if of == by or any(not q.options or len(q.parts) > 1 for q in (outcome, groups)):
         raise ParameterError("these questions cannot be weighted", expected="Two yes-no or choice questions")
-    if known.shape != (len(groups.options),) or not (known >= 0).all() or known.sum() <= 0:
+    whole = float(sum(known.tolist()))
+    if known.shape != (len(groups.options),) or not (known >= 0).all() or not 0 < whole < math.inf:
         raise ParameterError(
             "the totals do not fit the groups", expected=f"One for each of {', '.join(groups.options)}"
         )
+    if _forms_groups(groups):
+        labels, values, variances = _weigh_groups(groups, outcome, bodies, known / whole)
+        spread = normal_quantile(confidence) * np.sqrt(variances)
+        rows = zip(labels, values.tolist(), (values - spread).tolist(), (values + spread).tolist(), strict=True)
+        return tuple(JointShare((answer,), *row) for answer, *row in rows)
     told = [body for body in map(json.loads, bodies) if of in body and by in body]
     if len(told) < 2:
         raise DataError("there are no responses to both questions", remedy="Collect more responses")
@@ -307,9 +420,9 @@ def estimate_weighted(
     sizes = within.mean(axis=0)
     if (sizes[known > 0] <= 0).any():
         raise DataError("a group with a known total has too few responses", remedy="Join groups, or collect more")
-    parts = np.divide(known / known.sum(), sizes, out=np.zeros_like(known), where=known > 0)
+    parts = np.divide(known / whole, sizes, out=np.zeros_like(known), where=known > 0)
     shares = np.einsum("ng,na->ga", within, answers) / len(told) / np.where(sizes > 0, sizes, 1)[:, None]
-    found = (known / known.sum()) @ shares
+    found = (known / whole) @ shares
     pulls = (within * parts) @ np.ones((len(parts), 1)) * answers - (within * parts) @ shares
     reach = student_quantile(confidence, len(told) - 1) * pulls.std(axis=0, ddof=1) / math.sqrt(len(told))
     rows = zip(outcome.options, found.tolist(), (found - reach).tolist(), (found + reach).tolist(), strict=True)

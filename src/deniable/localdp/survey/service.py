@@ -16,6 +16,7 @@ import binascii
 import hmac
 import json
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
@@ -29,14 +30,14 @@ from deniable.localdp import serialization
 from deniable.localdp.client import encode_serial, system_draw
 from deniable.localdp.protocol import Bits, Chosen, Field, Selected
 from deniable.localdp.survey.definition import Question, Survey
-from deniable.localdp.survey.store import FACTS, Arrival, Store
+from deniable.localdp.survey.store import FACTS, Arrival, Store, refuse_facts
 
 MOST_BYTES = 1 << 16
 KEYS = {"format", "survey", "ticket", "responses"}
 EXCHANGE_KEYS = {"survey", "invitation", "blinded"}
 SERIAL = re.compile("[0-9a-f]{64}")
 HEXADECIMAL = re.compile("[0-9a-f]{1,1024}")
-KEY_BITS, EXPONENT = 2048, 65537
+KEY_BITS, EXPONENT, PROBE = 2048, 65537, 3
 
 
 class SurveyService:
@@ -49,7 +50,13 @@ class SurveyService:
     def signer(self) -> TicketSigner | None:
         """The key of the survey's tickets; None where anyone may answer."""
         facts = self.store.facts
-        return TicketSigner(int(facts["p"], 16), int(facts["q"], 16)) if self.survey.invited else None
+        if not self.survey.invited:
+            return None
+        signer = TicketSigner(int(facts["p"], 16), int(facts["q"], 16))
+        with suppress(ValueError, DataError, IntegrityError):
+            if signer.modulus.bit_length() == KEY_BITS and signer.sign(PROBE):
+                return signer
+        raise refuse_facts(self.store.folder)
 
     def invitations(self, count: int) -> list[str]:
         """Invitations to hand out, one a person, by whoever invites."""
@@ -82,12 +89,13 @@ class SurveyService:
     def check(self, message: bytes) -> Arrival:
         """The arrival a message makes, or the refusal; refusals repeat nothing of the message."""
         document = _parse_message(message, KEYS)
-        if document["format"] != serialization.FORMAT or document["survey"] != self.survey.identity:
+        known = type(document["format"]) is int and document["format"] == serialization.FORMAT
+        if not known or document["survey"] != self.survey.identity:
             raise _build_refusal(
                 "the response is for another survey or format", "Reload the page: the survey has changed"
             )
         stub = self._check_ticket(document["ticket"])
-        self._check_responses(document["responses"])
+        check_responses(self.survey, document["responses"])
         return Arrival(stub, _write_body(document["responses"]))
 
     def _check_ticket(self, ticket: object) -> bytes:
@@ -101,29 +109,54 @@ class SurveyService:
             raise AccessRefused("the ticket is not valid", remedy="Open the link of your invitation", charge=NO_BUDGET)
         return sha256(b"used" + bytes.fromhex(serial)).digest()
 
-    def _check_responses(self, responses: Any) -> None:
-        if not isinstance(responses, dict) or not responses:
-            raise _build_refusal("the message holds no responses")
-        if any(question.hides_unanswered and question.name not in responses for question in self.survey.questions):
-            raise _build_refusal("the message lacks a response, which every client sends here")
-        for name, parts in responses.items():
-            question = self.survey.question(name)
-            if question is None or not isinstance(parts, list) or len(parts) != len(question.parts):
-                raise _build_refusal("a response does not belong to a question of the survey")
-            for protocol, response in zip(question.parts, parts, strict=True):
-                serialization.check(protocol.layout, response)
+
+def check_responses(survey: Survey, responses: Any) -> None:
+    """Refuse responses that no honest client sends."""
+    if not isinstance(responses, dict) or not responses:
+        raise _build_refusal("the message holds no responses")
+    if any(question.hides_unanswered and question.name not in responses for question in survey.questions):
+        raise _build_refusal("the message lacks a response, which every client sends here")
+    for name, parts in responses.items():
+        question = survey.question(name)
+        if question is None or not isinstance(parts, list) or len(parts) != len(question.parts):
+            raise _build_refusal("a response does not belong to a question of the survey")
+        for protocol, response in zip(question.parts, parts, strict=True):
+            serialization.check(protocol.layout, response)
+
+
+def read_bodies(survey: Survey, store: Store) -> tuple[list[str], int]:
+    """The stored responses that fit the survey, and how many records are damaged: not whole, or such as nobody sends.
+
+    What was stored was checked when it came. It is checked again, since somebody may have changed the file.
+    """
+    fitting, damaged = [], store.damaged[0]
+    for body in store.bodies():
+        try:
+            check_responses(survey, json.loads(body, object_pairs_hook=_read_once))
+            fitting.append(body)
+        except (ValueError, RecursionError, DataError):
+            damaged += 1
+    return fitting, damaged
 
 
 def _parse_message(message: bytes, keys: set[str]) -> dict[str, Any]:
     if len(message) > MOST_BYTES:
         raise _build_refusal("the message is too long")
     try:
-        document = json.loads(message)
+        # of bytes json would guess the encoding, and take marks and encodings that no client sends
+        document = json.loads(message.decode("utf-8"), object_pairs_hook=_read_once)
     except (ValueError, RecursionError):
         raise _build_refusal("the message is not JSON") from None
     if not isinstance(document, dict) or set(document) != keys:
         raise _build_refusal("the message does not have the keys of a response")
     return document
+
+
+def _read_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object of a message; a key that stands twice is none that a client sends."""
+    if len({key for key, _ in pairs}) < len(pairs):
+        raise ValueError("a key stands twice")
+    return dict(pairs)
 
 
 def _build_refusal(happened: str, remedy: str = "Send it as the client files do") -> DataError:
@@ -157,7 +190,11 @@ def open_store(folder: str | Path, survey: Survey, writable: bool = True) -> Sto
     facts = {"survey": asked, "invitations": salt(32).hex()}
     if survey.invited and writable and not (Path(folder) / FACTS).exists():
         facts |= dict(zip(("p", "q"), (f"{prime:x}" for prime in make_primes()), strict=True))
-    return Store(Path(folder), _measure_body(survey), facts, writable)
+    store = Store(Path(folder), _measure_body(survey), facts, writable)
+    needed = {"invitations": SERIAL} | (dict.fromkeys(("p", "q"), HEXADECIMAL) if survey.invited else {})
+    if not all(pattern.fullmatch(store.facts.get(name, "")) for name, pattern in needed.items()):
+        raise refuse_facts(store.folder)
+    return store
 
 
 def open_service(survey: Survey, folder: str | Path) -> SurveyService:

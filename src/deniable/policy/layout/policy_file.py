@@ -64,6 +64,30 @@ UNIT = Record(
     meaning="The privacy unit: all rows that share a value of one column belong to one person.",
 )
 
+EDGES = Record(
+    "edges",
+    (
+        Field("from", COLUMN, "the column with one end of each edge", required=True),
+        Field("to", COLUMN, "the column with the other end", required=True),
+        Field("directed", Flag(), "whether an edge from a to b is another than one from b to a", default="false"),
+        Field(
+            "nodes",
+            Text("a column of another table", pattern=r"\w+\.\w+"),
+            "the table that lists the nodes, as TABLE.COLUMN: public for unit: edge, private for unit: node, with "
+            "this column as its unit",
+            default="the ends of edges",
+        ),
+        Field(
+            "max_degree",
+            Whole(1, 1_000_000),
+            "the most edges of one node that count, for unit: node; the largest degree that is told apart, for "
+            "unit: edge",
+            default="chosen with a share of each budget (unit: node), or 1024",
+        ),
+    ),
+    meaning="The rows as edges of a network, for `deniable network`. Rows that name the same two nodes are one edge.",
+)
+
 ONE_CHARACTER = Text("one character", pattern="(?s).")
 
 CSV = Record(
@@ -128,9 +152,11 @@ TABLE = Record(
         Field("public", Flag(), "true if the table protects nobody: its rows may be used as they are", default="false"),
         Field(
             "unit",
-            Either((Choice(("row",)), UNIT)),
-            "whose presence is hidden: `row` if each row is another person, or a column; every private table states it",
+            Either((Choice(("row", "edge", "node")), UNIT)),
+            "whose presence is hidden: `row` if each row is another person, or a column; of a network `edge` or `node` "
+            "(with edges:); every private table states it",
         ),
+        Field("edges", EDGES, "how the rows are edges of a network; with unit: edge or unit: node"),
         Field("columns", Named(COLUMN_ENTRY, declares="column", least=1), "the columns; a private table lists them"),
         Field(
             "parent",
@@ -324,6 +350,72 @@ STREAM = Record(
     meaning="Numbers that are published every period (`deniable publish`), within one budget for all periods together.",
 )
 
+AREAS = Record(
+    "areas",
+    (
+        Field(
+            "levels", ListOf(Text("a level"), distinct=True), "the levels from large to small, all but everybody",
+            required=True,
+        ),
+        Field("column", COLUMN, "the column of the private table with the smallest area", default="the last level"),
+        Field("table", Text("a table"), "a public table that lists every area, with a column for each level"),
+        Field(
+            "prefixes", ListOf(Whole(1, 64), order="up"),
+            "characters of the smallest area's code that name the larger ones, for all levels but the last",
+            default="the table has a column for each level",
+        ),
+    ),
+    meaning="A tree of areas, all of them public, also those where nobody lives.",
+)  # fmt: skip
+
+TABULATION_MARGIN = Record(
+    "measured margin",
+    (
+        Field("by", ListOf(COLUMN, least=0, distinct=True), "columns among the cells", default="the total"),
+        Field("weight", POSITIVE, "its part of the budget, beside the others", default="1"),
+    ),
+    meaning="What is measured in every area. All cells are always measured too, with weight 1 if not said.",
+)
+
+TABULATION = Record(
+    "tabulation",
+    (
+        Field("table", Text("a table"), "the private table", required=True),
+        Field("areas", AREAS, "the areas that are counted in", default="everybody together"),
+        Field(
+            "cells", ListOf(COLUMN, distinct=True),
+            "columns of which every combination is counted: with categories, true or false, or bounded whole numbers",
+            required=True,
+        ),
+        Field("breaks", Named(ListOf(Whole(), order="up")), "where numbers are cut, by column: {age: [0, 18, 65]}"),
+        Field("where", Text("a condition"), "the rows that count, as in SQL: age >= 18", default="all"),
+        Field(
+            "sample",
+            Amount(above=Fraction(0), most=Fraction(1)),
+            "the share of all people in a secret random sample, one in a whole number: 0.1; with epsilon alone",
+            default="everybody",
+        ),
+        Field(
+            "measure", ListOf(TABULATION_MARGIN), "margins that are measured in every area beside all cells",
+            default="the total",
+        ),
+        Field(
+            "levels", Named(POSITIVE), "how much of the budget each level gets, as weights: {all: 1, block: 3}",
+            default="chosen by expected error",
+        ),
+        Field(
+            "invariants", Named(Either((Choice(("total",)), ListOf(COLUMN, distinct=True)))),
+            "numbers that are published exactly, without noise, by level: {state: total}; they are not private",
+            default="none",
+        ),
+        _EPSILON,
+        _RHO,
+        Field("delta", _DELTA, "the probability with which it may fail; with it, noise is Gaussian", default="0"),
+    ),
+    exactly_one=(("epsilon",), ("rho",)),
+    meaning="Counts by area and cell that add up (`deniable tabulate`), within one budget.",
+)  # fmt: skip
+
 POLICY = Record(
     "policy",
     (
@@ -348,6 +440,7 @@ POLICY = Record(
         ),
         Field("epochs", EPOCHS, "when equal questions are answered anew", default="when the steward says so"),
         Field("stream", Named(STREAM), "numbers that are published every day, week or month, by name"),
+        Field("tabulation", Named(TABULATION), "counts by area and cell that add up, as of a census, by name"),
         Field("expires", Day(), "the day after which nothing is answered or released", default="never"),
         Field(
             "witness",

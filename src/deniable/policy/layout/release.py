@@ -28,6 +28,8 @@ ATTACKS = (
     "linkage",
     "fuzzy_linkage",
     "ratings",
+    "traces",
+    "network",
     "singling_out",
     "linkability",
     "inference",

@@ -291,7 +291,9 @@ def _one_kind(facts: tuple[Facts, ...]) -> Kind:
         return next(iter(kinds))
     if kinds <= set(NUMERIC):
         return Kind.DECIMAL
-    raise Mismatch("mixes " + " and ".join(sorted(kind.value for kind in kinds)))
+    raise Mismatch(
+        "mixes " + " and ".join(sorted(kind.value for kind in kinds)) + "; write CAST(x AS TEXT) or the like"
+    )
 
 
 def union(facts: tuple[Facts, ...], nullable: bool = True) -> Facts:
@@ -356,7 +358,7 @@ def clamp(facts: tuple[Facts, ...]) -> Facts:
     if low.lower is None or low.lower != low.upper or high.lower is None or high.lower != high.upper:
         raise Mismatch("takes two literals as bounds")
     if low.lower > high.lower:
-        raise Mismatch("has its bounds reversed")
+        raise Mismatch("has its bounds reversed; write CLAMP(x, low, high)")
     inside = (low.lower, high.lower)
     if x.lower is not None and x.upper is not None:
         inside = (min(max(inside[0], x.lower), inside[1]), max(min(inside[1], x.upper), inside[0]))

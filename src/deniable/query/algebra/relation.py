@@ -163,6 +163,10 @@ class NoisyAggregate:
     """Whether a spread is that of the rows themselves (VAR_POP), not of what they are a sample of."""
     per_group: tuple[Fraction, Fraction] | None = None
     """Bounds of one unit's sum in one group, where the question states them (contribution_bounds_per_group)."""
+    quotient: bool = False
+    """Whether a sum is a part of a quotient by a count (CORR and the like)."""
+    distinct: bool = False
+    """Whether a sum is one of different values."""
     text: str = field(default="", compare=False, repr=False)
     place: int = field(default=0, compare=False, repr=False)
     """Where the aggregate stands in the question, for refusals."""

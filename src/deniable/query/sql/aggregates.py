@@ -13,7 +13,7 @@ from deniable.query.algebra.functions import OPAQUE, call
 from deniable.query.algebra.intervals import choose_sum_step
 from deniable.query.algebra.relation import ExactAggregate, Measure, NoisyAggregate, Ordering, Summary, Window
 from deniable.query.sql.clauses import Clauses
-from deniable.query.sql.scalar import bind_expression, refuse_unknown
+from deniable.query.sql.scalar import COMPARE, bind_expression, refuse_unknown
 from deniable.query.sql.scope import Scope, offset_of, spell_name, spell_text
 
 POPULATION = (exp.VariancePop, exp.StddevPop)
@@ -23,6 +23,7 @@ PLAIN: dict[type[exp.Expression], Measure] = {
     exp.Stddev: Measure.STDDEV, exp.StddevSamp: Measure.STDDEV, exp.StddevPop: Measure.STDDEV,
 }  # fmt: skip
 AGGREGATES = (exp.AggFunc, exp.WithinGroup, exp.Filter)
+COUNT_VALUES = "Count values: COUNT(DISTINCT x), or COUNT(*) with GROUP BY x"
 EXACT = {Measure.COUNT, Measure.DISTINCT, Measure.SUM, Measure.AVG, Measure.MIN, Measure.MAX}
 
 
@@ -153,6 +154,9 @@ def bind_noisy_aggregate(node: exp.Expression, scope: Scope, clauses: Clauses, u
     match inner:
         case exp.Count():
             measure, argument = _bind_count(inner, scope, units)
+        case exp.ApproxDistinct():
+            counted = exp.Count(this=exp.Distinct(expressions=[inner.this])).update_positions(inner)
+            measure, argument = _bind_count(counted, scope, units)
         case exp.CountIf():
             counted = bind_condition(inner.this, scope)
             condition = counted if condition is None else call("and", condition, counted)
@@ -183,6 +187,8 @@ def bind_noisy_aggregate(node: exp.Expression, scope: Scope, clauses: Clauses, u
             )
         case _ if type(inner) in PLAIN:
             measure = PLAIN[type(inner)]
+            if isinstance(inner.this, exp.Distinct) and measure in (Measure.SUM, Measure.MIN, Measure.MAX):
+                return _bind_different(inner, measure, scope, condition)
             argument = _bind_argument(inner, measure, scope)
         case _:
             raise refuse_unknown(inner, scope)
@@ -218,7 +224,7 @@ def bind_paired_aggregate(
     text, at = spell_text(inner), offset_of(inner)
 
     def total(argument: Expression) -> Expression:
-        return add(NoisyAggregate(Measure.SUM, argument, condition, text=text, place=at))
+        return add(NoisyAggregate(Measure.SUM, argument, condition, quotient=True, text=text, place=at))
 
     rows = call("greatest", add(NoisyAggregate(Measure.COUNT, None, condition, text=text, place=at)), literal(1))
     sides = _shift_to_middle(x, inner, scope), _shift_to_middle(y, inner, scope)
@@ -229,11 +235,14 @@ def _both(condition: Expression | None, other: Expression) -> Expression:
     return other if condition is None else call("and", condition, other)
 
 
+UNBOUNDED_PAIR = "takes two columns with public bounds"
+
+
 def _shift_to_middle(side: Expression, node: exp.Expression, scope: Scope) -> tuple[Expression, Literal]:
     """A value counted from the middle of its bounds, and the middle; the middle itself stands where there is none."""
     low, high = side.facts.lower, side.facts.upper
     if low is None or high is None:
-        raise scope.refusal(node, f"{spell_name(node)} takes two columns with public bounds",
+        raise scope.refusal(node, f"{spell_name(node)} {UNBOUNDED_PAIR}",
                             remedy="Declare bounds in the policy, or clamp in the query: CLAMP(x, 0, 100)")  # fmt: skip
     middle = literal(_plain((low + high) / 2))
     return call("subtract", call("coalesce", side, middle), middle), middle
@@ -341,6 +350,10 @@ def _exact_facts(measure: Measure, argument: Expression | None, step: Fraction |
 
 def _split_filter(node: exp.Expression, scope: Scope) -> tuple[Expression | None, exp.Expression]:
     if isinstance(node, exp.Filter):
+        if has_aggregate(node.expression.this):
+            remedy = "Filter by a column, FILTER (WHERE age > 30), or choose groups with HAVING"
+            happened = "FILTER chooses rows, and cannot use aggregates"
+            raise scope.refusal(node.expression.this, happened, remedy=remedy)
         return bind_condition(node.expression.this, scope), node.this
     return None, node
 
@@ -349,7 +362,7 @@ def bind_condition(node: exp.Expression, scope: Scope) -> Expression:
     """An expression that is true or false."""
     condition = bind_expression(node, scope)
     if condition.facts.kind not in (Kind.BOOLEAN, Kind.NULL):
-        raise scope.refusal(node, f"a condition is needed here, not {condition.facts.kind.value}")
+        raise scope.refusal(node, f"a condition is needed here, not {condition.facts.kind.value}", remedy=COMPARE)
     return condition
 
 
@@ -373,10 +386,26 @@ def _bind_count(node: exp.Count, scope: Scope, units: frozenset[str]) -> tuple[M
     return Measure.DISTINCT, argument
 
 
+def _bind_different(
+    node: exp.Expression, measure: Measure, scope: Scope, condition: Expression | None
+) -> NoisyAggregate:
+    """SUM(DISTINCT x); of MIN and MAX, where repetitions change nothing, without DISTINCT."""
+    if len(node.this.expressions) != 1:
+        raise scope.refusal(node, f"{measure.upper()}(DISTINCT ...) takes one column")
+    argument = _bind_argument(type(node)(this=node.this.expressions[0]).update_positions(node), measure, scope)
+    return NoisyAggregate(measure, argument, condition, distinct=measure is Measure.SUM,
+                          text=spell_text(node), place=offset_of(node))  # fmt: skip
+
+
 def _bind_argument(node: exp.Expression, measure: Measure, scope: Scope) -> Expression:
     if isinstance(node.this, exp.Distinct):
         raise scope.refusal(
-            node, f"{measure.upper()}(DISTINCT ...) is not on the list", remedy="Only COUNT takes DISTINCT"
+            node,
+            f"{measure.upper()}(DISTINCT ...) is not on the list",
+            expected="COUNT, SUM, MIN and MAX take DISTINCT",
+            remedy="Write SUM(DISTINCT x) / COUNT(DISTINCT x)"
+            if measure is Measure.AVG
+            else f"Write {measure.upper()}(x), of all rows",
         )
     if measure in (Measure.MIN, Measure.MAX):
         return _bind_ordered(node, node.this, scope)
@@ -385,15 +414,25 @@ def _bind_argument(node: exp.Expression, measure: Measure, scope: Scope) -> Expr
     if argument.facts.kind is Kind.BOOLEAN:
         argument = call("case", argument, literal(1), literal(0))
     if not argument.facts.kind.numeric:
-        raise scope.refusal(node, f"{measure.upper()} takes a number, not {argument.facts.kind.value}")
+        raise scope.refusal(
+            node, f"{measure.upper()} takes a number, not {argument.facts.kind.value}", remedy=COUNT_VALUES
+        )
     return argument
 
 
 def _bind_ordered(node: exp.Expression, argument: exp.Expression, scope: Scope) -> Expression:
+    if isinstance(argument, exp.Distinct):
+        name = "QUANTILE" if isinstance(node, exp.Quantile) else spell_name(node)
+        rest = ", 0.9)" if isinstance(node, exp.Quantile) else ")"
+        raise scope.refusal(
+            node, f"{name}(DISTINCT ...) is not on the list", remedy=f"Write {name}(x{rest}, of all rows"
+        )
     bound = bind_expression(argument, scope)
     _refuse_opaque(node, bound, scope)
     if not bound.facts.kind.ordered:
-        raise scope.refusal(node, f"this aggregate takes a number or a date, not {bound.facts.kind.value}")
+        raise scope.refusal(
+            node, f"this aggregate takes a number or a date, not {bound.facts.kind.value}", remedy=COUNT_VALUES
+        )
     return bound
 
 
@@ -406,7 +445,7 @@ def _bind_share(node: exp.Expression, scope: Scope) -> Fraction:
     bound = bind_expression(node, scope)
     share = bound.value if isinstance(bound, Literal) else None
     if isinstance(share, bool) or not isinstance(share, int | Fraction) or not 0 <= share <= 1:
-        raise scope.refusal(node, "a quantile is a literal between 0 and 1")
+        raise scope.refusal(node, "a quantile is a literal between 0 and 1", expected="QUANTILE(age, 0.9)")
     return Fraction(share)
 
 

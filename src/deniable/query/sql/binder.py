@@ -245,7 +245,9 @@ def _bind_with(node: exp.Expression, context: Context) -> Context:
     if clause is None:
         return context
     if clause.args.get("recursive"):
-        raise context.scope(()).refusal(clause, "WITH RECURSIVE is not allowed")
+        raise context.scope(()).refusal(
+            clause, "WITH RECURSIVE is not allowed", remedy="Write each step as a sub-query"
+        )
     for part in clause.expressions:
         name = part.alias.lower()
         if name in context.named:
@@ -326,7 +328,7 @@ def bind_select(node: exp.Select, context: Context) -> Relation:
     scope = context.scope(())
     for part, name in REFUSED_PARTS.items():
         if node.args.get(part):
-            raise scope.refusal(node, f"{name} is not allowed")
+            raise scope.refusal(node, f"{name} is not allowed", remedy="Leave it out")
     source, conditions = bind_from(node, context)
     source = _apply_where(source, conditions, node, context)
     grouped = node.args.get("group") is not None or any(has_aggregate(item) for item in node.expressions)

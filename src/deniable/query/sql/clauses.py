@@ -4,6 +4,7 @@
     SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS (epsilon = 1, delta = 1e-6, max_groups_contributed = 2) ...
     SELECT AVG(q, contribution_bounds_per_group => (0, 100)) ...
     SELECT ... WITHIN 100 CONFIDENCE 0.95          SELECT ... WITHIN 5% OF 20000
+    SELECT ... CONTRIBUTION AUTO SHARE 0.2         SELECT ... CONTRIBUTION (max_rows_per_group = 2)
 
 Each is cut out of the text and replaced by blanks, so that positions in what remains are positions in what was typed.
 
@@ -30,13 +31,14 @@ from sqlglot.tokens import Token, TokenType
 from deniable.errors import InternalError, ParameterError, Place, QueryRefused, nearest
 from deniable.policy.budget import exact
 
+BOUNDS = ("max_groups_contributed", "max_rows_per_group", "max_rows_contributed")
+IN_POLICIES = {"max_groups": BOUNDS[0], "max_rows": BOUNDS[2]}
+"""What policies call a bound, and what a question calls it."""
 OPTIONS = (
     "epsilon",
     "delta",
     "rho",
-    "max_groups_contributed",
-    "max_rows_per_group",
-    "max_rows_contributed",
+    *BOUNDS,
     "privacy_unit_column",
     "group_selection_strategy",
     "weights",
@@ -57,6 +59,15 @@ class Within:
 
 
 @dataclass(frozen=True, slots=True)
+class Auto:
+    """CONTRIBUTION AUTO: the share of the budget that finding bounds takes, and the part of the text it is."""
+
+    share: Fraction
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
 class Clauses:
     """What was cut out of a statement, and the statement without it."""
 
@@ -70,15 +81,21 @@ class Clauses:
     """The statement in tokens, where nothing was cut out of it."""
     started: float = field(default_factory=time.thread_time, repr=False, compare=False)
     """The thread's CPU time when compiling began."""
+    auto: Auto | None = None
+    """Where bounds on contributions are to be found."""
     pure: bool = field(default=False, compare=False)
     """Whether only noise with a price in pure epsilon may be chosen."""
 
+    seconds: int | None = field(default=None, repr=False, compare=False)
+    """How long compiling may take; None for the time of one question."""
+
     def refuse_late(self) -> None:
         """Refuse when compiling has taken too long; it sees no rows, so this tells of none."""
-        if time.thread_time() - self.started > COMPILE_SECONDS:
+        seconds = COMPILE_SECONDS if self.seconds is None else self.seconds
+        if time.thread_time() - self.started > seconds:
             raise QueryRefused(
-                f"compiling the question takes more than {COMPILE_SECONDS} seconds of computing",
-                remedy="Ask for fewer grouping sets, steps or aggregates at once",
+                f"compiling takes more than {seconds} seconds of computing",
+                remedy="Ask for fewer grouping sets, steps, aggregates or questions at once",
             )
 
 
@@ -109,6 +126,25 @@ def tokens_of(text: str) -> list[Token]:
         raise QueryRefused("the statement cannot be read as SQL", remedy="Check quotes and brackets") from None
 
 
+def split_statements(text: str) -> list[str]:
+    """The statements of a text, between semicolons that are outside of quotes and comments.
+
+    >>> split_statements("SELECT ';' AS a; -- and; then\\nSELECT 2;")
+    ["SELECT ';' AS a", 'SELECT 2']
+    """
+    found: list[str] = []
+    begin: int | None = None
+    tokens = tokens_of(text)
+    for place, token in enumerate(tokens):
+        if token.token_type is TokenType.SEMICOLON:
+            begin = None
+            continue
+        begin = token.start if begin is None else begin
+        if place + 1 == len(tokens) or tokens[place + 1].token_type is TokenType.SEMICOLON:
+            found.append(text[begin : token.end + 1])
+    return found
+
+
 def cut_clauses(text: str) -> Clauses:
     """Separate deniable's own clauses from the SQL around them."""
     typed, tokens = text, tokens_of(text)
@@ -124,15 +160,53 @@ def cut_clauses(text: str) -> Clauses:
         tokens = tokens_of(text)
         if not tokens:
             raise QueryRefused("there is nothing to explain", expected="A SELECT statement after EXPLAIN")
+    _refuse_empty_items(text, tokens)
+    text, tokens, auto, bounds = _cut_contribution(text, tokens)
     text, tokens, within = _cut_within(text, tokens)
+    if auto is None and not bounds:  # the two stand in either order
+        text, tokens, auto, bounds = _cut_contribution(text, tokens)
     text, options = _cut_options(text, tokens)
+    if both := sorted(bounds.keys() & options.keys()):
+        raise QueryRefused(f"'{both[0]}' is stated twice", remedy="State it in OPTIONS or after CONTRIBUTION")
     text, per_group = _cut_per_group(text, tokens)
-    return Clauses(text, explain, options, within, per_group, tuple(tokens) if text == typed else None)
+    plain = tuple(tokens) if text == typed else None
+    return Clauses(text, explain, {**options, **bounds}, within, per_group, plain, auto=auto)
 
 
 def _blank_out(text: str, start: int, end: int) -> str:
     kept = "".join("\n" if char == "\n" else " " for char in text[start : end + 1])
     return text[:start] + kept + text[end + 1 :]
+
+
+BEFORE_LISTS = ("SELECT", "FROM", "WHERE", "BY", "DISTINCT", "VALUES", "(")
+BEFORE_BRACKETS = ("IN", "BY", "ROLLUP", "CUBE", "SETS", "VALUES", "USING", "OPTIONS", "OVER", "GROUP", ",", "(")
+
+
+def _refuse_empty_items(text: str, tokens: list[Token]) -> None:
+    """Refuse a comma with nothing before it, or with nothing after it among arguments: the parser passes them over.
+
+    One at the end of a list of columns or values is how DuckDB and BigQuery have it, and is read so.
+    """
+    openings: list[int] = []
+    for i, token in enumerate(tokens):
+        if token.token_type is TokenType.L_PAREN:
+            openings.append(i)
+        elif token.token_type is TokenType.R_PAREN:
+            opening = openings.pop() if openings else 0
+            called = opening and _last_word(tokens[opening - 1]) not in BEFORE_BRACKETS
+            called = called and _last_word(tokens[opening + 1]) not in ("SELECT", "WITH")
+            if called and tokens[i - 1].token_type is TokenType.COMMA:
+                raise refuse(text, tokens[i - 1].start, "nothing stands after this comma", remedy="Leave the comma out")
+        elif i and token.token_type is tokens[i - 1].token_type is TokenType.COMMA:
+            raise refuse(text, token.start, "two commas stand side by side", remedy="Leave one out")
+        elif token.token_type is TokenType.COMMA and (not i or _last_word(tokens[i - 1]) in BEFORE_LISTS):
+            raise refuse(text, token.start, "nothing stands before this comma", remedy="Leave the comma out")
+
+
+def _last_word(token: Token) -> str:
+    """The word of a token; the last where it has several, as ORDER BY has. A text or a quoted name is none."""
+    quoted = token.end - token.start + 1 != len(token.text)
+    return "" if quoted else token.text.upper().rpartition(" ")[2]
 
 
 def _parse_number(text: str, token: Token, name: str) -> Fraction:
@@ -170,7 +244,83 @@ def _cut_within(text: str, tokens: list[Token]) -> tuple[str, list[Token], Withi
     return text, tokens[:start], Within(error, said.get("OF"), confidence, relative)
 
 
-def _find_closing(tokens: list[Token], opening: int) -> int:
+CONTRIBUTION = "CONTRIBUTION AUTO, CONTRIBUTION AUTO SHARE 0.2, or CONTRIBUTION (max_rows_per_group = 2)"
+AUTO_SHARE = Fraction(1, 10)
+"""The part of a question's budget that finding bounds takes, where nothing else is said."""
+
+
+NOT_BEFORE_CLAUSES = ("SELECT", "FROM", "JOIN", "WHERE", "AND", "OR", "NOT", "BY", "AS", "ON", "CASE", ",", ".", "(")
+"""After these words CONTRIBUTION is a name: of a column, a table or a function."""
+
+
+def _cut_contribution(text: str, tokens: list[Token]) -> tuple[str, list[Token], Auto | None, dict[str, str]]:
+    """The trailing CONTRIBUTION clause: bounds that are to be found, or are stated."""
+    start = _find_contribution(tokens)
+    if start is None:
+        _refuse_comma_before_contribution(text, tokens)
+        return text, tokens, None, {}
+    at, end, stated = tokens[start].start, tokens[-1].end, tokens[start + 1].token_type is TokenType.L_PAREN
+    closing = find_closing(tokens, start + 1) if stated else start + 1
+    after = [token.text.upper() for token in tokens[closing + 1 :]]
+    if "WITHIN" in after:  # it is cut first, and then this one is the last
+        return text, tokens, None, {}
+    if after and (stated or after[0].split()[0] in AFTER_CONTRIBUTION):
+        clause = text[at : tokens[closing].end + 1]
+        raise refuse(text, at, "CONTRIBUTION stands at the end of a question, and more comes after it",
+                     remedy=f"Write {text[tokens[closing + 1].start : end + 1]} {clause}")  # fmt: skip
+    if stated:
+        bounds = _parse_pairs(text, tokens[start + 2 : -1])
+        if not bounds or any(name not in BOUNDS for name in bounds):
+            raise refuse(text, at, "CONTRIBUTION takes bounds alone", expected=CONTRIBUTION)
+        return _blank_out(text, at, end), tokens[:start], None, bounds
+    share = _parse_share(text, tokens[start + 2 :]) if after else AUTO_SHARE
+    return _blank_out(text, at, end), tokens[:start], Auto(share, at, end + 1), {}
+
+
+AFTER_CONTRIBUTION = ("WHERE", "GROUP", "HAVING", "QUALIFY", "ORDER", "LIMIT", "OFFSET", "UNION")
+
+
+def _find_contribution(tokens: list[Token]) -> int | None:
+    """Where the last word CONTRIBUTION is that begins a clause, outside of brackets."""
+    depth, found = 0, None
+    words = [_last_word(token) for token in tokens]
+    for i, word in enumerate(words):
+        depth += (word == "(") - (word == ")")
+        if word == "CONTRIBUTION" and depth == 0 and i and words[i - 1] not in NOT_BEFORE_CLAUSES:
+            named = words[i + 1 : i + 2] == ["("] and (words[i + 2 : i + 3] == [")"] or words[i + 3 : i + 4] == ["="])
+            found = i if named or words[i + 1 : i + 2] == ["AUTO"] else found
+    return found
+
+
+def _refuse_comma_before_contribution(text: str, tokens: list[Token]) -> None:
+    """Refuse a comma between a question and its last clause, after which CONTRIBUTION would be taken for a name."""
+    words = [_last_word(token) for token in tokens]
+    for i in range(1, len(words) - 1):
+        if words[i] == "CONTRIBUTION" and words[i - 1] == ",":
+            rest = words[i + 1 :]
+            auto = rest[0] == "AUTO" and (len(rest) == 1 or rest[1] in ("SHARE", "WITHIN"))
+            stated = rest[0] == "(" and rest[1:2] != [")"] and rest[2:3] == ["="]
+            if auto or stated:
+                raise refuse(text, tokens[i - 1].start, "a comma stands before CONTRIBUTION, which is a clause",
+                             expected=CONTRIBUTION, remedy="Leave the comma out")  # fmt: skip
+
+
+def _parse_share(text: str, tokens: list[Token]) -> Fraction:
+    """SHARE and a number between 0 and 1."""
+    written = text[tokens[1].start : tokens[-1].end + 1].replace(" ", "") if len(tokens) > 1 else ""
+    number = re.fullmatch(r"\d*\.?\d+(?:e-?\d+)?", written, re.IGNORECASE)
+    if tokens[0].text.upper() == "SHARE" and number and 0 < (share := exact(written, "the share")) < 1:
+        return share
+    quotient = re.fullmatch(r"(\d*\.?\d+)(?:(%)|/([1-9]\d*))", written)
+    meant = 0.2
+    if quotient:
+        meant = float(quotient[1]) / (100 if quotient[2] else int(quotient[3]))
+    raise refuse(text, tokens[0].start, "the share of CONTRIBUTION AUTO is not a number between 0 and 1",
+                 remedy=f"Write CONTRIBUTION AUTO SHARE {meant if 0 < meant < 1 else 0.2:.3g}")  # fmt: skip
+
+
+def find_closing(tokens: list[Token], opening: int) -> int:
+    """The bracket that closes the one at a place; -1 where none does."""
     depth = 0
     for i in range(opening, len(tokens)):
         depth += (tokens[i].token_type is TokenType.L_PAREN) - (tokens[i].token_type is TokenType.R_PAREN)
@@ -190,7 +340,7 @@ def _cut_options(text: str, tokens: list[Token]) -> tuple[str, dict[str, str]]:
         raise refuse(text, tokens[spots[1]].start, "DIFFERENTIAL_PRIVACY is stated twice", expected="It is stated once")
     end, options = spot, {}
     if words[spot + 1 : spot + 2] == ["OPTIONS"]:
-        end = _find_closing(tokens, spot + 2) if words[spot + 2 : spot + 3] == ["("] else -1
+        end = find_closing(tokens, spot + 2) if words[spot + 2 : spot + 3] == ["("] else -1
         if end < 0:
             raise refuse(text, tokens[spot + 1].start, "OPTIONS has no closed bracket after it")
         options = _parse_pairs(text, tokens[spot + 3 : end])
@@ -203,8 +353,9 @@ def _parse_pairs(text: str, tokens: list[Token]) -> dict[str, str]:
     while i < len(tokens):
         name = tokens[i].text.lower()
         if name not in OPTIONS:
+            meant = nearest(name, OPTIONS) if name not in IN_POLICIES else f"Did you mean '{IN_POLICIES[name]}'?"
             raise refuse(text, tokens[i].start, f"the option '{name}' is not known",
-                         expected="Known are " + ", ".join(OPTIONS), remedy=nearest(name, OPTIONS))  # fmt: skip
+                         expected="Known are " + ", ".join(OPTIONS), remedy=meant)  # fmt: skip
         if name in found or i + 2 >= len(tokens) or tokens[i + 1].text != "=":
             raise refuse(text, tokens[i].start, f"the option '{name}' is written twice or has no value")
         found[name], i = _parse_value(tokens, i + 2)
@@ -217,11 +368,17 @@ def _parse_pairs(text: str, tokens: list[Token]) -> dict[str, str]:
 
 def _parse_value(tokens: list[Token], start: int) -> tuple[str, int]:
     """One word, a signed number, or a bracketed list with its brackets taken off; and where it ends."""
-    if tokens[start].token_type is TokenType.L_PAREN and (end := _find_closing(tokens, start)) > 0:
+    if tokens[start].token_type is TokenType.L_PAREN and (end := find_closing(tokens, start)) > 0:
         return "".join(token.text for token in tokens[start + 1 : end]), end + 1
     if tokens[start].text == "-" and start + 1 < len(tokens):
         return "-" + tokens[start + 1].text, start + 2
     return tokens[start].text, start + 1
+
+
+BOUNDED_PER_GROUP = frozenset(
+    {"SUM", "AVG", "MEAN", "VARIANCE", "VAR_SAMP", "VAR_POP", "STDDEV", "STDDEV_SAMP", "STDDEV_POP"}
+)
+"""The aggregates that clamp what a person adds to a group."""
 
 
 def _cut_per_group(text: str, tokens: list[Token]) -> tuple[str, dict[int, tuple[Fraction, Fraction]]]:
@@ -230,16 +387,24 @@ def _cut_per_group(text: str, tokens: list[Token]) -> tuple[str, dict[int, tuple
     callers: list[int] = []
     for i, token in enumerate(tokens):
         if token.token_type is TokenType.L_PAREN:
-            callers.append(tokens[i - 1].start if i else 0)
+            callers.append(i - 1)
         elif token.token_type is TokenType.R_PAREN and callers:
             callers.pop()
         elif token.text.lower() == "contribution_bounds_per_group" and callers:
-            end = _find_closing(tokens, i + 2) if i + 2 < len(tokens) else -1
+            end = find_closing(tokens, i + 2) if i + 2 < len(tokens) else -1
             numbers = _parse_bounds(tokens[i + 3 : end]) if end > 0 and tokens[i + 1].text == "=>" else None
             if numbers is None or tokens[i - 1].text != ",":
                 raise refuse(text, token.start, "contribution_bounds_per_group is not written as it should be",
-                             expected="AVG(x, contribution_bounds_per_group => (0, 100))")  # fmt: skip
-            found[callers[-1]] = numbers
+                             expected="The lower bound, then the upper: SUM(x, contribution_bounds_per_group => "
+                             "(0, 100))")  # fmt: skip
+            name, first = (tokens[callers[-1] + step] for step in (0, 2))
+            if callers[-1] < 0 or name.text.upper() not in BOUNDED_PER_GROUP or first.text.upper() == "DISTINCT":
+                raise refuse(text, token.start, "contribution_bounds_per_group has no meaning here",
+                             expected=f"Inside {', '.join(sorted(BOUNDED_PER_GROUP))}, after the value")  # fmt: skip
+            if name.start in found:
+                raise refuse(text, token.start, "contribution_bounds_per_group stands twice in one aggregate",
+                             remedy="State it once")  # fmt: skip
+            found[name.start] = numbers
             text = _blank_out(text, tokens[i - 1].start, tokens[end].end)
     return text, found
 

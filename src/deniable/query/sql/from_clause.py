@@ -32,7 +32,7 @@ from deniable.query.algebra.relation import (
     scan_table,
 )
 from deniable.query.sql.clauses import Clauses
-from deniable.query.sql.scalar import bind_expression
+from deniable.query.sql.scalar import COMPARE, bind_expression
 from deniable.query.sql.scope import Scope
 
 ALLOWED_JOINS = ("", "INNER", "LEFT", "RIGHT", "FULL", "OUTER", "CROSS")
@@ -206,6 +206,9 @@ def _scan(node: exp.Table, alias: str, context: Context) -> Relation:
             raise scope.refusal(node, f"there is no schema '{node.db}'", remedy=f"Write {table.name} alone")
         raise scope.refusal(node, f"there is no table '{name}'", expected="The tables are " + ", ".join(sorted(known)),
                             remedy=nearest(name, known))  # fmt: skip
+    if table.edges is not None:
+        raise scope.refusal(node, f"the rows of '{name}' are edges of a network: one node has rows in two columns",
+                            expected="Statistics of networks: deniable network, or Curator.network")  # fmt: skip
     steps = table.unit.via if table.unit is not None else ()
     open_tables = {each.name: each for each in context.tables}
     if any(step.table not in open_tables for step in steps):
@@ -223,7 +226,7 @@ def rename_columns(relation: Relation, names: list[str], scope: Scope, node: exp
         raise scope.refusal(node, f"{len(names)} names are given for {len(relation.fields)} columns")
     all_names = [*names, *(each.name for each in relation.fields[len(names) :])]
     projections = tuple(
-        (name.lower(), ColumnRef(each.name, each.facts)) for name, each in zip(all_names, relation.fields, strict=True)
+        (name, ColumnRef(each.name, each.facts)) for name, each in zip(all_names, relation.fields, strict=True)
     )
     fields = tuple(Field(name, expression.facts) for name, expression in projections)
     if is_private(relation):
@@ -392,7 +395,7 @@ def _bind_outer_conditions(
 def filter_rows(source: Relation, predicate: Expression, node: exp.Expression, context: Context) -> Relation:
     """The rows that satisfy a condition, with the fields of `source`."""
     if predicate.facts.kind.value not in ("boolean", "null"):
-        raise context.scope(source.fields).refusal(node, "WHERE takes a condition")
+        raise context.scope(source.fields).refusal(node, "WHERE takes a condition", remedy=COMPARE)
     keep = tuple((field.name, ColumnRef(field.name, field.facts)) for field in source.fields)
     if is_private(source):
         return Transform(source, keep, predicate, source.fields)

@@ -28,19 +28,16 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from datetime import date
-from fractions import Fraction
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from deniable.engines.base import quote
-from deniable.query.algebra.expression import ColumnRef, Expression, Kind, Value, to_number
+from deniable.query.algebra.expression import ColumnRef, Expression, Kind
 from deniable.query.algebra.relation import Join, Measured, Relation, Scan, Transform
 from deniable.query.joint import add_indexes, name_part
 from deniable.query.keys import FromTable, Keys, Listed, PrivateKeys, PublicKeys
 from deniable.query.measurements import Distinct, Measurement, Ordered, Part, Rows, Total, Units
 from deniable.query.plan import Limits, is_bounded_in_each_group, is_signed, parts_for, parts_of, reach_of
-from deniable.query.sql.render import UNIT, render_expression, render_key, render_relation, render_value
+from deniable.query.sql.render import UNIT, render_each, render_expression, render_key, render_relation, render_value
 
 if TYPE_CHECKING:
     from deniable.query.plan import Joint, Placed, Step
@@ -54,7 +51,7 @@ def key_names(places: tuple[int, ...]) -> list[str]:
     return [f"k{place}" for place in places]
 
 
-def render_whole_steps(measurement: Total | Ordered | Part, source: Relation) -> str:
+def render_whole_steps(measurement: Total | Ordered | Part | Distinct, source: Relation) -> str:
     """A row's value in whole steps, inside its bounds; null stays null, NaN is null. Nothing in it can fail.
 
     Public facts are promises about exact arithmetic, and the engine's runs in DOUBLE: so what is measured is clamped
@@ -105,6 +102,8 @@ def render_row_value(measurement: Measurement, source: Relation) -> str:
             text = render_whole_steps(measurement, source)
             shifted = f"({text} - {center})" if center else text
             return _render_when(f"({shifted} * {shifted})" if squared else shifted, condition, None)
+        case Distinct(condition=condition, summed=True):
+            return _render_when(render_whole_steps(measurement, source), condition, None)
         case Distinct(argument, condition):
             return _render_when(render_expression(argument), condition, argument)
         case Ordered(condition=condition):
@@ -178,7 +177,7 @@ def render_value_counts(
     """For ranks and distinct values: how many bounded rows each group has at each value."""
     names = key_names(places)
     chosen = _render_chosen_rows(
-        node, places, {"v": measurement}, limits, keys, salt, distinct=isinstance(measurement, Distinct)
+        node, places, {"v": measurement}, limits, keys, salt, distinct=isinstance(measurement, Distinct), sampled=True
     )
     if not limits.by_row:
         among, held = ([UNIT], [*names, "v"]) if limits.in_all else ([UNIT, *names], ["v"])
@@ -187,7 +186,9 @@ def render_value_counts(
         chosen = f"SELECT {', '.join([*names, 'v'])} FROM ({kept}) AS d"
     every = ", ".join(str(i + 1) for i in range(len(names) + 1))
     if isinstance(measurement, Distinct):
-        counted = f"SELECT {', '.join([*names, 'count(DISTINCT v) AS v'])} FROM ({chosen}) AS e{render_group_by(names)}"
+        each = clamp_to_int64("sum(v)") if measurement.summed else "count(v)"
+        once = f"SELECT DISTINCT {', '.join([*names, 'v'])} FROM ({chosen}) AS e"
+        counted = f"SELECT {', '.join([*names, f'{each} AS v'])} FROM ({once}) AS f{render_group_by(names)}"
         return _render_every_group(counted, names, ["v"], keys)
     return (f"SELECT {', '.join([*names, 'v', 'count(*) AS rows'])} FROM ({chosen}) AS e WHERE v IS NOT NULL "
             f"GROUP BY {every} ORDER BY {every}")  # fmt: skip
@@ -210,6 +211,7 @@ def _render_chosen_rows(
     salt: int,
     distinct: bool = False,
     codes: dict[int, Listed] | None = None,
+    sampled: bool = False,
 ) -> str:
     """The bounded rows: unit, keys (or their codes), and each measurement's value, of the groups that a unit keeps."""
     names = key_names(places)
@@ -220,12 +222,27 @@ def _render_chosen_rows(
     source = render_relation(drop_key_checks(node, places, keys) if codes else node.input)
     text = f"{select} {', '.join(columns)} FROM ({source}) AS t{render_code_joins(node, codes or {})}"
     text += _render_known_keys(node, places, keys, [] if limits.by_row else [f"{UNIT} IS NOT NULL"])
-    if limits.groups is None or not names or (limits.scaled and not distinct):
+    chooses = limits.groups is not None and bool(names) and not (limits.scaled and not sampled)
+    if chooses or limits.in_all:
+        text = _keep_read_rows(text, wanted)
+    if not chooses:
         return text
     # Ranks follow a salted hash; the keys themselves break ties, so that no two groups share a rank.
     order = ", ".join([render_chance(salt, [*names, UNIT]), *names])
     rank = f"dense_rank() OVER (PARTITION BY {UNIT} ORDER BY {order}) AS g"
     return f"SELECT * FROM (SELECT *, {rank} FROM ({text}) AS b) AS r WHERE g <= {limits.groups}"
+
+
+def _keep_read_rows(rows: str, wanted: Mapping[str, Measurement]) -> str:
+    """The rows that give something to a measurement: others must not use up a unit's bound on groups or rows.
+
+    That follows from a row alone.
+    """
+    if any(isinstance(m, Rows | Units) and m.condition is None and not getattr(m, "argument", None)
+           for m in wanted.values()):  # fmt: skip
+        return rows
+    tests = " OR ".join(f"{name} IS NOT NULL" for name in wanted)
+    return f"SELECT * FROM ({rows}) AS p WHERE {tests}" if tests else rows
 
 
 def _render_known_keys(node: Measured, places: tuple[int, ...], keys: Keys, tests: list[str] | None = None) -> str:
@@ -275,7 +292,7 @@ def render_every_key(keys: PublicKeys, codes: Mapping[int, Listed] | None = None
             case Listed(place) if codes and place in codes:
                 parts.append(f"({render_key_list(part, f'k{place}')}) AS p{i}")
             case Listed(place, values):
-                parts.append(f"(SELECT {_render_each(values)} AS k{place}) AS p{i}")
+                parts.append(f"(SELECT {render_each(values)} AS k{place}) AS p{i}")
             case FromTable(places, table, expressions):
                 columns = ", ".join(f"{render_key(e)} AS k{p}" for p, e in zip(places, expressions, strict=True))
                 present = " AND ".join(f"({render_key(e)}) IS NOT NULL" for e in expressions)
@@ -285,23 +302,6 @@ def render_every_key(keys: PublicKeys, codes: Mapping[int, Listed] | None = None
     where = f" WHERE {' AND '.join(render_expression(test) for test in keys.restriction)}" if keys.restriction else ""
     # Two listed values may be one in the engine's type; a key that appeared twice would be paid for once only.
     return f"SELECT DISTINCT * FROM {' CROSS JOIN '.join(parts)}{where}"
-
-
-def _render_each(values: tuple[Value, ...]) -> str:
-    """One row for each value; numbers and days at equal distances as a range, which is no longer for being larger.
-
-    >>> _render_each((1, 3, 5, 7)), _render_each(("a", "b"))
-    ('unnest(range(1, 8, 2))', "unnest(['a', 'b'])")
-    """
-    numbers = [to_number(value) for value in values if type(value) in (int, date)]
-    kinds = {type(value) for value in values}
-    step = numbers[1] - numbers[0] if len(numbers) == len(values) > 2 else Fraction(0)
-    if step <= 0 or len(kinds) > 1 or any(b - a != step for a, b in pairwise(numbers)):
-        return f"unnest([{', '.join(render_value(value) for value in values)}])"
-    if kinds == {int}:
-        return f"unnest(range({numbers[0]}, {numbers[-1] + 1}, {step}))"
-    days = f"unnest(range(0, {numbers[-1] - numbers[0] + 1}, {step}))"
-    return f"({render_value(values[0])} + CAST({days} AS INTEGER))"
 
 
 LARGEST = 2**62
@@ -450,14 +450,9 @@ def _render_sum_of_rows(name: str, measurement: Measurement) -> str:
 
 
 def _render_scaled(chosen: str, names: list[str], wanted: Mapping[str, Measurement], limits: Limits) -> str:
-    """Each unit's vector, shrunk by one factor for each measurement to the norm that its noise is made for.
-
-    For the L1 norm a vector of single rows will do: its norm is at least that of their sums in groups, which is what
-    has to be bounded. The L2 norm is one of sums in groups, and so is what counts for so much in each group.
-    """
-    by_row = limits.norm == 1 and not any(is_bounded_in_each_group(m) for m in wanted.values())
-    vector = chosen if by_row else _render_by_unit(chosen, names, wanted)
-    weights = ", ".join(f"{_render_weight(name, m, limits, by_row)} AS w_{name}" for name, m in wanted.items())
+    """Each unit's counts or sums in all groups, shrunk by one factor for each measurement to the norm of its noise."""
+    vector = _render_by_unit(chosen, names, wanted)
+    weights = ", ".join(f"{_render_weight(name, m, limits)} AS w_{name}" for name, m in wanted.items())
     summed = [
         f"{clamp_to_int64(f'sum({_render_shrunk_entry(name, m, limits)})')} AS {name}" for name, m in wanted.items()
     ]
@@ -481,7 +476,7 @@ def _render_entry(name: str, measurement: Measurement, most: int | None = None) 
             return name if most is None else f"greatest(-{most}, least({most}, {name}))"
 
 
-def _render_weight(name: str, measurement: Measurement, limits: Limits, by_row: bool) -> str:
+def _render_weight(name: str, measurement: Measurement, limits: Limits) -> str:
     """A unit's factor in parts of WEIGHT: WEIGHT where its norm is within the bound, else WEIGHT * bound / norm, down.
 
     Both norms are made of whole numbers, which do not depend on the order of rows. The root of the square is taken in
@@ -490,10 +485,11 @@ def _render_weight(name: str, measurement: Measurement, limits: Limits, by_row: 
     assert limits.groups is not None
     reach = reach_of(measurement, limits)
     entry = _render_entry(name, measurement, _find_most(limits, reach))
+    if isinstance(measurement, Total) and measurement.quotient:
+        # A part of a quotient has the factor of its rows: a vector of sums is within its bound where that of rows is.
+        entry, reach = f"n_{name}", limits.rows or 1
     if limits.norm == 1:
         norm, bound = f"COALESCE(sum(abs({entry})), 0)", limits.groups * reach
-        if by_row and isinstance(measurement, Rows):
-            norm = f"count({name})"
         return f"CASE WHEN {norm} <= {bound} THEN {WEIGHT} ELSE CAST({WEIGHT * bound} // {norm} AS BIGINT) END"
     unit = square_unit(reach)
     size = f"CAST((abs({entry}) + {unit - 1}) // {unit} AS HUGEINT)"

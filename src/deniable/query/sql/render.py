@@ -17,6 +17,7 @@ from __future__ import annotations
 import re
 from datetime import date, datetime
 from fractions import Fraction
+from itertools import pairwise
 
 from deniable.engines.base import quote
 from deniable.errors import InternalError
@@ -31,6 +32,7 @@ from deniable.query.algebra.expression import (
     calendar_range,
     from_number,
     literal,
+    to_number,
 )
 from deniable.query.algebra.functions import ARITHMETIC, FUNCTIONS, may_be_nan
 from deniable.query.algebra.intervals import MOST_STEPS
@@ -442,3 +444,20 @@ def _render_typed(tree: Expression) -> str:
     if isinstance(tree, Call) and tree.facts.kind is Kind.INTEGER:
         return f"TRY_CAST({written} AS BIGINT)"
     return written
+
+
+def render_each(values: tuple[Value, ...]) -> str:
+    """One row for each value; numbers and days at equal distances as a range, which is no longer for being larger.
+
+    >>> render_each((1, 3, 5, 7)), render_each(("a", "b"))
+    ('unnest(range(1, 8, 2))', "unnest(['a', 'b'])")
+    """
+    numbers = [to_number(value) for value in values if type(value) in (int, date)]
+    kinds = {type(value) for value in values}
+    step = numbers[1] - numbers[0] if len(numbers) == len(values) > 2 else Fraction(0)
+    if step <= 0 or len(kinds) > 1 or any(b - a != step for a, b in pairwise(numbers)):
+        return f"unnest([{', '.join(render_value(value) for value in values)}])"
+    if kinds == {int}:
+        return f"unnest(range({numbers[0]}, {numbers[-1] + 1}, {step}))"
+    days = f"unnest(range(0, {numbers[-1] - numbers[0] + 1}, {step}))"
+    return f"({render_value(values[0])} + CAST({days} AS INTEGER))"

@@ -49,6 +49,7 @@ CASTS = {
     Kind.DATE: ("DATE",),
     Kind.DATETIME: ("TIMESTAMP", "DATETIME", "TIMESTAMPNTZ"),
 }
+PARTS_OF_A_DATE = ("year", "month", "day")
 READ: dict[type[exp.Expression], tuple[str, ...]] = {
     exp.Like: ("negate",), exp.ILike: ("negate",), exp.Between: ("low", "high", "symmetric"),
     exp.Case: ("ifs", "default"), exp.If: ("true", "false"), exp.Cast: ("to",), exp.TryCast: ("to",),
@@ -57,7 +58,7 @@ READ: dict[type[exp.Expression], tuple[str, ...]] = {
     exp.TimestampTrunc: ("unit",), exp.DateTrunc: ("unit",), exp.Literal: ("is_string",),
     exp.DateDiff: ("unit", "date_part_boundary"), exp.In: ("query",), exp.Trim: ("position",), exp.ToChar: ("format",),
     exp.TimeToStr: ("format",), exp.UnixToTime: ("scale",), exp.Interval: ("unit",), exp.DateAdd: ("unit",),
-    exp.DateSub: ("unit",),
+    exp.DateSub: ("unit",), exp.DateFromParts: PARTS_OF_A_DATE,
 }  # fmt: skip
 """What is read of a node beside its operands; the parser sets nothing else that would change what is meant."""
 HARMLESS = ("this", "expression", "expressions", "safe", "typed", "coalesce", "ignore_nulls", "is_nvl", "is_null",
@@ -65,6 +66,9 @@ HARMLESS = ("this", "expression", "expressions", "safe", "typed", "coalesce", "i
 UNITS = {"YEAR": (12, 0), "QUARTER": (3, 0), "MONTH": (1, 0), "WEEK": (0, 7 * DAY), "DAY": (0, DAY),
          "HOUR": (0, 3600), "MINUTE": (0, 60), "SECOND": (0, 1)}  # fmt: skip
 """Units of an interval in months and in seconds."""
+COMPARE = "Compare it with a value, as in age > 30, or ask whether there is one: IS NOT NULL"
+COMMON = "Ask for the most common value: SELECT x, COUNT(*) ... GROUP BY x ORDER BY 2 DESC LIMIT 1"
+EACH_VALUE = "Ask for the values with their counts: SELECT x, COUNT(*) ... GROUP BY x"
 NEAREST = {
     "AGE": "Count days with DATE_DIFF('day', a, b), or take YEAR(b) - YEAR(a)",
     "INTDIV": "Write FLOOR(x / y)",
@@ -73,6 +77,12 @@ NEAREST = {
     "SIMILARTO": "Use LIKE",
     "REGEXP_EXTRACT": "Use REGEXP_REPLACE(t, '.*(a+).*', '\\1')",
     "SPLIT_PART": "Use REGEXP_REPLACE, LEFT, RIGHT or SUBSTRING",
+    **dict.fromkeys(("MODE", "ANYVALUE", "ANY_VALUE", "FIRST", "LAST"), COMMON),
+    **dict.fromkeys(("STRING_AGG", "GROUP_CONCAT", "LISTAGG", "ARRAY_AGG", "LIST"), EACH_VALUE),
+    **dict.fromkeys(("VAR", "VARP", "VARIANCE_SAMP"), "Use VARIANCE, VAR_SAMP or VAR_POP"),
+    **dict.fromkeys(("LOGICAL_OR", "LOGICAL_AND", "BOOL_OR", "BOOL_AND"), "Count with COUNT_IF(x)"),
+    "AVERAGE": "Use AVG",
+    "MEAN": "Use AVG",
     "ESCAPE": "Use CONTAINS, STARTS_WITH or ENDS_WITH, which take signs as they are",
 }
 """For functions that are often asked for and are not on the list: what does the same."""
@@ -296,6 +306,9 @@ def _bind_temporal(node: exp.Expression, scope: Scope, inner: Callable[[exp.Expr
         case exp.StrToTime() | exp.StrToDate():
             kind = Kind.DATE if isinstance(node, exp.StrToDate) else Kind.DATETIME
             return _bind_moment([node.this, node.args.get("format")], kind, inner)
+        case exp.DateFromParts() if all(isinstance(node.args.get(part), exp.Literal) for part in PARTS_OF_A_DATE):
+            written = "-".join(node.args[part].name.zfill(4 if part == "year" else 2) for part in PARTS_OF_A_DATE)
+            return _parse_date(literal(written), Kind.DATE)
         case exp.Date() if not node.expressions and node.args.get("zone") is None:
             return call("cast_date", inner(node.this))
         case _:
@@ -414,9 +427,13 @@ def refuse_unknown(node: exp.Expression, scope: Scope) -> QueryRefused:
         ((exp.Rand, exp.CurrentDate, exp.CurrentTimestamp, exp.CurrentTime, exp.Uuid),
          f"{name} is not the same each time it is asked", LITERALLY),
     )  # fmt: skip
+    inside = node.find_ancestor(exp.AggFunc) if isinstance(node, exp.AggFunc) else None
+    if inside is not None:
+        return scope.refusal(node, f"{name} stands inside {spell_name(inside)}: an aggregate of an aggregate",
+                             remedy="Aggregate each person first, in a sub-query that groups by the unit")  # fmt: skip
     for kinds, happened, remedy in reasons:
         if isinstance(node, kinds):
-            return scope.refusal(node, happened, remedy=remedy)
+            return scope.refusal(node, happened, remedy=NEAREST.get(name, remedy))
     return scope.refusal(node, f"{name} is not on the list of functions", remedy=_suggest(name),
                          expected="Functions are listed in the reference of SQL")  # fmt: skip
 
@@ -430,6 +447,7 @@ def _suggest(name: str) -> str:
     if name in NEAREST:
         return NEAREST[name]
     known = {form.split("(")[0] for form in FUNCTION_FORMS.values() if form.split("(")[0].isidentifier()}
+    known |= {"COUNT", "SUM", "AVG", "VARIANCE", "STDDEV", "CORR", "MIN", "MAX", "MEDIAN", "QUANTILE", "HISTOGRAM"}
     close = difflib.get_close_matches(name, [each for each in known if each[:1] == name[:1]], n=1, cutoff=0.75)
     return f"Did you mean '{close[0]}'?" if close else ""
 
@@ -496,8 +514,10 @@ def _parse_date(text: Literal, kind: Kind) -> Literal:
 def _bind_in(node: exp.In, scope: Scope, inner: Callable[[exp.Expression], Expression]) -> Expression:
     if node.args.get("query") is not None and scope.subquery is not None:
         return scope.subquery(node, scope)
-    if node.args.get("query") is not None or not node.expressions:
+    if node.args.get("query") is not None:
         raise scope.refusal(node, "IN takes a list of values here", remedy="Join the sub-query instead")
+    if not node.expressions:
+        raise scope.refusal(node, "the list after IN is empty", remedy="Name a value, x IN (1); or write WHERE FALSE")
     parts = [inner(node.this), *(_bind_wide(part, inner) for part in node.expressions)]
     return call("in", *_align_dates("in", parts))
 

@@ -63,6 +63,11 @@ class Scope:
         raise self.refusal(node, f"the column '{name}' is in more than one table", remedy="Write table.column")
 
 
+def fold_names(items: Iterable[tuple[str, Expression]]) -> dict[str, Expression]:
+    """Items under their names in small letters: a question may write a name in either case."""
+    return {name.lower(): expression for name, expression in items}
+
+
 def describe_columns(names: list[str]) -> str:
     """A sentence that lists what exists, shortened."""
     shown = ", ".join(sorted(set(names))[:20])
@@ -86,9 +91,12 @@ def spell_name(node: exp.Expression) -> str:
         return str(node.name).upper()
     if type(node) in SIGNS:
         return SIGNS[type(node)]
-    return str(node.sql_name() if isinstance(node, exp.Func) else node.key.upper())
+    name = str(node.sql_name() if isinstance(node, exp.Func) else node.key.upper())
+    return TYPED.get(name, name)
 
 
+TYPED = {"LOGICAL_OR": "BOOL_OR", "LOGICAL_AND": "BOOL_AND", "APPROX_DISTINCT": "APPROX_COUNT_DISTINCT"}
+"""Functions that the parser calls otherwise than those who ask."""
 _ROWS = "this expression"
 _PARTS: dict[str, str] = {
     "Select": "expressions from_ joins where group having qualify order limit offset distinct with_ kind hint "
@@ -109,8 +117,8 @@ _PARTS: dict[str, str] = {
     "Lag": "this offset default", "Lead": "this offset default", "FirstValue": "this", "LastValue": "this",
     "Exists": "this", "Any": "this", "Array": "expressions",
 }  # fmt: skip
-_ONE = ("CountIf", "Sum", "Avg", "Min", "Max", "Median", "Variance", "VariancePop", "Stddev", "StddevSamp",
-        "StddevPop")  # fmt: skip
+_ONE = ("CountIf", "ApproxDistinct", "Sum", "Avg", "Min", "Max", "Median", "Variance", "VariancePop", "Stddev",
+        "StddevSamp", "StddevPop")  # fmt: skip
 _TWO = ("Corr", "CovarPop", "CovarSamp", "RegrSlope", "RegrIntercept", "RegrR2", "RegrCount", "RegrAvgx", "RegrAvgy",
         "RegrSxx", "RegrSyy", "RegrSxy")  # fmt: skip
 READ_PARTS: dict[type[exp.Expression], frozenset[str]] = {
@@ -121,7 +129,7 @@ READ_PARTS: dict[type[exp.Expression], frozenset[str]] = {
 theirs in `scalar`."""
 WORDS = {"limit_options": "PERCENT or WITH TIES", "percent": "PERCENT", "with_ties": "WITH TIES", "sample": "SAMPLE",
          "pivots": "PIVOT", "by_name": "BY NAME", "count": "a second argument", "expressions": "arguments or BY",
-         "null_on_zero_variance": "a third argument"}  # fmt: skip
+         "null_on_zero_variance": "a third argument", "accuracy": "a second argument"}  # fmt: skip
 _INTERVAL = re.compile(r"\s*([+-]?\d+)\s*([A-Za-z]+)?\s*")
 
 

@@ -48,7 +48,7 @@ from deniable.query.sql.aggregates import (
 )
 from deniable.query.sql.clauses import Clauses
 from deniable.query.sql.scalar import bind_expression
-from deniable.query.sql.scope import Scope
+from deniable.query.sql.scope import Scope, fold_names
 
 
 def bind_per_unit(node: exp.Select, block: Grouped, clauses: Clauses) -> Relation:
@@ -301,18 +301,26 @@ def _list_choices(part: exp.Expression, key: Callable[[exp.Expression], int]) ->
     return [several(part)]
 
 
+COLUMNS_ONLY = "Name columns, not aggregates"
+
+
 def _resolve_item(part: exp.Expression, node: exp.Select, scope: Scope) -> exp.Expression:
     if isinstance(part, exp.Literal) and not part.is_string:
         place = int(part.this) - 1 if _is_ordinal(part) else -1
         if not 0 <= place < len(node.expressions):
-            raise scope.refusal(part, "GROUP BY names a SELECT item that is not there")
+            plain = [i + 1 for i, each in enumerate(node.expressions) if not has_aggregate(each)]
+            remedy = f"Write GROUP BY {', '.join(map(str, plain))}" if plain else "Leave it out"
+            raise scope.refusal(part, f"GROUP BY {part.this} names a SELECT item that is not there",
+                                expected=f"There are {len(node.expressions)} items", remedy=remedy)  # fmt: skip
         if has_aggregate(node.expressions[place]):
-            raise scope.refusal(part, f"GROUP BY {place + 1} names an aggregate", remedy="Name columns, not aggregates")
+            raise scope.refusal(part, f"GROUP BY {place + 1} names an aggregate", remedy=COLUMNS_ONLY)
         return node.expressions[place].unalias()
     if isinstance(part, exp.Column) and not part.table:
         fields = {field.name.lower().split(".", 1)[-1] for field in scope.fields}
         for item in node.expressions:
             if item.alias.lower() == part.name.lower() and part.name.lower() not in fields:
+                if has_aggregate(item):
+                    raise scope.refusal(part, f"GROUP BY {part.name} names an aggregate", remedy=COLUMNS_ONLY)
                 return item.unalias()
     return part
 
@@ -364,10 +372,12 @@ def _list_all(item: exp.Expression, scope: Scope) -> list[Field]:
 
 
 def name_item(item: exp.Expression) -> str:
-    """The column name of a SELECT item: its alias, its column, or its function."""
+    """The column name of a SELECT item: its alias or its column as it is written, or its function in small letters."""
     inner = item.unalias()
-    found = item.alias or (inner.name if isinstance(inner, exp.Column) else "")
-    if not found and is_aggregate(inner):
+    if written := item.alias or (inner.name if isinstance(inner, exp.Column) else ""):
+        return str(written)
+    found = ""
+    if is_aggregate(inner):
         core = inner.this if isinstance(inner, exp.Filter) else inner
         core = core.this if isinstance(core, exp.WithinGroup) else core
         found = core.name if isinstance(core, exp.Anonymous) else core.sql_name()
@@ -375,13 +385,13 @@ def name_item(item: exp.Expression) -> str:
 
 
 def make_unique(items: list[tuple[str, Expression]]) -> Projections:
-    """The same items, with a number after a name that is already taken."""
+    """The same items, with a number after a name that is already taken, in whichever letters."""
     taken, result = set[str](), []
     for name, expression in items:
         candidate, n = name, 2
-        while candidate in taken:
+        while candidate.lower() in taken:
             candidate, n = f"{name}_{n}", n + 1
-        taken.add(candidate)
+        taken.add(candidate.lower())
         result.append((candidate, expression))
     return tuple(result)
 
@@ -423,12 +433,14 @@ def bind_over_groups(
             kept = Facts(known.kind, public=True, opaque=known.opaque, longest=known.longest)
             return ColumnRef(keys[expression], kept)
         if isinstance(part, exp.Column):
-            raise below.refusal(part, f"the column '{part.name}' is neither in GROUP BY nor inside an aggregate")
+            raise below.refusal(part, f"the column '{part.name}' is neither in GROUP BY nor inside an aggregate",
+                                remedy=f"Write GROUP BY {part.name}, or an aggregate of it")  # fmt: skip
         return None
 
     scope = Scope(clauses.text, (), special, subqueries.bind if subqueries is not None else None)
     items = make_unique([(name_item(item), bind_expression(item.unalias(), scope)) for item in expand_quantiles(node)])
-    aliases.update({name: expression for name, expression in items if name not in _source_names(block)})
+    known = _source_names(block)
+    aliases.update({name: expression for name, expression in fold_names(items).items() if name not in known})
     having = node.args.get("having")
     condition = bind_condition(having.this, scope) if having is not None else None
     order, qualify = bind_order_by(node, scope, items), _bind_qualify(node, scope, windows, items)
@@ -450,7 +462,7 @@ def _bind_qualify(
     clause = node.args.get("qualify")
     if clause is None:
         return None
-    names = dict(items)
+    names = fold_names(items)
 
     def special(part: exp.Expression) -> Expression | None:
         if isinstance(part, exp.Column) and not part.table and part.name.lower() in names:
@@ -477,14 +489,16 @@ def _source_names(block: Grouped) -> set[str]:
 
 def bind_order_by(node: exp.Select, scope: Scope, items: Projections) -> Order:
     """ORDER BY; ordinals and names of items are understood."""
+    names = fold_names(items)
 
     def bind(inner: exp.Expression) -> Expression:
         if isinstance(inner, exp.Literal) and _is_ordinal(inner) and 1 <= int(inner.this) <= len(items):
             return items[int(inner.this) - 1][1]
         if isinstance(inner.this if isinstance(inner, exp.Neg) else inner, exp.Literal):
-            raise scope.refusal(inner, "ORDER BY names a SELECT item that is not there", remedy="Name a column")
-        if isinstance(inner, exp.Column) and not inner.table and inner.name.lower() in dict(items):
-            return dict(items)[inner.name.lower()]
+            raise scope.refusal(inner, "ORDER BY names a SELECT item that is not there",
+                                expected=f"ORDER BY 1 to {len(items)}, or the name of a column")  # fmt: skip
+        if isinstance(inner, exp.Column) and not inner.table and inner.name.lower() in names:
+            return names[inner.name.lower()]
         if isinstance(inner, exp.Var) and inner.name.upper() == "ALL":
             raise scope.refusal(inner, "ORDER BY ALL is not allowed", remedy="Name the columns")
         return bind_expression(inner, scope)

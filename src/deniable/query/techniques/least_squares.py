@@ -376,6 +376,8 @@ def _split_by_group(workload: Matrix, norm: int, groups: tuple[int, ...]) -> Lev
         rows = [row for row, mine in zip(workload, groups, strict=True) if mine == group]
         told = list(zip(*rows, strict=True))
         coarse = [each for each in dict.fromkeys(told) if any(each)]
+        if not coarse:  # conditions that no row meets, as NULL LIKE 'a%', have nothing to measure
+            continue
         own = choose_strategy(tuple(zip(*coarse, strict=True)), norm)
         inside = np.array([[float(each == cell) for each in told] for cell in coarse])
         levels.append(np.array(own.matrix, dtype=np.float64) @ inside)

@@ -5,7 +5,7 @@ refusingLoader.load = (address) => Promise.reject(new Error("this page fetches n
 
 // Long names beside bars and cells are broken into lines, so that none is cut; on a narrow screen the legend stands in
 // one column.
-const NARROW = 520;
+const NARROW = 520, UPRIGHT = 150, MAP = 700;
 const pen = document.createElement("canvas").getContext("2d");
 const measure = (text) => pen.measureText(text).width;
 const cutWord = (word, room) => {
@@ -26,9 +26,15 @@ const breakLines = (text, room) => {
 };
 function fitWidth(spec, width) {
   if (width < NARROW) spec.config.legend.columns = 1;
+  if (spec.name === "map") spec.height = Math.round(spec.height * Math.min(1, width / MAP));  // a map keeps its shape
   pen.font = `${spec.config.axis.labelFontSize}px ${spec.config.font}`;
   wrapLabels(spec, spec.encoding?.y, () => Math.min(0.36 * width, 260));
-  wrapLabels(spec, spec.encoding?.x, (count) => Math.max(36, (0.58 * width) / count));
+  const upright = spec.encoding?.x?.axis?.labelAngle === -90;
+  wrapLabels(spec, spec.encoding?.x, (count) => {
+    const column = (0.58 * width) / count;
+    if (!upright) return Math.max(36, column);
+    return column < 2.4 * spec.config.axis.labelFontSize ? 2 * UPRIGHT : UPRIGHT;  // two lines would touch the next name
+  });
 }
 function wrapLabels(spec, channel, findRoom) {
   if (channel?.type !== "nominal" || !spec.data?.values) return;

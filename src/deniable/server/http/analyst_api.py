@@ -7,17 +7,23 @@ from typing import TYPE_CHECKING, Any
 from starlette.responses import FileResponse, Response
 
 from deniable.curator.governance import reports, requests
-from deniable.curator.query import metadata
+from deniable.curator.query import batch, metadata, network, places, tabulate
+from deniable.curator.query.sql import state_budget
+from deniable.curator.query.stream.run import read_published
 from deniable.errors import ParameterError
-from deniable.governance.grants import Action
-from deniable.server.formats import FORMS, PARQUET, choose_format, encode_rows
-from deniable.server.http.bodies import QuestionBody, RequestBody, TermsBody
+from deniable.governance.grants import Action, Grant
+from deniable.server.formats import FORMS, JSON, PARQUET, choose_format, encode_json, encode_rows
+from deniable.server.http.bodies import BatchBody, NetworkBody, PlacesBody, QuestionBody, RequestBody, TermsBody
 from deniable.server.http.endpoints import Call, Operation, respond_json
 from deniable.server.http.steward_api import PUBLIC_OPERATIONS, RESPONDENT_OPERATIONS
-from deniable.server.service import Question, build_not_found
+from deniable.server.service import Question, Service, build_not_found
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from deniable.curator.context import Context
     from deniable.curator.query.sql import QueryAnswer
+    from deniable.query.explain import BatchExplanation
 
 _PURPOSE = {"purpose": {"type": "string", "maxLength": 200, "default": ""}}
 _ROWS = {"rows": {"type": "integer", "minimum": 0, "maximum": metadata.MOST_DUMMIES, "default": 100}}
@@ -32,6 +38,12 @@ async def answer_query(call: Call) -> Response:
 
 def _respond_answer(answer: QueryAnswer, form: str) -> Response:
     details = {**answer.release.details, "repeated": answer.repeated}
+    return Response(encode_rows(answer.rows, details, form), 200, _describe_charge(answer), form)
+
+
+def _describe_charge(answer: QueryAnswer) -> dict[str, str]:
+    """What the headers of an answer say of its release and its charge."""
+    details = answer.release.details
     charged = answer.receipt is not None and not answer.receipt.repeated
     headers = {
         "x-deniable-release": str(details.get("release", "")),
@@ -41,7 +53,41 @@ def _respond_answer(answer: QueryAnswer, form: str) -> Response:
     }
     if answer.receipt is not None:
         headers["x-deniable-head"] = answer.receipt.head
-    return Response(encode_rows(answer.rows, details, form), 200, headers, form)
+    return headers
+
+
+async def answer_batch(call: Call) -> Response:
+    """Answer several questions with one charge; the request id makes it safe to send again."""
+    found = await ask_batch(call.service, call.who, call.body, call.request_id)
+    return Response(encode_json(found.to_dict()), 200, _describe_charge(found[0]), JSON)
+
+
+async def ask_batch(service: Service, grant: Grant, body: BatchBody, request: str) -> batch.BatchAnswer:
+    """The answers to several questions, charged once to the grant's name and purpose."""
+    who, asked = service.authorize(grant, Action.QUERY, body.purpose), _read_budget(body)
+    how: Any = {"confidence": float(body.confidence), "intervals": body.intervals, "nonnegative": body.nonnegative,
+                "request": request, "seconds": service.limits.seconds}  # fmt: skip
+    context, questions = service.speak_for(grant, who), body.questions
+    return await service.charge_for(
+        grant, lambda stop: batch.query_batch(context, questions, asked, **how, stop=stop),
+        repr((who, questions, asked, how)), request,
+    )  # fmt: skip
+
+
+async def explain_batch(call: Call) -> Response:
+    """What a batch of questions would measure and cost, and which are measured together; nothing is charged."""
+    return respond_json((await price_batch(call.service, call.who, call.body)).to_dict())
+
+
+async def price_batch(service: Service, grant: Grant, body: BatchBody) -> BatchExplanation:
+    """What several questions would cost an asker together."""
+    who, asked = service.authorize(grant, Action.EXPLAIN, body.purpose), _read_budget(body)
+    context, questions = service.speak_for(grant, who), body.questions
+    return await service.run_for(grant, lambda: batch.explain_batch(context, questions, asked))
+
+
+def _read_budget(body: BatchBody) -> Any:
+    return state_budget(_to_text(body.epsilon), _to_text(body.delta) or "0", _to_text(body.rho))
 
 
 async def explain_query(call: Call) -> Response:
@@ -58,6 +104,61 @@ async def show_cost(call: Call) -> Response:
     priced = {name: told[name] for name in ("cost", "remaining", "more_like_this")}
     errors = [part["error"] for each in told["aggregates"] for part in each["measurements"]]
     return respond_json(priced | {"in_words": words, "largest_error": max(errors, default=None)})
+
+
+async def answer_places(call: Call) -> Response:
+    """A map of places, or flows between regions."""
+    form, body = choose_format(call.request.headers.get("accept", "")), call.body
+    who, order = call.service.authorize(call.who, Action.QUERY, body.purpose), _build_order(call)
+    how: Any = {"confidence": float(body.confidence), "nonnegative": body.nonnegative, "request": call.request_id}
+    context = call.service.speak_for(call.who, who)
+    answer = await call.service.charge_for(
+        call.who, lambda stop: places.answer_places(context, order, **how, stop=stop), repr((who, order, how)),
+        call.request_id,
+    )  # fmt: skip
+    return _respond_answer(answer, form)
+
+
+async def explain_places(call: Call) -> Response:
+    """What a map or flows would measure and cost; nothing is charged."""
+    who, order = call.service.authorize(call.who, Action.EXPLAIN, call.body.purpose), _build_order(call)
+    told = await call.service.run_for(call.who, lambda: places.explain(call.service.speak_for(call.who, who), order))
+    return respond_json(told.to_dict())
+
+
+def _build_order(call: Call) -> places.PlacesOrder:
+    body: PlacesBody = call.body
+    amounts = (_to_text(body.epsilon), _to_text(body.delta) or "0", _to_text(body.rho))
+    return places.order_places(
+        body.table, body.at, body.to, *amounts, body.time, body.slots, body.box, body.per_person, body.grid
+    )
+
+
+async def answer_network(call: Call) -> Response:
+    """A statistic of a table of edges."""
+    form = choose_format(call.request.headers.get("accept", ""))
+    who, order = call.service.authorize(call.who, Action.QUERY, call.body.purpose), _build_network_order(call)
+    context, request = call.service.speak_for(call.who, who), call.request_id
+    answer = await call.service.charge_for(
+        call.who, lambda stop: network.answer_network(context, order, request=request, stop=stop), repr((who, order)),
+        request,
+    )  # fmt: skip
+    return _respond_answer(answer, form)
+
+
+async def explain_network(call: Call) -> Response:
+    """What a statistic of a network would measure and cost; nothing is charged."""
+    who, order = call.service.authorize(call.who, Action.EXPLAIN, call.body.purpose), _build_network_order(call)
+    speaking = call.service.speak_for
+    told = await call.service.run_for(call.who, lambda: network.explain_network(speaking(call.who, who), order))
+    return respond_json(told.to_dict())
+
+
+def _build_network_order(call: Call) -> network.NetworkOrder:
+    body: NetworkBody = call.body
+    rumor = (body.passing, body.stopping, body.steps, float(body.confidence))
+    settings = (body.by, body.star, body.direction, body.max_degree)
+    return network.NetworkOrder(body.table, body.statistic, _to_text(body.epsilon) or "0", *settings, *rumor)
 
 
 async def show_remaining(call: Call) -> Response:
@@ -94,6 +195,33 @@ def _parse_count(text: str) -> int:
     return int(text)
 
 
+async def show_stream(call: Call) -> Response:
+    """What was published of a stream so far; nothing is measured or charged."""
+    call.service.authorize(call.who, Action.READ, call.request.query_params.get("purpose", "")[:200])
+    curator, name = call.service.curator, call.path["stream"]
+    found = await call.service.run_for(call.who, lambda: read_published(curator.context, name))
+    return respond_json(found.to_dict())
+
+
+async def show_tabulation(call: Call) -> Response:
+    """What a tabulation published in this epoch: totals, intervals and errors; nothing is measured or charged."""
+    found = await _read_tabulation(call, tabulate.show_tabulation)
+    return respond_json(found.to_dict())
+
+
+async def show_cells(call: Call) -> Response:
+    """The cells of a published tabulation that are not empty."""
+    form = choose_format(call.request.headers.get("accept", ""))
+    found = await _read_tabulation(call, tabulate.show_cells)
+    return Response(encode_rows(found, {"tabulation": call.path["tabulation"]}, form), 200, media_type=form)
+
+
+async def _read_tabulation(call: Call, read: Callable[[Context, str], Any]) -> Any:
+    call.service.authorize(call.who, Action.READ, call.request.query_params.get("purpose", "")[:200])
+    curator, name = call.service.curator, call.path["tabulation"]
+    return await call.service.run_for(call.who, lambda: read(curator.context, name))
+
+
 async def list_releases(call: Call) -> Response:
     """The asker's own releases, the newest first."""
     call.service.authorize(call.who, Action.BALANCE)
@@ -113,9 +241,9 @@ async def show_receipt(call: Call) -> Response:
 
 
 async def cancel_query(call: Call) -> Response:
-    """Take back a question that was not begun; one that was begun is charged, and its answer will be stored."""
-    taken_back = call.service.cancel(call.who, call.path["request"])
-    return respond_json({"cancelled": taken_back, "charged": None if taken_back else "if it was begun"})
+    """Take back a question: one that was not begun costs nothing; of one that was begun a charge stands."""
+    taken_back, charged = call.service.cancel(call.who, call.path["request"])
+    return respond_json({"cancelled": taken_back, "charged": charged})
 
 
 async def file_request(call: Call) -> Response:
@@ -196,15 +324,32 @@ def _check_parameter(value: Any) -> Any:
 
 
 OPERATIONS: tuple[Operation, ...] = (
-    Operation("POST", "/v1/query", "query", "Ask a question", answer_query, QuestionBody, forms=FORMS, charges=True),
+    Operation("POST", "/v1/query", "query", "Ask a question", answer_query, QuestionBody, forms=FORMS, charges=True,
+              request_id=True),
     Operation("POST", "/v1/explain", "explain", "See the privacy plan of a question", explain_query, QuestionBody),
     Operation("POST", "/v1/cost", "cost", "See what a question costs", show_cost, QuestionBody),
+    Operation("POST", "/v1/batch", "batch", "Ask several questions with one budget", answer_batch, BatchBody,
+              charges=True, request_id=True),
+    Operation("POST", "/v1/batch/explain", "explainBatch", "See what several questions cost together", explain_batch,
+              BatchBody),
+    Operation("POST", "/v1/places", "places", "Ask for a map of places", answer_places, PlacesBody, forms=FORMS,
+              charges=True, request_id=True),
+    Operation("POST", "/v1/places/explain", "explainPlaces", "See what a map costs", explain_places, PlacesBody),
+    Operation("POST", "/v1/network", "network", "Ask for a statistic of a network", answer_network, NetworkBody,
+              forms=FORMS, charges=True, request_id=True),
+    Operation("POST", "/v1/network/explain", "explainNetwork", "See what a statistic of a network costs",
+              explain_network, NetworkBody),
     Operation("GET", "/v1/remaining", "remaining", "See what is left", show_remaining, query=_PURPOSE),
     Operation("GET", "/v1/schema", "schema", "See the public schema", show_schema, query=_PURPOSE),
     Operation(
         "GET", "/v1/schema/{table}/dummies", "dummies", "Get invented rows", make_dummies, query=_PURPOSE | _ROWS,
         forms=FORMS,
     ),
+    Operation("GET", "/v1/streams/{stream}", "stream", "Read what a stream published", show_stream, query=_PURPOSE),
+    Operation("GET", "/v1/tabulations/{tabulation}", "tabulation", "Read what a tabulation published", show_tabulation,
+              query=_PURPOSE),
+    Operation("GET", "/v1/tabulations/{tabulation}/cells", "tabulationCells", "Read the cells of a tabulation",
+              show_cells, query=_PURPOSE, forms=FORMS),
     Operation("GET", "/v1/releases", "releases", "List your releases", list_releases),
     Operation("GET", "/v1/receipts/{release}", "receipt", "Get the receipt of a release", show_receipt),
     Operation("DELETE", "/v1/queries/{request}", "cancel", "Take back a question", cancel_query),

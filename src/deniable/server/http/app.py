@@ -41,10 +41,9 @@ def build_analyst_app(
     agents: Any = None,
 ) -> SecurityHeaders:
     """What analysts see: the API, a page to ask on, the public register, and `agents`, where AI assistants ask."""
-    pages = AnalystPages(service, tls).routes()
-    if agents is not None:
-        pages.append(Route(AGENTS_PATH, endpoint=agents))
-    application = _build_app(service, metrics, analyst_api.OPERATIONS, pages, "deniable for analysts")
+    pages = AnalystPages(service, tls)
+    more = [] if agents is None else [Route(AGENTS_PATH, endpoint=agents)]
+    application = _build_app(service, metrics, analyst_api.OPERATIONS, pages, more, "deniable for analysts")
     return SecurityHeaders(ResponseCache(application, service, metrics), hosts, tls)
 
 
@@ -66,15 +65,20 @@ def build_steward_app(
             return respond_refusal(translate_failure(refusal))
         return PlainTextResponse(metrics.text(), media_type="text/plain; version=0.0.4")
 
-    pages = StewardPages(service, first or OneTimeKey(), tls).routes()
-    pages.append(Route("/metrics", show_metrics, methods=["GET"]))
+    pages = StewardPages(service, first or OneTimeKey(), tls)
+    more = [Route("/metrics", show_metrics, methods=["GET"])]
     return SecurityHeaders(
-        _build_app(service, metrics, steward_api.OPERATIONS, pages, "deniable for stewards"), hosts, tls
+        _build_app(service, metrics, steward_api.OPERATIONS, pages, more, "deniable for stewards"), hosts, tls
     )
 
 
 def _build_app(
-    service: Service, metrics: Metrics, operations: tuple[Operation, ...], pages: list[Route], title: str
+    service: Service,
+    metrics: Metrics,
+    operations: tuple[Operation, ...],
+    pages: AnalystPages | StewardPages,
+    more: list[Route],
+    title: str,
 ) -> Starlette:
     described = endpoints.build_openapi(operations, title)
 
@@ -84,8 +88,10 @@ def _build_app(
     async def refuse_failure(_request: Request, failure: Exception) -> Response:
         return respond_refusal(translate_failure(failure))
 
-    handlers: dict[Any, Any] = {404: refuse_path, 405: refuse_method, Exception: refuse_failure}
-    listed = [*build_routes(service, operations, metrics), Route("/openapi.json", show_document), *pages]
+    unknown = pages.pages.refuse_unknown
+    handlers: dict[Any, Any] = {404: unknown(refuse_path), 405: unknown(refuse_method), Exception: refuse_failure}
+    own = [Route("/openapi.json", show_document), *pages.routes(), *more]
+    listed = [*build_routes(service, operations, metrics), *own]
     application = Starlette(routes=listed, exception_handlers=handlers)
     application.router.redirect_slashes = False
     return application

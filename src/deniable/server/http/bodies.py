@@ -51,6 +51,62 @@ class QuestionBody:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BatchBody:
+    """Several questions in SQL, with one budget for all of them."""
+
+    questions: list[Any] = describe_field("SELECT statements, each a text.", minItems=1, maxItems=100)
+    epsilon: Amount | None = describe_field("Epsilon to spend on all of them.", None, **_PRIVACY)
+    delta: Amount = describe_field("Delta to spend on all of them.", "0", **_PRIVACY)
+    rho: Amount | None = describe_field("Zero-concentrated budget, instead of epsilon.", None, **_PRIVACY)
+    purpose: str = describe_field("The purpose it is charged to.", "", maxLength=200)
+    confidence: float = describe_field("Confidence of the intervals.", 0.95, exclusiveMinimum=0, exclusiveMaximum=1)
+    intervals: bool = describe_field("Whether name_low and name_high stand beside each number.", True)
+    nonnegative: bool = describe_field("Whether counts are cut off at 0.", False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlacesBody:
+    """A map of places, or flows between regions, with its budget."""
+
+    table: str = describe_field("The table.", minLength=1, maxLength=200)
+    at: list[Any] = describe_field("The columns of latitude and longitude.", minItems=2, maxItems=2)
+    to: list[Any] | None = describe_field("Those of the other end: flows between regions.", None, maxItems=2)
+    epsilon: Amount | None = describe_field("Epsilon to spend.", None, **_PRIVACY)
+    delta: Amount = describe_field("Delta to spend.", "0", **_PRIVACY)
+    rho: Amount | None = describe_field("Zero-concentrated budget, instead of epsilon.", None, **_PRIVACY)
+    purpose: str = describe_field("The purpose it is charged to.", "", maxLength=200)
+    time: str | None = describe_field("The column of the time, for slots.", None, maxLength=200)
+    slots: str | None = describe_field("Count by hour, part (of a day), weekday or month.", None, maxLength=40)
+    box: list[Any] | None = describe_field("South, west, north, east in degrees.", None, maxItems=4)
+    per_person: int | None = describe_field("Rows of one person that count.", None, maximum=10_000)
+    grid: str = describe_field("Of a map: adaptive or uniform.", "adaptive", maxLength=40)
+    confidence: float = describe_field("Confidence of the intervals.", 0.95, exclusiveMinimum=0, exclusiveMaximum=1)
+    nonnegative: bool = describe_field("Whether counts are cut off at 0.", False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NetworkBody:
+    """A statistic of a table of edges, with its budget."""
+
+    table: str = describe_field("The table of edges.", minLength=1, maxLength=200)
+    statistic: str = describe_field(
+        "edges, degrees, triangles, stars, clustering, mixing, assortativity, graph or spread.",
+        minLength=1,
+        maxLength=40,
+    )
+    epsilon: Amount = describe_field("Epsilon to spend.", **_PRIVACY)
+    purpose: str = describe_field("The purpose it is charged to.", "", maxLength=200)
+    by: str | None = describe_field("The column of groups in the table of nodes.", None, maxLength=200)
+    star: int | None = describe_field("Edges of a star.", None, maximum=100)
+    direction: str | None = describe_field("Of a directed network: all, out or in.", None, maxLength=10)
+    max_degree: int | None = describe_field("The most edges of a node that count.", None, maximum=1_000_000)
+    passing: float | None = describe_field("Of a rumor: how likely a neighbor is told.", None, minimum=0, maximum=1)
+    stopping: float | None = describe_field("Of a rumor: how likely telling stops.", None, minimum=0, maximum=1)
+    steps: int | None = describe_field("Of a rumor: how many steps.", None, maximum=1000)
+    confidence: float = describe_field("Confidence of the intervals.", 0.95, exclusiveMinimum=0, exclusiveMaximum=1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RequestBody:
     """A request for a release that the steward decides."""
 

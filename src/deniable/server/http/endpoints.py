@@ -18,7 +18,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from deniable.errors import DeniableError
+from deniable.errors import NOTHING_CHARGED, DeniableError, ParameterError, nearest
 from deniable.server.formats import encode_json
 from deniable.server.http import bodies
 from deniable.server.http.bodies import derive_schema
@@ -35,6 +35,7 @@ from deniable.server.refusals import (
     translate_failure,
 )
 from deniable.server.refusals import describe_refusal as refusal_document
+from deniable.server.service import refuse_request_id
 
 if TYPE_CHECKING:
     from deniable.governance.grants import Grant
@@ -75,7 +76,9 @@ class Operation:
     query: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     forms: tuple[str, ...] = ("application/json",)
     charges: bool = False
-    """Whether it may charge: its answers leave at whole quanta, and it takes a request id."""
+    """Whether it may charge: its answers leave at whole quanta, but for those that were stored."""
+    request_id: bool = False
+    """Whether it takes a request id."""
     status: int = 200
 
 
@@ -162,7 +165,8 @@ def _build_endpoint(
             response = Response(status_code=499)
         except Exception as failure:
             response = respond_refusal(translate_failure(failure))
-        if response.status_code >= 400 or response.headers.get("x-deniable-charged") == "true":
+        stored = response.headers.get("x-deniable-repeated") == "true"
+        if response.status_code >= 400 or (operation.charges and not stored):
             await wait_for_quantum(since, service.limits.quantum)
         metrics.count_request(operation.name, response.status_code, time.monotonic() - since)
         return response
@@ -173,7 +177,11 @@ def _build_endpoint(
 async def _admit_call(service: Service, operation: Operation, request: Request) -> Call:
     grant = None if operation.public else await admit_request(service, request, read_bearer_token(request))
     body = await read_json(request, operation.body, service.limits.body) if operation.body else None
+    if operation.body is None and not operation.public:
+        await _refuse_body(request, service.limits.body)
+    _refuse_query(request, operation)
     given = request.headers.get("x-request-id", "")
+    refuse_request_id(given)
     return Call(service, grant, body, {k: str(v) for k, v in request.path_params.items()}, request, given)
 
 
@@ -211,6 +219,21 @@ async def read_json(request: Request, kind: type[Any], most: int) -> Any:
     if media != "application/json":
         raise UnsupportedMedia("the body has another type than JSON", expected="Content-Type: application/json")
     return bodies.read_body(kind, await read_bytes(request, most))
+
+
+def _refuse_query(request: Request, operation: Operation) -> None:
+    """Refuse what is asked for behind a question mark and would not be looked at."""
+    unknown = [each for each in request.query_params if each not in operation.query]
+    if unknown and not operation.public:
+        known = ", ".join(operation.query) or "nothing behind the question mark"
+        raise ParameterError("a parameter of the address is not known here", expected=f"This path takes {known}",
+                             remedy=nearest(unknown[0], operation.query), charge=NOTHING_CHARGED)  # fmt: skip
+
+
+async def _refuse_body(request: Request, most: int) -> None:
+    """Refuse what would not be read; nothing and {} say nothing."""
+    if (await read_bytes(request, most)).strip() not in (b"", b"{}"):
+        raise ParameterError("this path takes no body", expected="A request without a body", charge=NOTHING_CHARGED)
 
 
 async def read_bytes(request: Request, most: int) -> bytes:
@@ -272,7 +295,10 @@ REFUSAL = {
         "happened": {"type": "string"},
         "expected": {"type": "string"},
         "remedy": {"type": "string"},
-        "charged": {"type": "boolean", "description": "Whether something was charged."},
+        "charged": {
+            "type": ["boolean", "null"],
+            "description": "Whether something was charged; null: it is not known.",
+        },
         "message": {"type": "string", "description": "All of it in one paragraph."},
         "line": {"type": "integer"},
         "column": {"type": "integer"},
@@ -309,7 +335,7 @@ def _describe_operation(operation: Operation) -> dict[str, Any]:
         "parameters": [
             *_describe_path(operation.path),
             *_describe_query(operation),
-            *([REQUEST_ID] if operation.charges else []),
+            *([REQUEST_ID] if operation.request_id else []),
         ],
         "responses": _describe_responses(operation),
         "security": [] if operation.public else [{"token": []}],

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from starlette.responses import Response
 
 from deniable.curator.charge import resume_asker
 from deniable.curator.governance import epochs, estate, reports, withdrawals
 from deniable.curator.governance import requests as governance_requests
+from deniable.curator.query import tabulate
+from deniable.curator.query.stream.run import publish
 from deniable.errors import DeniableError, ParameterError, nearest
 from deniable.governance.grants import Action, Role
 from deniable.server.http.bodies import DecisionBody, PersonBody, ReinstatementBody, TokenBody
@@ -205,6 +207,38 @@ async def resume_analyst(call: Call) -> Response:
     return respond_json({"analyst": analyst, "failures": failures})
 
 
+async def explain_tabulation(call: Call) -> Response:
+    """What each operator of a tabulation would cost, and its errors; nothing is charged."""
+    call.service.authorize(call.who, Action.RELEASE)
+    context, name = call.service.curator.context, call.path["tabulation"]
+    found = await call.service.run_for(call.who, lambda: tabulate.explain(context, context.policy.tabulation(name)))
+    return respond_json(found.to_dict())
+
+
+async def run_tabulation(call: Call) -> Response:
+    """Measure a tabulation of the policy; asked again in the same epoch, it gives what it gave."""
+    call.service.authorize(call.who, Action.RELEASE)
+    context, name = call.service.curator.context, call.path["tabulation"]
+    found = await call.service.charge_for(
+        call.who, lambda _stop: tabulate.tabulate(context, context.policy.tabulation(name)), ("tabulation", name)
+    )
+    return _respond_charged(found.to_dict(), found.charged, found.release)
+
+
+async def run_stream(call: Call) -> Response:
+    """Close the periods of a stream that have ended; the first call charges the whole horizon."""
+    call.service.authorize(call.who, Action.RELEASE)
+    context, name = call.service.curator.context, call.path["stream"]
+    found = await call.service.charge_for(call.who, lambda _stop: publish(context, name), ("stream", name))
+    return _respond_charged(found.to_dict(), found.charged, found.release)
+
+
+def _respond_charged(document: dict[str, Any], charged: bool, release: str) -> Response:
+    response = respond_json(document)
+    response.headers.update({"x-deniable-release": release, "x-deniable-charged": str(charged).lower()})
+    return response
+
+
 async def show_register(call: Call) -> Response:
     """The public register."""
     curator = call.service.curator
@@ -261,4 +295,10 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation("POST", "/v1/epoch", "new_epoch", "Begin a new epoch", declare_epoch, DecisionBody, status=201),
     Operation("POST", "/v1/analysts/{analyst}/resume", "resume", "Let a paused asker go on", resume_analyst),
     Operation("GET", "/v1/register", "register", "See the public register", show_register),
+    Operation("GET", "/v1/tabulations/{tabulation}/explain", "explainTabulation", "See what a tabulation costs",
+              explain_tabulation),
+    Operation("POST", "/v1/tabulations/{tabulation}", "tabulate", "Measure a tabulation of the policy",
+              run_tabulation, charges=True),
+    Operation("POST", "/v1/streams/{stream}", "publish", "Close the periods of a stream that have ended", run_stream,
+              charges=True),
 )  # fmt: skip

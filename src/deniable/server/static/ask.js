@@ -1,7 +1,7 @@
 // The analysts' page: an editor for each question, its price as one types, the curve of its error, and its answer.
 import { Curve } from "./curve.js";
 import { openEditor } from "./editor.js";
-import { improve } from "./table.js";
+import { improve, reveal } from "./table.js";
 
 const PAUSE = 300;  // milliseconds without a key before a question is priced
 const KEYWORDS = ["SELECT", "FROM", "WHERE", "GROUP BY", "HAVING", "ORDER BY", "LIMIT", "JOIN", "ON", "USING", "AS",
@@ -80,8 +80,9 @@ class Cell {
 
   tell({ mistake, words: sentence, errors = [], takes, left }) {
     const said = this.find(".mistake");
-    said.hidden = !mistake;
-    said.textContent = mistake ? say(mistake) : "";
+    const words = mistake ? say(mistake) : "";
+    said.hidden = !mistake || words === this.refused;  // what was refused stands under the button already
+    said.textContent = said.hidden ? "" : words;
     this.editor.mark(mistake?.line ? [{ line: mistake.line, column: mistake.column, message: mistake.happened }] : []);
     this.find(".preview").hidden = Boolean(mistake) || !sentence;
     if (mistake || !sentence) return;
@@ -100,6 +101,7 @@ class Cell {
       this.answer.replaceChildren(...parse(told.html));
       document.getElementById("balance").replaceChildren(...parse(told.balance));
       improve(this.answer);
+      this.refused = null;
     } catch (failure) {
       this.refuse(failure.refusal ?? { message: "The server does not answer. Whether it was charged is not known: ask again." });
     } finally {
@@ -113,7 +115,8 @@ class Cell {
     box.className = "refusal";
     box.setAttribute("role", "alert");
     if (refusal.error === "budget") box.append(element("strong", "The budget does not allow this. "));
-    box.append(say(refusal));
+    this.refused = say(refusal);
+    box.append(this.refused);
     this.answer.replaceChildren(box);
     if (refusal.line) this.editor.mark([{ ...refusal, message: refusal.happened }]);
   }
@@ -138,7 +141,7 @@ class Cell {
 // The words of a refusal; the place in the question is shown there.
 function say(refusal) {
   const words = refusal.message.replace(/^query:\d+(:\d+)?: /, "");
-  return words.charAt(0).toUpperCase() + words.slice(1);
+  return reveal(words.charAt(0).toUpperCase() + words.slice(1));
 }
 
 function item(aggregate, reach) {
@@ -149,7 +152,7 @@ function item(aggregate, reach) {
 
 function element(name, text) {
   const made = document.createElement(name);
-  made.textContent = text;
+  made.textContent = reveal(text);
   return made;
 }
 
@@ -169,34 +172,52 @@ async function send(path, body, { signal, headers = {} } = {}) {
 // What can stand where the cursor is: categories inside quotes, else columns, tables, functions and keywords.
 function complete(context) {
   const columns = words.tables.flatMap((table) => table.columns.map((column) => ({ ...column, table: table.table })));
-  const quoted = context.matchBefore(/'[^']*$/);
-  if (quoted) return { from: quoted.from + 1, options: categories(context, columns, quoted.from), validFor: /^[^']*$/ };
+  const open = findQuote(context.state.sliceDoc(0, context.pos));
+  if (open?.mark === "'") return { from: open.at + 1, options: categories(context, columns, open.at), validFor: /^[^']*$/ };
+  const names = [
+    ...columns.map((each) => ({ label: each.column, apply: each.insert, type: "property", detail: `${each.type} of ${each.table}`, boost: 3 })),
+    ...words.tables.map((each) => ({ label: each.table, apply: each.insert, type: "class", detail: "table", boost: 2 })),
+  ];
+  if (open) {  // a name whose quotes are open: the completion closes them
+    return { from: open.at, options: names.map((each) => ({ ...each, label: quote(each.label), apply: quote(each.label) })), validFor: /^"[^"]*$/ };
+  }
   const word = context.matchBefore(/\w+$/);
   if (!word && !context.explicit) return null;
   const options = [
-    ...columns.map((each) => ({ label: each.column, type: "property", detail: `${each.type} of ${each.table}`, boost: 3 })),
-    ...words.tables.map((each) => ({ label: each.table, type: "class", detail: "table", boost: 2 })),
+    ...names,
     ...words.functions.map(({ form, meaning }) => ({ label: form, type: "function", detail: meaning === "of a row" ? "" : meaning.split(";")[0] })),
     ...KEYWORDS.map((label) => ({ label, type: "keyword", boost: -1 })),
   ];
   return { from: word ? word.from : context.pos, options, validFor: /^\w*$/ };
 }
 
+// The quote that is open where a text ends: which one it is, and where it stands.
+function findQuote(text) {
+  let open = null;
+  for (let at = 0; at < text.length; at += 1) {
+    const mark = text[at];
+    if (open) open = mark === open.mark ? null : open;
+    else if (text.startsWith("--", at)) at = (text.indexOf("\n", at) + 1 || text.length) - 1;
+    else if (mark === "'" || mark === '"') open = { mark, at };
+  }
+  return open;
+}
+
+function quote(name) { return `"${name.replaceAll('"', '""')}"`; }
+
 function categories(context, columns, at) {
   const before = context.state.sliceDoc(Math.max(0, at - 300), at);
-  const named = /(\w+)\W*(?:=|<>|\bin\b\s*\([^)]*|\blike\b)\s*$/i.exec(before)?.[1];
-  const fitting = columns.filter((each) => each.categories && (!named || each.column === named));
-  return fitting.flatMap((each) => each.categories.map((label) => ({ label: String(label), detail: each.column })));
+  const named = /("(?:[^"]|"")*"|\w+)[\s)]*(?:=|<>|\bin\b\s*\([^)]*|\blike\b)\s*$/i.exec(before)?.[1].toLowerCase();
+  const fitting = columns.filter((each) => each.categories && (!named || [each.insert, quote(each.column)].some((name) => name.toLowerCase() === named)));
+  return fitting.flatMap((each) => each.categories.map((label) => ({ label: String(label), apply: String(label).replaceAll("'", "''"), detail: each.column })));
 }
 
 function link() {
   const query = new URLSearchParams();
   for (const cell of all) {
     query.append("sql", cell.area.value);
-    query.append("epsilon", cell.field("epsilon").value);
+    for (const name of ["epsilon", "delta", "purpose"]) query.append(name, cell.field(name).value);
   }
-  const first = all.values().next().value;
-  if (first?.field("purpose").value) query.append("purpose", first.field("purpose").value);
   permalink.href = `/?${query}`;
 }
 

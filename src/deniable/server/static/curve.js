@@ -1,6 +1,6 @@
 // The curve of error against epsilon, on two logarithmic scales, with a handle that is dragged or moved by keys.
 const SVG = "http://www.w3.org/2000/svg";
-const HEIGHT = 190, TOP = 12, BASE = 150, LEFT = 12, WIDTH = 84;
+const HEIGHT = 198, TOP = 12, BASE = 150, LEFT = 12, WIDTH = 84;
 const COMPACT = new Intl.NumberFormat("en", { notation: "compact", maximumSignificantDigits: 3 });
 const KEYS = { ArrowRight: 1, ArrowUp: 1, ArrowLeft: -1, ArrowDown: -1, PageUp: 5, PageDown: -5 };
 
@@ -35,7 +35,7 @@ export class Curve {
     this.legend.replaceChildren(...[...lines.keys()].map((name, place) => {
       const item = document.createElement("span");
       item.className = `key c${place}`;
-      item.textContent = name;
+      item.textContent = name.replace(/ about [^,]+/, "").replace(/, values clamped to .*/, "");  // as in the plan
       return item;
     }));
     this.show(epsilon);
@@ -125,7 +125,8 @@ function between(line, epsilon) {
 }
 
 function round(value) {
-  return value >= 1000 ? COMPACT.format(value) : String(Number(value.toPrecision(3)));
+  if (value >= 1000 && value < 10000) return Math.round(value).toLocaleString("en");
+  return value >= 10000 ? COMPACT.format(value) : String(Number(value.toPrecision(3)));
 }
 
 function make(name, attributes, text) {

@@ -32,6 +32,8 @@ export function openEditor(area, { language, label, complete, change, run }) {
   area.before(host);
   area.hidden = true;
   const root = host.attachShadow({ mode: "open" });
+  const paper = area.form?.querySelector(".printed");  // an editor draws the lines in sight alone: this is printed
+  let touched = false;
   const keys = run ? [{ key: "Mod-Enter", run: () => (run(), true) }] : [];
   const view = new EditorView({
     root, parent: root,
@@ -43,10 +45,11 @@ export function openEditor(area, { language, label, complete, change, run }) {
         language === "yaml" ? yaml() : sql({ dialect: PostgreSQL }),
         complete ? autocompletion({ override: [complete], icons: false }) : [],
         EditorView.contentAttributes.of({ "aria-label": label, "aria-multiline": "true", spellcheck: "false" }),
-        EditorView.domEventHandlers({ beforeinput: type }),
+        EditorView.domEventHandlers({ beforeinput: type, focus: () => { touched = true; } }),
         EditorView.updateListener.of((update) => {
           if (!update.docChanged) return;
           area.value = update.state.doc.toString();
+          if (paper) paper.textContent = area.value;
           change?.();
         }),
       ],
@@ -56,7 +59,13 @@ export function openEditor(area, { language, label, complete, change, run }) {
   caption?.addEventListener("click", () => view.focus());
   return {
     mark: (mistakes) => view.dispatch(setDiagnostics(view.state, mistakes.map((each) => place(view.state.doc, each)))),
-    insert: (text) => { view.dispatch(view.state.replaceSelection(text)); view.focus(); },
+    insert: (text) => {
+      if (!touched) view.dispatch({ selection: { anchor: view.state.doc.length } });  // nobody has chosen a place yet
+      const { from } = view.state.selection.main;
+      const apart = /[\w"')]/.test(view.state.sliceDoc(from - 1, from)) ? " " : "";
+      view.dispatch(view.state.replaceSelection(apart + text));
+      view.focus();
+    },
     write: (text) => view.dispatch({ changes: { from: 0, to: view.state.doc.length, insert: text } }),
     focus: () => view.focus(),
   };
@@ -75,7 +84,7 @@ function place(doc, { line, column, message }) {
   const at = doc.line(Math.min(Math.max(line || 1, 1), doc.lines));
   let from = Math.min(at.from + Math.max((column || 1) - 1, 0), at.to);
   const rest = doc.sliceString(from, at.to);
-  const word = /^(\w+|'[^']*'?|\S)/.exec(rest);
+  const word = /^(\w+|'[^']*'?|"[^"]*"?|\S)/.exec(rest);
   let to = column ? from + (word ? word[0].length : 0) : at.to;
   if (to === from) from = Math.max(at.from, from - 1);
   if (to === from) to = Math.min(doc.length, from + 1);

@@ -1,5 +1,6 @@
 // The policy editor: what is typed is checked after a pause, and mistakes are underlined where they are.
 import { openEditor } from "./editor.js";
+import { reveal } from "./table.js";
 
 const PAUSE = 400;
 const area = document.getElementById("text");
@@ -57,7 +58,7 @@ function list(kind, lines) {
 
 function element(kind, text, name = "") {
   const made = document.createElement(kind);
-  made.textContent = text;
+  made.textContent = reveal(text);
   if (name) made.className = name;
   return made;
 }

@@ -1,4 +1,10 @@
 // Tables that are sorted by a click on a heading, and texts that are copied by a button.
+
+// A text of somebody else: characters that hide letters or turn their order are written out, as the server does.
+export function reveal(text) {
+  return text.replace(/[\p{Cc}\p{Cf}\u2028\u2029]/gu, (sign) => (/[\n\r\t\u200c\u200d]/.test(sign) ? sign : `\\u${sign.codePointAt(0).toString(16).padStart(4, "0")}`));
+}
+
 export function improve(root) {
   for (const table of root.querySelectorAll("table.sortable")) sortable(table);
   for (const box of root.querySelectorAll(".copied")) copyable(box);

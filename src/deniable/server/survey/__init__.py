@@ -103,9 +103,9 @@ async def _read_body(request: Request) -> bytes:
 
 async def _show_refusal(_request: Request, failure: Exception) -> Response:
     assert isinstance(failure, DeniableError)
-    status = {"access": 403, "data": 422, "storage": 503}.get(failure.code, 400)
-    if failure.code == "storage":  # its words name files of this machine
-        return JSONResponse({"error": "storage", "remedy": "Try again later"}, status_code=503, headers=HEADERS)
+    status = {"access": 403, "data": 422}.get(failure.code)
+    if status is None:  # about the store: its words name files of this machine
+        return JSONResponse({"error": failure.code, "remedy": "Try again later"}, status_code=503, headers=HEADERS)
     return JSONResponse(failure.as_dict(), status_code=status, headers=HEADERS)
 
 

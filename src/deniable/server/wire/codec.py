@@ -226,6 +226,7 @@ SQLSTATES = {
     "infeasible": "22023",
     "storage": "53100",
     "stopped": "57014",
+    "cancelled": "57014",
     "execution": "XX000",
     "integrity": "XX001",
     "internal": "XX000",
@@ -236,7 +237,7 @@ SQLSTATES = {
     "missing": "42704",
     "size": "54000",
 }
-UNFORESEEN = InternalError("something unforeseen happened in deniable itself", remedy="Tell the steward")
+UNFORESEEN = InternalError("something unforeseen happened in deniable itself", remedy="Tell the steward", charge="")
 
 
 class WireRefusal(Exception):

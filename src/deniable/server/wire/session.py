@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from deniable.errors import UNKNOWN, Stopped
+from deniable.errors import UNKNOWN, Cancelled
 from deniable.server.limits import wait_for_quantum
 from deniable.server.refusals import translate_failure
 from deniable.server.wire import codec, values
@@ -209,7 +209,9 @@ class Session:
             outcome = await self._running
         except asyncio.CancelledError:
             if self._running.cancelled():
-                raise Stopped("the statement was cancelled", charge=UNKNOWN if self._runner.asking else None) from None
+                raise Cancelled(
+                    "the statement was cancelled", charge=UNKNOWN if self._runner.asking else None
+                ) from None
             raise
         finally:
             self._running = None

@@ -8,25 +8,28 @@ import asyncio
 import json
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
 from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import FileResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from deniable.curator.governance import reports, requests
+from deniable.curator.governance.reports import PlainBalance
 from deniable.curator.query import metadata
 from deniable.errors import DeniableError, ParameterError
-from deniable.governance.grants import Action, Grant
-from deniable.server.formats import render_plan
+from deniable.governance.grants import Action, Grant, Role
+from deniable.governance.requests import Status
+from deniable.server.formats import PARQUET, render_plan
 from deniable.server.http.bodies import QuestionBody
 from deniable.server.http.endpoints import read_json, respond_json
 from deniable.server.limits import wait_for_quantum
 from deniable.server.refusals import describe_refusal, translate_failure
 from deniable.server.service import AGENT_REQUEST, Question, Service
 from deniable.server.workbench.answers import KeptAnswers, view_answer, write_elsewhere
-from deniable.server.workbench.pages import Pages, format_amount, read_fields, read_form
+from deniable.server.workbench.pages import Pages, format_amount, quote_name, read_fields, read_form, say_left
 
 if TYPE_CHECKING:
     from deniable.curator.context import Context
@@ -39,9 +42,12 @@ LINKS = (
     ("/requests", "Requests"),
     ("/register", "Register"),
 )
+ROLES = frozenset({Role.ANALYST, Role.STEWARD})
+"""Who may enter here: a steward asks at the cost of the dataset."""
 MOST_CELLS = 20
 MOST_HISTORY = 200
-SAMPLE_ROWS = 5
+SAMPLE_ROWS, SAMPLE_STEP = 5, 13
+TECHNIQUE_WORDS = {"mask": "masked rows", "anonymize": "k-anonymous rows", "synthesize": "synthetic rows"}
 
 
 class AnalystPages:
@@ -49,12 +55,12 @@ class AnalystPages:
 
     def __init__(self, service: Service, secure: bool) -> None:
         self._service = service
-        self._pages = Pages(service, "deniable_analyst", secure, LINKS)
+        self.pages = Pages(service, "deniable_analyst", secure, LINKS, ROLES)
         self._kept = KeptAnswers()
 
     def routes(self) -> list[Route]:
         """All of them."""
-        inside, script = self._pages.require_session, self._pages.require_script
+        inside, script = self.pages.require_session, self.pages.require_script
         shown = {"/": self._show_ask, "/tables": self._show_tables, "/history": self._show_history,
                  "/requests": self._show_requests, "/terms": self._show_terms}  # fmt: skip
         forms = {"/ask": self._ask, "/requests": self._file_request, "/terms": self._acknowledge}
@@ -65,18 +71,22 @@ class AnalystPages:
             *(Route(f"/ask/{name}", script(act), methods=["POST"]) for name, act in scripts.items()),
             Route("/ask/words", script(self._list_words), methods=["GET"]),
             Route("/answers/{release}/{form}", inside(self._load_file), methods=["GET"]),
+            Route("/requests/{request}/rows", inside(self._load_rows), methods=["GET"]),
             Route("/register", self._show_register, methods=["GET"]),
-            *self._pages.routes(),
+            *self.pages.routes(),
         ]
 
     # Asking
 
     async def _show_ask(self, request: Request, grant: Grant) -> Response:
         asked = request.query_params
-        texts, amounts = asked.getlist("sql")[:MOST_CELLS], asked.getlist("epsilon")
-        amounts += [""] * (len(texts) - len(amounts))
-        cells = [{"sql": sql[:100_000], "epsilon": epsilon[:60]} for sql, epsilon in zip(texts, amounts, strict=False)]
-        return await self._render_ask(grant, cells, asked.get("purpose", "")[:200])
+        texts = asked.getlist("sql")[:MOST_CELLS]
+        fields = {name: asked.getlist(name) for name in ("epsilon", "delta", "purpose")}
+        cells = [
+            {"sql": sql[:100_000]} | {name: given[at][:200] for name, given in fields.items() if at < len(given)}
+            for at, sql in enumerate(texts)
+        ]
+        return await self._render_ask(grant, cells, next(iter(fields["purpose"]), "")[:200])
 
     async def _ask(self, request: Request, grant: Grant) -> Response:
         """A question of a page without scripts."""
@@ -113,9 +123,10 @@ class AnalystPages:
             grant, lambda: (metadata.schema(context), reports.state_plainly(context.balance()), context.epoch)
         )
         empty = {"sql": _suggest_query(tables), "epsilon": "0.1"}
-        blank = {"delta": "", "plan": None, "answer": None, "refusal": None, "elsewhere": None}
+        shown = dict.fromkeys(("plan", "answer", "refusal", "elsewhere"))
+        blank = {"delta": "", "purpose": context.path[0], **shown}
         filled = [blank | empty | {name: value for name, value in cell.items() if value} for cell in cells or [{}]]
-        return self._pages.render(
+        return self.pages.render(
             "ask.html", here="/", name=grant.name, cells=filled, tables=tables, balance=balance, epoch=epoch,
             purposes=grant.purposes or (), purpose=context.path[0],
         )  # fmt: skip
@@ -142,14 +153,15 @@ class AnalystPages:
         since = time.monotonic()
         question = await self._read_json(request)
         view = await self._find_answer(grant, question)
-        text = self._pages.write("answer.html", answer=view, elsewhere=self._write_elsewhere(request, question))
+        text = self.pages.write("answer.html", answer=view, elsewhere=self._write_elsewhere(request, question))
         context = self._speak_for(grant, question.purpose)
         left = await self._run(grant, lambda: reports.state_plainly(context.balance()))
         await wait_for_quantum(since, self._service.limits.quantum)
-        return respond_json({"html": text, "balance": self._pages.write("balance.html", balance=left)})
+        return respond_json({"html": text, "balance": self.pages.write("balance.html", balance=left)})
 
     async def _cancel(self, request: Request, grant: Grant) -> Response:
-        return respond_json({"cancelled": self._service.cancel(grant, request.headers.get("x-request-id", ""))})
+        taken_back, charged = self._service.cancel(grant, request.headers.get("x-request-id", ""))
+        return respond_json({"cancelled": taken_back, "charged": charged})
 
     async def _list_words(self, request: Request, grant: Grant) -> Response:
         """What a question may name, for completion."""
@@ -157,7 +169,7 @@ class AnalystPages:
         tables = await self._run(grant, lambda: metadata.schema(context))
         return respond_json(
             {
-                "tables": [each.to_dict() for each in tables],
+                "tables": [_describe_words(each) for each in tables],
                 "functions": [each.to_dict() for each in metadata.list_functions()],
             }
         )
@@ -176,32 +188,54 @@ class AnalystPages:
         headers = {"content-disposition": f'attachment; filename="answer-{release}.{form}"'}
         return Response(content, headers=headers, media_type=kind)
 
+    async def _load_rows(self, request: Request, grant: Grant) -> Response:
+        """A table of a release that was made for this asker."""
+        identity, table = str(request.path_params["request"])[:200], request.query_params.get("table", "")[:200]
+        return FileResponse(
+            await self._service.file(grant, identity, table), media_type=PARQUET, filename=f"{table}.parquet"
+        )
+
     # Looking
 
     async def _show_tables(self, request: Request, grant: Grant) -> Response:
         context = self._speak_for(grant, request.query_params.get("purpose", "")[:200])
         tables = await self._run(grant, lambda: _describe_tables(context))
-        return self._pages.render("tables.html", here="/tables", name=grant.name, tables=tables)
+        return self.pages.render("tables.html", here="/tables", name=grant.name, tables=tables)
 
     async def _show_history(self, _request: Request, grant: Grant) -> Response:
         self._service.authorize(grant, Action.BALANCE)
         context = self._service.curator.context
         asked = await self._run(grant, lambda: _list_history(context, grant.name))
-        return self._pages.render("history.html", here="/history", name=grant.name, asked=asked, most=MOST_HISTORY)
+        return self.pages.render("history.html", here="/history", name=grant.name, asked=asked, most=MOST_HISTORY)
 
     async def _show_requests(self, _request: Request, grant: Grant) -> Response:
         return await self._render_requests(grant)
 
-    async def _render_requests(self, grant: Grant, refusal: str | None = None) -> Response:
+    async def _render_requests(
+        self, grant: Grant, refusal: str | None = None, given: dict[str, str] | None = None
+    ) -> Response:
         self._service.authorize(grant, Action.BALANCE)
         context = self._service.curator.context
         own = self._speak_for(grant, _choose_purpose(grant, ""))
         found, tables = await self._run(grant, lambda: (reports.requests(context, grant.name), metadata.schema(own)))
+        listed = [(each, await self._list_files(grant, each)) for each in found]
         private = [table.table for table in tables if not table.public]
-        return self._pages.render(
-            "own_requests.html", here="/requests", name=grant.name, requests=found, tables=private,
+        return self.pages.render(
+            "own_requests.html", here="/requests", name=grant.name, requests=listed, tables=private,
             techniques=requests.TECHNIQUES, purposes=grant.purposes or (), refusal=refusal,
+            given=given or {}, technique_words=TECHNIQUE_WORDS,
         )  # fmt: skip
+
+    async def _list_files(self, grant: Grant, request: requests.RequestReport) -> list[str]:
+        """The tables of a request whose rows can be loaded here."""
+        if request.status != Status.RELEASED:
+            return []
+        there = []
+        for table in request.tables:
+            with suppress(DeniableError):
+                await self._service.file(grant, request.id, table)
+                there.append(table)
+        return there
 
     async def _file_request(self, request: Request, grant: Grant) -> Response:
         fields = await read_fields(request, self._service.limits.body)
@@ -212,13 +246,13 @@ class AnalystPages:
             technique = form.get("technique", "")
             await self._run(grant, lambda: requests.ask(context, technique, tables, parameters))
         except DeniableError as refusal:
-            return await self._render_requests(grant, translate_failure(refusal).message)
+            return await self._render_requests(grant, translate_failure(refusal).message, form)
         return RedirectResponse("/requests", 303)
 
     async def _show_terms(self, request: Request, grant: Grant) -> Response:
         context = self._speak_for(grant, request.query_params.get("purpose", "")[:200])
         terms = await self._run(grant, lambda: requests.show_terms(context))
-        return self._pages.render("terms.html", name=grant.name, terms=terms)
+        return self.pages.render("terms.html", name=grant.name, terms=terms)
 
     async def _acknowledge(self, request: Request, grant: Grant) -> Response:
         form = await read_form(request, self._service.limits.body)
@@ -227,14 +261,16 @@ class AnalystPages:
         await self._run(grant, lambda: requests.acknowledge(context, form.get("digest", "")))
         return RedirectResponse(f"/?{urlencode({'purpose': purpose})}", 303)
 
-    async def _show_register(self, _request: Request) -> Response:
+    async def _show_register(self, request: Request) -> Response:
+        """Public; whoever has entered keeps the way to the other pages."""
         curator = self._service.curator
         work = self._service.scheduler.run("register", lambda: reports.register(curator.ledger), "register")
         try:
             register = await asyncio.wait_for(work, 30)
-            return self._pages.render("register.html", here="/register", register=register)
+            name = await self.pages.find_name(request)
+            return self.pages.render("register.html", here="/register", name=name, register=register)
         except Exception as failure:
-            return self._pages.show_refusal(translate_failure(failure))
+            return self.pages.show_refusal(translate_failure(failure))
 
     def _speak_for(self, grant: Grant, purpose: str, action: Action = Action.EXPLAIN) -> Context:
         return self._service.speak_for(grant, self._service.authorize(grant, action, purpose))
@@ -247,13 +283,15 @@ def say_preview(told: QuestionPreview) -> str:
     """What a question takes of what is left, in one sentence."""
     if told.limit is None or told.left is None:
         return "There is no limit."
-    left = f"{format_amount(told.left, 'down')} of {format_amount(told.limit)} left"
+    left = say_left(PlainBalance("", "", told.unit, told.limit, told.left))
     if told.takes is None:
         return f"{left}; this takes more than that, and would be refused."
     if not told.takes:
         return f"{left}; this is free."
     more = "it is the last one that fits" if told.fits == 1 else f"about {told.fits:,} like it fit"
-    return f"{left}; this takes {format_amount(told.takes, 'up')}; {more}."
+    share = 100 * told.takes / told.limit if told.limit else 100.0
+    takes = f"{format_amount(share, 'up')}%" if told.unit == "rho" else format_amount(told.takes, "up")
+    return f"{left}; this takes {takes}; {more}."
 
 
 def _choose_purpose(grant: Grant, purpose: str) -> str:
@@ -266,19 +304,32 @@ def _read_question(form: dict[str, str]) -> Question:
 
 
 def _read_parameters(form: dict[str, str]) -> dict[str, Any]:
-    """What a request asks of its technique: a JSON object, and the words why it is needed."""
+    """What a request asks of its technique: the fields that are filled in, a JSON object, and why it is needed."""
     try:
         given = json.loads(form.get("parameters", "").strip() or "{}")
     except (ValueError, RecursionError):
         given = None
     if not isinstance(given, dict):
         raise ParameterError("the parameters are no JSON object", expected='Such as {"k": 5} or {"epsilon": 1}')
+    if size := form.get("k", "").strip():
+        given["k"] = int(size) if size.isascii() and size.isdigit() else size
+    if epsilon := form.get("epsilon", "").strip():
+        given["epsilon"] = epsilon
+    if columns := [each.strip() for each in form.get("columns", "").split(",") if each.strip()]:
+        given["columns"] = columns
     why = form.get("justification", "").strip()[:2000]
     return given | ({"justification": why} if why else {})
 
 
+# a dictionary: JSON for the page's script
+def _describe_words(table: metadata.TableSummary) -> dict[str, Any]:
+    """A table with its columns, each beside the text that a completion puts into a question."""
+    columns = [each.to_dict() | {"insert": quote_name(each.column)} for each in table.columns]
+    return table.to_dict() | {"insert": quote_name(table.table), "columns": columns}
+
+
 def _suggest_query(tables: Sequence[metadata.TableSummary]) -> str:
-    private = [table.table for table in tables if not table.public]
+    private = [quote_name(table.table) for table in tables if not table.public]
     return f"SELECT COUNT(*) AS n FROM {(private or ['...'])[0]}"  # noqa: S608  shown, and run by nobody
 
 
@@ -286,18 +337,21 @@ def _describe_tables(context: Context) -> list[dict[str, Any]]:
     """The tables with invented rows of each."""
     found = []
     for table in metadata.schema(context):
-        sample = metadata.dummy_rows(context, table.table, SAMPLE_ROWS)
+        # Values spread slowly from row to row: rows that are far apart differ in more columns.
+        sample = metadata.dummy_rows(context, table.table, SAMPLE_ROWS * SAMPLE_STEP)
+        sample = sample.take(list(range(0, SAMPLE_ROWS * SAMPLE_STEP, SAMPLE_STEP)))
         found.append({"table": table, "names": sample.column_names, "sample": sample.to_pylist()})
     return found
 
 
 def _list_history(context: Context, analyst: str) -> list[dict[str, Any]]:
     """An asker's releases, the newest first, each with its cost, a link, and whether an assistant asked it."""
-    costs = {each.release: each.epsilon for each in reports.register(context.ledger).releases}
+    costs = {each.release: (each.epsilon, each.delta) for each in reports.register(context.ledger).releases}
     listed = []
     for each in reports.releases(context, analyst)[:MOST_HISTORY]:
-        epsilon = costs.get(each.release)
-        query = {"sql": str(each.asked or "")} | ({"epsilon": f"{epsilon:g}"} if epsilon is not None else {})
+        epsilon, delta = costs.get(each.release, (None, None))
+        amounts = {"epsilon": epsilon, "delta": delta or None}
+        query = {"sql": str(each.asked or "")} | {k: f"{v:.12g}" for k, v in amounts.items() if v is not None}
         link = f"/?{urlencode(query | {'purpose': each.purpose})}" if each.asked else ""
         by_agent = each.request.startswith(AGENT_REQUEST)
         listed.append({"release": each, "epsilon": epsilon, "link": link, "agent": by_agent})

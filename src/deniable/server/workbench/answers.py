@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from cachetools import TTLCache
 from markupsafe import Markup
 
+from deniable.curator.query.metadata import format_figure
 from deniable.server.formats import ARROW, CSV, PARQUET, encode_json, encode_rows
 from deniable.server.service import build_not_found
 from deniable.server.workbench.charts import MOST_ROWS, Interval, draw_intervals
@@ -115,10 +116,10 @@ def _say_reach(value: float, low: float | None, high: float | None) -> str:
     if low is None and high is None:
         return ""
     if low is None or high is None:
-        return f"at most {high:,.6g}" if low is None else f"at least {low:,.6g}"
+        return f"at most {format_figure(high or 0.0)}" if low is None else f"at least {format_figure(low)}"
     if math.isclose(high - value, value - low, rel_tol=1e-6, abs_tol=1e-9):
-        return f"± {high - value:,.4g}"
-    return f"{low:,.4g} to {high:,.4g}"
+        return f"± {format_figure(high - value)}"
+    return f"{format_figure(low)} to {format_figure(high)}"
 
 
 def _draw_charts(names: Sequence[str], rows: Sequence[Mapping[str, Any]], keys: Sequence[str]) -> Iterator[Markup]:

@@ -6,14 +6,22 @@ words keep their size. Colors are classes of the style sheet; nothing here needs
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import textwrap
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 from markupsafe import Markup
 
+from deniable.curator.query.metadata import format_figure
+from deniable.policy.yaml_tree import reveal_controls
+
 ROW, TOP, AXIS = 40, 6, 30
 MOST_ROWS = 40
-LONGEST_LABEL = 38
+LONGEST_LINE, LINE = 38, 16
+"""Letters of a label in one line, and how many pixels a further line takes."""
+LONGEST_MARK = 5
+"""Where numbers of an axis are longer, every second one is written: on a phone they would touch."""
 LEFT, WIDTH = 2.0, 96.0
 """Percent of the width before the plot, and of the plot."""
 
@@ -69,14 +77,21 @@ def draw_intervals(title: str, drawn: Sequence[Interval]) -> Markup:
     ends = [end for each in drawn for end in (each.value, each.low, each.high) if end is not None]
     if not ends or not all(map(math.isfinite, ends)):
         return Markup("")
-    axis, height = choose_axis(ends), TOP + ROW * len(drawn) + AXIS
-    rows = Markup("").join(_draw_row(each, axis, TOP + ROW * place) for place, each in enumerate(drawn))
-    return _wrap(title, height, _draw_axis(axis, height - AXIS) + rows)
+    axis, labels = choose_axis(ends), [_break_label(each.label) for each in drawn]
+    tops = list(accumulate((ROW + LINE * (len(lines) - 1) for lines in labels), initial=TOP))
+    rows = Markup("").join(
+        _draw_row(each, lines, axis, top) for each, lines, top in zip(drawn, labels, tops, strict=False)
+    )
+    return _wrap(title, tops[-1] + AXIS, _draw_axis(axis, tops[-1]) + rows)
 
 
-def _draw_row(each: Interval, axis: Axis, top: int) -> Markup:
-    middle = top + 27
-    name = each.label if len(each.label) <= LONGEST_LABEL else each.label[: LONGEST_LABEL - 1] + "…"
+def _break_label(label: str) -> list[str]:
+    """The lines of a label, none longer than a phone has room for; hidden characters are written out."""
+    return textwrap.wrap(reveal_controls(label), LONGEST_LINE, break_on_hyphens=False) or [""]
+
+
+def _draw_row(each: Interval, lines: Sequence[str], axis: Axis, top: int) -> Markup:
+    middle = top + 27 + LINE * (len(lines) - 1)
     low, high = (axis.low if each.low is None else each.low), (axis.high if each.high is None else each.high)
     bounded = each.low is not None or each.high is not None
     bar = Markup("")
@@ -87,7 +102,10 @@ def _draw_row(each: Interval, axis: Axis, top: int) -> Markup:
         bar += Markup("").join(_draw_end(end, axis, middle) for end in (each.low, each.high) if end is not None)
         bar += _draw_open(each, middle)
     dot = Markup('<circle class="value" cx="{}" cy="{}" r="5"/>').format(axis.place(each.value), middle)
-    text = Markup('<text class="label" x="{}%" y="{}">{}</text>').format(LEFT, top + 14, name)
+    text = Markup("").join(
+        Markup('<text class="label" x="{}%" y="{}">{}</text>').format(LEFT, top + 14 + LINE * place, line)
+        for place, line in enumerate(lines)
+    )
     return Markup("<g><title>{}</title>{}{}{}</g>").format(_describe(each), text, bar, dot)
 
 
@@ -107,21 +125,25 @@ def _draw_open(each: Interval, middle: int) -> Markup:
 
 
 def _describe(each: Interval) -> str:
+    named = f"{each.label}: {format_figure(each.value)}"
     if each.low is None and each.high is None:
-        return f"{each.label}: {each.value:,.6g}"
+        return named
     if each.low is None:
-        return f"{each.label}: {each.value:,.6g}, at most {each.high:,.6g}"
+        return f"{named}, at most {format_figure(each.high or 0.0)}"
     if each.high is None:
-        return f"{each.label}: {each.value:,.6g}, at least {each.low:,.6g}"
-    return f"{each.label}: {each.value:,.6g}, between {each.low:,.6g} and {each.high:,.6g}"
+        return f"{named}, at least {format_figure(each.low)}"
+    return f"{named}, between {format_figure(each.low)} and {format_figure(each.high)}"
 
 
 def _draw_axis(axis: Axis, base: int) -> Markup:
-    parts = []
+    parts, last = [], len(axis.marks) - 1
+    crowded = last > 3 and max(len(f"{mark:,}") for mark in axis.marks) > LONGEST_MARK
     for place, mark in enumerate(axis.marks):
-        x, last = axis.place(mark), len(axis.marks) - 1
+        x = axis.place(mark)
         anchor = "start" if place == 0 else "end" if place == last else "middle"
         parts.append(Markup('<line class="grid" x1="{x}" x2="{x}" y1="{}" y2="{}"/>').format(TOP, base, x=x))
+        if crowded and place % 2:
+            continue
         parts.append(
             Markup('<text class="mark" x="{}" y="{}" text-anchor="{}">{}</text>').format(
                 x, base + 18, anchor, f"{mark:,}"
@@ -132,45 +154,58 @@ def _draw_axis(axis: Axis, base: int) -> Markup:
 
 @dataclass(frozen=True, slots=True)
 class Spending:
-    """What was spent in all at the end of a day."""
+    """What was spent in all at the end of a day, in parts that add up to it."""
 
     day: str
-    total: float
+    parts: tuple[float, ...]
+
+    @property
+    def total(self) -> float:
+        """All parts together."""
+        return sum(self.parts)
 
 
-PLOT = 150
+PLOT, BARS, FEWEST_BARS = 150, 86.0, 8
+COLORS = 5
+"""Parts have colors of their own up to here; the last color is that of all others."""
 
 
-def draw_spending(title: str, days: Sequence[Spending], limit: float | None) -> Markup:
-    """Bars of what was spent in all, one for each day on which something was, and a line at the limit."""
+def draw_spending(title: str, names: Sequence[str], days: Sequence[Spending]) -> Markup:
+    """Bars of what was spent in all, one for each day on which something was; parts stand on each other."""
     if not days:
         return Markup("")
-    highest = max([each.total for each in days] + ([limit] if limit is not None else []))
-    axis = choose_axis([highest], 3)
-    room, base = WIDTH / max(len(days), 8), TOP + 18 + PLOT
+    axis = choose_axis([max(each.total for each in days)], 3)
+    room, base = BARS / max(len(days), FEWEST_BARS), TOP + 18 + PLOT
     parts = [_draw_level(mark, axis, base) for mark in axis.marks]
     for place, each in enumerate(days):
-        high = max(1.0, PLOT * each.total / axis.high)
-        parts.append(
-            Markup('<rect class="spent" x="{:.2f}%" y="{:.1f}" width="{:.2f}%" height="{:.1f}">{}</rect>').format(
-                LEFT + room * place, base - high, room * 0.8, high,
-                Markup("<title>{}</title>").format(f"{each.day}: {each.total:,.4g} in all"),
-            )
-        )  # fmt: skip
-    if limit is not None:
-        y = f"{base - PLOT * limit / axis.high:.1f}"
-        parts.append(
-            Markup('<line class="limit" x1="{}%" x2="{}%" y1="{y}" y2="{y}"/>').format(LEFT, LEFT + WIDTH, y=y)
-        )
+        parts += _draw_bar(each, names, axis, (LEFT + room * place, room * 0.8, base))
     ends = [(f"{LEFT}%", "start", days[0].day)]
     if len(days) > 1:
-        last = min(LEFT + room * len(days), LEFT + WIDTH)
-        ends.append((f"{max(last, 55):.2f}%", "end", days[-1].day))
+        last = min(LEFT + room * len(days), LEFT + BARS)
+        ends.append((f"{max(last, 60):.2f}%", "end", days[-1].day))
     parts += [
         Markup('<text class="mark" x="{}" y="{}" text-anchor="{}">{}</text>').format(x, base + 18, anchor, day)
         for x, anchor, day in ends
     ]
-    return _wrap(title, base + AXIS, Markup("").join(parts))
+    keys = Markup("").join(
+        Markup('<span class="key c{}">{}</span>').format(min(place, COLORS - 1), name)
+        for place, name in enumerate(names)
+    )
+    legend = Markup('<p class="legend note">{}</p>').format(keys) if len(names) > 1 else Markup("")
+    return _wrap(title, base + AXIS, Markup("").join(parts), legend)
+
+
+def _draw_bar(each: Spending, names: Sequence[str], axis: Axis, at: tuple[float, float, int]) -> Iterator[Markup]:
+    left, wide, below = at[0], at[1], float(at[2])
+    for place, (name, part) in enumerate(zip(names, each.parts, strict=True)):
+        high = PLOT * part / axis.high
+        if part <= 0:
+            continue
+        below -= high
+        told = f"{each.day}: {name}, {format_figure(part)} of {format_figure(each.total)} in all"
+        yield Markup('<rect class="spent f{}" x="{:.2f}%" y="{:.1f}" width="{:.2f}%" height="{:.1f}">{}</rect>').format(
+            min(place, COLORS - 1), left, below, wide, high, Markup("<title>{}</title>").format(told)
+        )
 
 
 def _draw_level(mark: float, axis: Axis, base: int) -> Markup:
@@ -181,6 +216,8 @@ def _draw_level(mark: float, axis: Axis, base: int) -> Markup:
     )
 
 
-def _wrap(title: str, height: int, inside: Markup) -> Markup:
+def _wrap(title: str, height: int, inside: Markup, legend: str = "") -> Markup:
     drawn = Markup('<svg class="chart" role="img" aria-label="{}" width="100%" height="{}">{}</svg>')
-    return Markup("<figure><figcaption>{}</figcaption>{}</figure>").format(title, drawn.format(title, height, inside))
+    return Markup("<figure><figcaption>{}</figcaption>{}{}</figure>").format(
+        title, drawn.format(title, height, inside), legend
+    )

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 
 from starlette.responses import Response
 
+from deniable.curator.charge import ChargeWatch, watch_charges
 from deniable.errors import DeniableError, Stopped
 from deniable.server.http.endpoints import respond_json
-from deniable.server.refusals import translate_failure
+from deniable.server.monitoring import locate_failure, log_to_stderr
 
 if TYPE_CHECKING:
     from deniable.server.service import Service
@@ -45,11 +46,13 @@ def begin_job(service: Service, title: str, work: Callable[[Job], None]) -> Job:
 
     def do() -> None:
         try:
-            job.tell(0.0)  # it may have been stopped while it waited
-            work(job)
-        except Exception as failure:
-            # Refusals about files are the steward's own, and are told as they are.
-            job.refusal = failure.message if isinstance(failure, DeniableError) else translate_failure(failure).message
+            with watch_charges(ChargeWatch()):
+                job.tell(0.0)  # it may have been stopped while it waited
+                work(job)
+        except DeniableError as refusal:
+            if refusal.__cause__ is not None:
+                log_to_stderr(f"failed: {locate_failure(refusal)}")
+            job.refusal = refusal.message  # refusals about files are the steward's own, and are told as they are
         finally:
             job.ended = True
 

@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import math
+import re
 import time
 from collections.abc import Awaitable, Callable
 from decimal import ROUND_DOWN, ROUND_UP, Decimal
@@ -15,12 +17,16 @@ from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
+from markupsafe import Markup, escape
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from deniable.errors import AccessRefused, DeniableError
-from deniable.governance.grants import Grant
+from deniable.curator.governance.reports import PlainBalance
+from deniable.errors import NO_BUDGET, AccessRefused, DeniableError
+from deniable.governance.grants import Grant, Role
+from deniable.policy.yaml_tree import reveal_controls
+from deniable.query import builder
 from deniable.reports import page
 from deniable.server.http.endpoints import admit_request, read_bytes, respond_refusal
 from deniable.server.limits import wait_for_quantum
@@ -28,6 +34,9 @@ from deniable.server.refusals import TokenRefused, find_http_status, translate_f
 from deniable.server.service import Service
 
 SESSION_SECONDS = 8 * 3600
+MOST_PATH = 4_000
+API_PATH = "/v1/"
+"""Below it are no pages."""
 SCRIPT = "text/javascript; charset=utf-8"
 STATIC = {
     "deniable.css": "text/css; charset=utf-8",
@@ -47,6 +56,7 @@ STATIC = {
 """The files of the browser; the last four are those of reports, which the laboratories show."""
 PageFunction = Callable[[Request, Grant], Awaitable[Response]]
 Endpoint = Callable[[Request], Awaitable[Response]]
+Handler = Callable[[Request, Exception], Awaitable[Response]]
 Links = tuple[tuple[str, str], ...]
 """The pages of a port: each path with its title."""
 
@@ -54,18 +64,23 @@ Links = tuple[tuple[str, str], ...]
 class Pages:
     """Templates and sessions of one port."""
 
-    def __init__(self, service: Service, cookie: str, secure: bool, links: Links) -> None:
+    def __init__(self, service: Service, cookie: str, secure: bool, links: Links, roles: frozenset[Role]) -> None:
         self.service = service
         self._cookie = cookie
+        self._roles = roles
         self._secure = secure
         self._links = links
         loader = PackageLoader("deniable.server", "templates")
-        self._templates = Environment(loader=loader, autoescape=select_autoescape(), undefined=StrictUndefined)
-        self._templates.filters |= {"figures": render_allowance, "amount": format_amount, "day": format_day}
+        self._templates = Environment(loader=loader, autoescape=select_autoescape(), undefined=StrictUndefined,
+                                      finalize=_reveal)  # fmt: skip
+        self._templates.filters |= {"figures": render_allowance, "amount": format_amount, "day": format_day,
+                                    "left": say_left, "plain": format_bound, "as_typed": escape,
+                                    "quoted": quote_name, "sentence": begin_sentence}  # fmt: skip
 
     def write(self, template: str, **values: Any) -> str:
         """The text of a template."""
-        shown = {"dataset": self.service.dataset, "name": "", "refusal": None, "here": "", "links": self._links}
+        shown = {"dataset": self.service.dataset, "name": "", "refusal": None, "here": "", "to": "",
+                 "links": self._links}  # fmt: skip
         return self._templates.get_template(template).render(**shown | values)
 
     def render(self, template: str, code: int = 200, **values: Any) -> Response:
@@ -82,7 +97,7 @@ class Pages:
                     refuse_foreign_form(request)
                 token = request.cookies.get(self._cookie, "")
                 if not token:
-                    return self.render("enter.html")
+                    return self._show_entry(request)
                 return await show(request, await admit_request(self.service, request, token))
             except Exception as failure:
                 await wait_for_quantum(since, self.service.limits.quantum)
@@ -107,25 +122,67 @@ class Pages:
 
         return endpoint
 
+    async def find_name(self, request: Request) -> str:
+        """Who has entered; nobody where there is no session, or none that counts."""
+        token = request.cookies.get(self._cookie, "")
+        try:
+            return (await admit_request(self.service, request, token)).name if token else ""
+        except DeniableError:
+            return ""
+
     def show_refusal(self, refusal: DeniableError) -> Response:
         """What was wrong, on a page by itself; a token that is not valid is forgotten, and asked for."""
-        shown = "enter.html" if refusal.code == "token" or refusal.code == "rate" else "refused.html"
-        response = self.render(shown, find_http_status(refusal), refusal=refusal.message)
+        asks = refusal.code in ("token", "rate") or isinstance(refusal, WrongEntry)
+        template, status = "enter.html" if asks else "refused.html", find_http_status(refusal)
+        response = self.render(template, status, refusal=refusal.message)
         if refusal.code == "token":
             response.delete_cookie(self._cookie)
         return response
 
+    def _show_entry(self, request: Request) -> Response:
+        """Where a token is asked for: at the first page as a page like others, elsewhere with the status of a refusal.
+
+        So no program takes it for the file that it asked for. Who was on the way to a page comes to it.
+        """
+        first = request.url.path == "/"
+        wanted = f"{request.url.path}?{request.url.query}".rstrip("?") if request.method == "GET" else ""
+        return self.render("enter.html", 200 if first else 401, to=find_own_path(wanted))
+
+    def refuse_unknown(self, refuse: Handler) -> Handler:
+        """For addresses at which there is nothing: a page for browsers, and what `refuse` gives for programs."""
+
+        async def handle(request: Request, failure: Exception) -> Response:
+            response = await refuse(request, failure)
+            if "text/html" not in request.headers.get("accept", "") or request.url.path.startswith(API_PATH):
+                return response
+            return self.render("missing.html", response.status_code, name=await self.find_name(request))
+
+        return handle
+
     async def enter(self, request: Request) -> Response:
         """Begin a session with a token."""
         since = time.monotonic()
+        form: dict[str, str] = {}
         try:
             refuse_foreign_form(request)
-            token = (await read_form(request, self.service.limits.body)).get("token", "").strip()
-            await admit_request(self.service, request, token)
+            form = await read_form(request, self.service.limits.body)
+            token = form.get("token", "").strip()
+            self._refuse_role(await admit_request(self.service, request, token))
         except Exception as failure:
             await wait_for_quantum(since, self.service.limits.quantum)
             return self.show_refusal(translate_failure(failure))
-        return self.start_session(token)
+        return self.start_session(token, find_own_path(form.get("to", "")))
+
+    def _refuse_role(self, grant: Grant) -> None:
+        """Refuse who has no page at this port, and say where they are."""
+        if grant.role in self._roles:
+            return
+        own = " or ".join(sorted(self._roles))
+        raise WrongEntry(
+            f"this is the token of {'an' if grant.role[0] in 'aeiou' else 'a'} {grant.role}, who has no page here",
+            expected=f"The token of somebody with the role {own}",
+            remedy=PLACES[grant.role],
+        )
 
     def start_session(self, token: str, to: str = "/") -> Response:
         """A session that has just begun."""
@@ -151,6 +208,31 @@ class Pages:
         return own + [Route(f"/static/{name}", _serve_static(name, kind)) for name, kind in STATIC.items()]
 
 
+class WrongEntry(AccessRefused):
+    """A token that is valid, at the port of other people."""
+
+    charge = NO_BUDGET
+
+
+PLACES = {
+    Role.ANALYST: "Analysts have another address, which the steward knows",
+    Role.STEWARD: "Stewards and auditors have another address, which is printed where the server was started",
+    Role.AUDITOR: "Stewards and auditors have another address, which is printed where the server was started",
+    Role.RESPONDENT: "Who is in the data has no pages: use the HTTP API, or ask the steward",
+}
+"""Where those have their pages who have none at a port."""
+
+
+def find_own_path(text: str) -> str:
+    r"""A path of this server that a form names; the first page for whatever else it names.
+
+    >>> [find_own_path(each) for each in ("/history", "/?sql=SELECT+1", "//elsewhere.org", r"/\elsewhere.org", "x:y")]
+    ['/history', '/?sql=SELECT+1', '/', '/', '/']
+    """
+    own = text.startswith("/") and not text.startswith("//") and text.isascii() and text.isprintable()
+    return text if own and not set(text) & set('\\"<> ') and len(text) < MOST_PATH else "/"
+
+
 def refuse_foreign_form(request: Request) -> None:
     """Refuse a form that another site sent."""
     site = request.headers.get("sec-fetch-site", "same-origin")
@@ -169,6 +251,29 @@ async def read_fields(request: Request, most: int) -> list[tuple[str, str]]:
     """The fields of a form in their order."""
     raw = await read_bytes(request, most)
     return parse_qsl(raw.decode("utf-8", "replace"), keep_blank_values=True, max_num_fields=500)
+
+
+def _reveal(shown: Any) -> Any:
+    """What a template shows: hidden characters of texts are written out; what is typed again stays as it was."""
+    return reveal_controls(shown) if isinstance(shown, str) and not isinstance(shown, Markup) else shown
+
+
+def begin_sentence(text: str) -> str:
+    """A message as a page shows it: with a capital first, unless a place in a question or file stands there.
+
+    >>> begin_sentence("there is no such table. Choose one."), begin_sentence("query:1:8: no such column")
+    ('There is no such table. Choose one.', 'query:1:8: no such column')
+    """
+    return text if re.match(r"\S+:\d", text) else text[:1].upper() + text[1:]
+
+
+def quote_name(name: str) -> str:
+    """A name of a table or column as a question writes it: in quotes where it needs them.
+
+    >>> [quote_name(each) for each in ("age", "group", "a.b", 'a"b')]
+    ['age', '"group"', '"a.b"', '"a""b"']
+    """
+    return f'"{name}"' if "." in name and '"' not in name else builder.quote_name(name)
 
 
 def render_allowance(cost: dict[str, str] | None) -> str:
@@ -195,6 +300,36 @@ def format_amount(amount: float | None, rounding: str = "") -> str:
         digits = Decimal(1).scaleb(min(exactly.adjusted() - 2, 0))
         amount = float(exactly.quantize(digits, ROUND_UP if rounding == "up" else ROUND_DOWN))
     return f"{amount:,.0f}" if abs(amount) >= 100 else f"{amount:.3g}"
+
+
+def say_left(node: PlainBalance) -> str:
+    """What is left of a node: in epsilon as the policy states it; in percent where what adds up is rho.
+
+    >>> say_left(PlainBalance("the dataset", "", "epsilon", 10.0, 8.2))
+    '8.2 of 10 left'
+    >>> say_left(PlainBalance("the dataset", "", "rho", 1.48, 1.36))
+    '91% left (1.36 of rho 1.48)'
+    >>> say_left(PlainBalance("the dataset", "", "rho", 1.48, 1.36, "delta 5e-07"))
+    '91% left (1.36 of rho 1.48; delta 5e-07)'
+    """
+    if node.limit is None or node.left is None:
+        return "no limit"
+    beside = f"; {node.beside}" if node.beside else ""
+    amounts = f"{format_amount(node.left, 'down')} of {'rho ' if node.unit == 'rho' else ''}{format_amount(node.limit)}"
+    if node.unit != "rho":
+        return f"{amounts} left{beside and f' ({node.beside})'}"
+    return f"{math.floor(100 * node.left / node.limit) if node.limit else 0}% left ({amounts}{beside})"
+
+
+def format_bound(bound: object) -> str:
+    """A declared bound: numbers without a point where nothing follows it, and with commas.
+
+    >>> [format_bound(each) for each in (250000.0, 0.5, 1990, "2025-01-01")]
+    ['250,000', '0.5', '1,990', '2025-01-01']
+    """
+    if isinstance(bound, bool) or not isinstance(bound, int | float):
+        return str(bound)
+    return f"{bound:,.0f}" if bound == int(bound) else f"{bound:,}"
 
 
 def format_day(moment: str | None) -> str:

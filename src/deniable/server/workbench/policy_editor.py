@@ -12,7 +12,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from deniable.curator.policy import check
-from deniable.errors import AccessRefused, DeniableError, PolicyError
+from deniable.errors import AccessRefused, DataError, DeniableError, PolicyError
 from deniable.governance.grants import Action, Grant, Role
 from deniable.server.http.bodies import describe_field
 from deniable.server.http.endpoints import read_json, respond_json
@@ -93,8 +93,12 @@ class PolicyEditor:
     async def _show_evidence(self, request: Request, grant: Grant) -> Response:
         self._find_file(grant)
         policy, table = self._service.curator.policy, str(request.path_params["table"])
-        found = await self._service.run_for(grant, lambda: check.gather_evidence(policy, table))
-        return self._pages.render("evidence.html", here="/policy", name=grant.name, table=table, columns=found)
+        shown: dict[str, Any] = {"here": "/policy", "name": grant.name, "table": table}
+        try:
+            found = await self._service.run_for(grant, lambda: check.gather_evidence(policy, table))
+        except DataError as refusal:  # it is about the steward's own file, and is told as it is
+            return self._pages.render("evidence.html", 422, columns=(), refusal=refusal.message, **shown)
+        return self._pages.render("evidence.html", columns=found, **shown)
 
     def _find_file(self, grant: Grant) -> Path:
         """The policy's file, for the steward alone."""

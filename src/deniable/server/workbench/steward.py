@@ -15,13 +15,15 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
+from deniable.curator.anonymize import explore
 from deniable.curator.governance import estate, reports, requests, withdrawals
 from deniable.errors import AccessRefused, DeniableError, ParameterError
-from deniable.governance.grants import Action, Grant, Role
+from deniable.governance.grants import Action, Asker, Grant, Role
+from deniable.policy.schema import Role as ColumnRole
 from deniable.server.limits import wait_for_quantum
 from deniable.server.refusals import translate_failure
 from deniable.server.service import Service
-from deniable.server.workbench.charts import Spending, draw_spending
+from deniable.server.workbench.charts import COLORS, Spending, draw_spending
 from deniable.server.workbench.guided_start import GuidedStart
 from deniable.server.workbench.labs import Laboratories
 from deniable.server.workbench.labs.anonymity import LatticeLab, TradeoffLab
@@ -33,6 +35,7 @@ from deniable.server.workbench.policy_editor import PolicyEditor
 
 if TYPE_CHECKING:
     from deniable.curator.context import Context
+    from deniable.policy.schema import Column
 
 LINKS = (
     ("/", "Overview"),
@@ -47,8 +50,10 @@ LINKS = (
     ("/labs", "Laboratories"),
     ("/start", "New table"),
 )
+ROLES = frozenset({Role.STEWARD, Role.AUDITOR})
 LABS = (LatticeLab, TradeoffLab, AttackLab, SyntheticLab, ModelLab, SurveyLab)
 NEWEST = 50
+MOST_DAYS = 60
 LINK_SECONDS = 15 * 60.0
 """How long the link of a first start is good for."""
 
@@ -93,11 +98,11 @@ class StewardPages:
     def __init__(self, service: Service, first: OneTimeKey, secure: bool) -> None:
         self._service = service
         self._first = first
-        self._pages = Pages(service, "deniable_steward", secure, LINKS)
+        self.pages = Pages(service, "deniable_steward", secure, LINKS, ROLES)
 
     def routes(self) -> list[Route]:
         """All of them."""
-        inside = self._pages.require_session
+        inside = self.pages.require_session
         shown = {"/": self._show_overview, "/requests": self._show_requests, "/budgets": self._show_budgets,
                  "/tokens": self._show_tokens, "/people": self._show_people, "/ledger": self._show_ledger,
                  "/incidents": self._show_incidents, "/estate": self._show_estate}  # fmt: skip
@@ -108,10 +113,10 @@ class StewardPages:
             *(Route(path, inside(page, form=True), methods=["POST"]) for path, page in forms.items()),
             Route("/first/{key}", self._first_page, methods=["GET"]),
             Route("/first/{key}", self._first_entry, methods=["POST"]),
-            *PolicyEditor(self._service, self._pages).routes(),
-            *GuidedStart(self._service, self._pages).routes(),
-            *Laboratories(self._service, self._pages, [lab(self._service, self._pages) for lab in LABS]).routes(),
-            *self._pages.routes(),
+            *PolicyEditor(self._service, self.pages).routes(),
+            *GuidedStart(self._service, self.pages).routes(),
+            *Laboratories(self._service, self.pages, [lab(self._service, self.pages) for lab in LABS]).routes(),
+            *self.pages.routes(),
         ]
 
     # The first start
@@ -120,8 +125,8 @@ class StewardPages:
         """A button, so that a preview of the link does not use it up."""
         key = str(request.path_params["key"])
         if not self._first.fits(key):
-            return self._pages.render("enter.html", 403, refusal="This link was used, is over, or never existed.")
-        return self._pages.render("first.html", key=key)
+            return self.pages.render("enter.html", 403, refusal="This link was used, is over, or never existed.")
+        return self.pages.render("first.html", key=key)
 
     async def _first_entry(self, request: Request) -> Response:
         since = time.monotonic()
@@ -131,8 +136,8 @@ class StewardPages:
             token = await self._service.scheduler.run("steward", self._issue_first_token)
         except Exception as failure:
             await wait_for_quantum(since, self._service.limits.quantum)
-            return self._pages.show_refusal(translate_failure(failure))
-        return self._pages.start_session(token)
+            return self.pages.show_refusal(translate_failure(failure))
+        return self.pages.start_session(token)
 
     def _issue_first_token(self) -> str:
         """The first steward's token; refuses where another steward came first, by whichever way."""
@@ -151,11 +156,16 @@ class StewardPages:
         return await self._render_requests(grant)
 
     async def _render_requests(
-        self, grant: Grant, refusal: str | None = None, attacks: Mapping[str, Sequence[str]] | None = None
+        self,
+        grant: Grant,
+        refusal: str | None = None,
+        attacks: Mapping[str, Sequence[str]] | None = None,
+        previews: Mapping[str, Sequence[Any]] | None = None,
     ) -> Response:
         steward = grant.role is Role.STEWARD
         found = await self._look(grant, lambda context: _describe_requests(context, risk=steward))
-        shown = [each | {"attacks": (attacks or {}).get(each["request"].id)} for each in found[:NEWEST]]
+        more = {"attacks": attacks or {}, "previews": previews or {}}
+        shown = [each | {name: told.get(each["request"].id) for name, told in more.items()} for each in found[:NEWEST]]
         return self._render("approvals.html", "/requests", grant, requests=shown, refusal=refusal)
 
     async def _show_budgets(self, _request: Request, grant: Grant) -> Response:
@@ -191,8 +201,10 @@ class StewardPages:
         return self._render("ledger.html", "/ledger", grant, **found)
 
     async def _show_incidents(self, _request: Request, grant: Grant) -> Response:
-        found = await self._look(grant, lambda context: estate.list_incidents(context.ledger))
-        return self._render("incidents.html", "/incidents", grant, found=found)
+        found, failed = await self._look(
+            grant, lambda context: (estate.list_incidents(context.ledger), reports.find_failures(context))
+        )
+        return self._render("incidents.html", "/incidents", grant, found=found, failed=failed)
 
     async def _show_estate(self, _request: Request, grant: Grant) -> Response:
         self._service.authorize(grant, Action.AUDIT)  # what is refused below is told on the page itself
@@ -210,6 +222,11 @@ class StewardPages:
         try:
             if decision == "attack":
                 return await self._attack(grant, identity)
+            if decision == "preview":
+                return await self._preview(grant, identity)
+            if decision == "again":
+                await self._service.make_again(grant, identity)
+                return RedirectResponse("/requests", 303)
             if decision not in ("approve", "decline"):
                 raise ParameterError("a request is approved or declined")
             await self._service.decide(grant, identity, decision == "approve", form.get("reason", "")[:2000])
@@ -224,6 +241,14 @@ class StewardPages:
         asked = await self._service.read_record(lambda: requests.find_request(context, identity))
         told = await self._service.run_for(grant, lambda: requests.attack_tables(context, asked.tables))
         return await self._render_requests(grant, attacks={identity: told})
+
+    async def _preview(self, grant: Grant, identity: str) -> Response:
+        """The approvals, with what would leave if one request were approved: real rows, for the steward alone."""
+        self._service.authorize(grant, Action.DECIDE)
+        context = self._service.curator.context
+        asked = await self._service.read_record(lambda: requests.find_request(context, identity))
+        told = await self._service.run_for(grant, lambda: _preview_request(context, asked))
+        return await self._render_requests(grant, previews={identity: told})
 
     async def _issue(self, request: Request, grant: Grant) -> Response:
         fields = await read_fields(request, self._service.limits.body)
@@ -288,7 +313,7 @@ class StewardPages:
 
     def _render(self, template: str, here: str, grant: Grant, **values: Any) -> Response:
         steward = grant.role is Role.STEWARD
-        return self._pages.render(template, here=here, name=grant.name, steward=steward, **values)
+        return self.pages.render(template, here=here, name=grant.name, steward=steward, **values)
 
 
 def _list_purposes(context: Context) -> list[str]:
@@ -336,47 +361,118 @@ def _describe_requests(context: Context, risk: bool) -> list[dict[str, Any]]:
     return [{"request": each, "leaves": _list_leaving(context, each)} for each in reports.requests(context, risk=risk)]
 
 
+def _preview_request(context: Context, asked: Any) -> list[dict[str, Any]]:
+    """What would leave of each table of a request: k-anonymous rows before and after, or what becomes of columns."""
+    columns = _find_columns(context, asked)
+    if asked.technique == "anonymize":
+        demanded = requests.read_demands(asked.parameters)
+        return [{"table": name, "node": explore.preview_release(context, name, demanded, columns[name])}
+                for name in asked.tables]  # fmt: skip
+    if asked.technique == "mask":
+        return [{"table": name, "masks": _list_masks(context, name, columns[name])} for name in asked.tables]
+    return [{"table": name} for name in asked.tables]
+
+
+def _list_masks(context: Context, table: str, columns: Sequence[str] | None) -> list[tuple[str, str]]:
+    """What masking does to each column that leaves."""
+    return [
+        (
+            each.name,
+            "does not leave" if not leaves_by("mask", each)
+            else f"masked by {each.mask.kind}" if each.mask is not None else "leaves as it is",
+        )
+        for each in context.policy.table(table).columns
+        if columns is None or each.name in columns
+    ]  # fmt: skip
+
+
 def _list_leaving(context: Context, request: requests.RequestReport) -> dict[str, list[str]]:
     """The columns of each table that a request would release; none where that is refused by now."""
     try:
-        asked = requests.columns_by_table(context, request.technique, request.tables, request.parameters)
+        asked = _find_columns(context, request)
     except DeniableError:
         return {}
     return {
-        name: [str(each) for each in columns] if columns is not None else _list_released(context, name)
-        for name, columns in asked.items()
-    }
+        table: [each.name for each in context.policy.table(table).columns
+                if (columns is None or each.name in columns) and leaves_by(request.technique, each)]
+        for table, columns in asked.items()
+    }  # fmt: skip
 
 
-def _list_released(context: Context, table: str) -> list[str]:
-    """The columns that leave where none are named: all but identifiers and those that nobody decided on."""
-    kept = ("identifier", "undecided")
-    return [each.name for each in context.policy.table(table).columns if str(each.role) not in kept]
+def _find_columns(context: Context, request: Any) -> dict[str, tuple[str, ...] | None]:
+    """The columns of each table that a request would release, within what the asker may have; None is all."""
+    asked = requests.columns_by_table(context, request.technique, request.tables, request.parameters)
+    scope = context.speak_for(Asker(request.analyst, request.purpose)).scope
+    allowed = scope.columns_to_describe if request.technique == "synthesize" else scope.columns_to_release
+    return {name: allowed(name, columns) for name, columns in asked.items()}
+
+
+def leaves_by(technique: str, column: Column) -> bool:
+    """Whether a column that is asked for leaves by a technique, as it is made.
+
+    Synthetic identifiers are invented. Of masked rows an identifier leaves masked. k-anonymous rows have no identifier,
+    and nothing that the policy lets out only masked.
+    """
+    if technique == "synthesize":
+        return True
+    if not column.decided:
+        return False
+    masked = column.mask is not None
+    if technique == "mask":
+        return masked or column.role is not ColumnRole.IDENTIFIER
+    return column.role is ColumnRole.QUASI_IDENTIFIER or not (masked or column.role is ColumnRole.IDENTIFIER)
 
 
 def _describe_budgets(context: Context) -> dict[str, Any]:
     """What is left at every node in the policy's own units, and what was spent in all, day by day."""
-    from deniable.governance.grants import Asker
-
     dataset = reports.state_plainly(context.ledger.balance())
     analysts = []
     for each in reports.budgets(context).analysts:
         path = context.speak_for(Asker(each.analyst, each.purpose)).balance()
         analysts.append((each.analyst, each.purpose, reports.state_plainly(path)))
-    purposes = {purpose: nodes[1] for _, purpose, nodes in analysts if len(nodes) > 1}
-    releases = reports.register(context.ledger).releases
-    chart = draw_spending("Sum of the epsilons of all releases, by day", _sum_by_day(releases), None)
-    return {"whole": dataset, "purposes": purposes, "analysts": analysts, "chart": chart,
+    askers = {name: [each for each, purpose, _ in analysts if purpose == name] for name in _list_purposes(context)}
+    purposes = [(name, reports.state_plainly(context.ledger.balance(name))[-1], who) for name, who in askers.items()]
+    charges = _list_charges(context)
+    by_purpose, by_analyst = (_sum_by_day(charges, place) for place in (1, 2))
+    charts = [draw_spending("Spent in all, by purpose: epsilon at the end of each day", *by_purpose),
+              draw_spending("Spent in all, by analyst: epsilon at the end of each day", *by_analyst)]  # fmt: skip
+    shown = [(one.day, one.total, one.parts + two.parts) for one, two in zip(by_purpose[1], by_analyst[1], strict=True)]
+    spent = {"names": by_purpose[0] + by_analyst[0], "days": shown}
+    return {"whole": dataset, "purposes": purposes, "analysts": analysts, "charts": charts, "spent": spent,
             "standing": reports.summarize_budget(context.ledger)}  # fmt: skip
 
 
-def _sum_by_day(releases: Sequence[reports.RegisterEntry]) -> list[Spending]:
-    days: dict[str, float] = {}
-    total = 0.0
-    for each in releases:
-        total += each.epsilon or 0.0
-        days[each.date] = total
-    return [Spending(day, spent) for day, spent in list(days.items())[-60:]]
+Charge = tuple[str, str, str, float]
+"""A day, a purpose, an analyst, and the epsilon."""
+
+
+def _list_charges(context: Context) -> list[Charge]:
+    return [
+        (told.date, entry.purpose or "without a purpose", entry.analyst or "nobody", told.epsilon)
+        for entry, told in _list_releases(context)
+        if told.epsilon
+    ]
+
+
+def _list_releases(context: Context) -> list[tuple[reports.TrailEntry, reports.RegisterEntry]]:
+    """Each release as the auditor and as the public see it."""
+    entries = [entry for entry in reports.trail(context.ledger) if entry.act in reports.RELEASES]
+    return list(zip(entries, reports.register(context.ledger).releases, strict=False))  # one may have come between
+
+
+def _sum_by_day(charges: Sequence[Charge], place: int) -> tuple[list[str], list[Spending]]:
+    """Who spent, and the sums at the end of each day; those who spent least are put together."""
+    sums: dict[str, float] = {}
+    for each in charges:
+        sums[str(each[place])] = sums.get(str(each[place]), 0.0) + each[3]
+    largest = sorted(sums, key=lambda name: -sums[name])
+    names = largest if len(largest) <= COLORS else [*largest[: COLORS - 1], "all others"]
+    totals, days = [0.0] * len(names), {}
+    for each in charges:
+        name = str(each[place])
+        totals[names.index(name) if name in names else -1] += each[3]
+        days[each[0]] = Spending(each[0], tuple(totals))
+    return names, list(days.values())[-MOST_DAYS:]
 
 
 def _list_withdrawn(context: Context) -> tuple[list[Any], list[str]]:
@@ -398,4 +494,6 @@ def _read_ledger(context: Context, after: int | None) -> dict[str, Any]:
     last = entries[-1].sequence if entries else 0
     start = max(0, last - NEWEST) if after is None else after
     shown = [each for each in entries if each.sequence > start][:NEWEST]
-    return {"proof": proof, "broken": broken, "entries": shown[::-1], "last": last, "start": start, "step": NEWEST}
+    costs = {entry.sequence: told.epsilon for entry, told in _list_releases(context)} if shown else {}
+    return {"proof": proof, "broken": broken, "costs": costs, "entries": shown[::-1], "last": last, "start": start,
+            "step": NEWEST}  # fmt: skip

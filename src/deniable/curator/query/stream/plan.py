@@ -15,9 +15,9 @@ from deniable.curator.charge import job_of
 from deniable.curator.context import Context
 from deniable.engines.base import quote
 from deniable.errors import AccessRefused, QueryRefused
-from deniable.policy.budget import ZCDP, Budget, format_number
+from deniable.policy.budget import ZCDP, Budget, PureDP, format_number
 from deniable.policy.document import digest
-from deniable.policy.schema import ColumnType, PrivacyUnit, TableSchema
+from deniable.policy.schema import Column, ColumnType, PrivacyUnit, TableSchema
 from deniable.policy.stream import Stream, StreamQuestion
 from deniable.release.record import Record
 
@@ -54,6 +54,7 @@ class StreamPlanReport(Record):
     periods: int
     max_periods: int
     measured: str
+    noise: str
     budget: str
     errors: tuple[StreamError, ...]
 
@@ -65,6 +66,8 @@ class Plan:
     stream: Stream
     table: TableSchema
     plans: tuple[QueryPlan, ...]
+    declared: str = ""
+    """The digest of everything that its price and its meaning depend on."""
 
     @property
     def unit(self) -> PrivacyUnit:
@@ -80,11 +83,6 @@ class Plan:
     def remembers(self) -> bool:
         """Whether it must be remembered who counted."""
         return not self.unit.is_row and self.most_periods < self.stream.periods
-
-    @cached_property
-    def declared(self) -> str:
-        """The digest of everything that its price and its meaning depend on."""
-        return digest({"stream": self.stream, "table": self.table}).removeprefix("sha256:")
 
     @property
     def nodes(self) -> tuple[NodePlan, ...]:
@@ -133,6 +131,7 @@ def explain(context: Context, name: str) -> StreamPlanReport:
         plan.stream.periods,
         plan.most_periods,
         mechanism.factorization.name,
+        f"discrete {'Laplace' if mechanism.is_pure else 'Gaussian'}",
         _describe_budget(plan.stream.allowance),
         tuple(_foresee_errors(plan, mechanism)),
     )
@@ -165,12 +164,35 @@ def plan_stream(context: Context, name: str) -> Plan:
     tables = context.admit_tables()
     stream = context.policy.stream(name)
     table = context.scope.private_table(stream.table, linked=True)
-    plan = Plan(stream, table, compile_period(stream, table, tables, 0))
+    plan = Plan(stream, table, compile_period(stream, table, tables, 0), _name_declaration(context, stream, table))
     if any(len(each.nodes) != 1 for each in plan.plans):
         raise QueryRefused(f"a question of stream '{name}' asks another one inside", expected="A plain condition")
     for node in plan.nodes:
         _refuse_unfit(plan, node)
     return plan
+
+
+def _name_declaration(context: Context, stream: Stream, table: TableSchema) -> str:
+    """The digest of a stream and of what it uses of its table: other columns, roles and masks may be edited.
+
+    A stream that was charged under a digest of the whole table, as they once were, goes on under that one.
+    """
+    whole = digest({"stream": stream, "table": table}).removeprefix("sha256:")
+    charged = (entry.details for entry in context.ledger.entries(acts=("charge",)))
+    if any(each.get("stream") == stream.name and each.get("declared") == whole for each in charged):
+        return whole
+    facts = [(c.name, c.type, c.nullable, c.bounds, c.categories, c.longest) for c in _list_columns(stream, table)]
+    used = {"stream": stream, "name": table.name, "source": table.source, "unit": table.unit, "columns": facts,
+            "csv": table.csv, "same_people_as": table.same_people_as}  # fmt: skip
+    return digest(used).removeprefix("sha256:")
+
+
+def _list_columns(stream: Stream, table: TableSchema) -> list[Column]:
+    """The columns that a stream depends on; a condition on all whose names stand anywhere in it."""
+    named = {stream.time, *((table.unit.column,) if table.unit is not None else ())}
+    named |= {each for question in stream.questions for each in (*question.by, question.column)}
+    conditions = " ".join(question.where for question in stream.questions).casefold()
+    return [c for c in table.columns if c.name in named or c.name.casefold() in conditions]
 
 
 def compile_period(
@@ -252,14 +274,16 @@ def _refuse_unfit(plan: Plan, node: NodePlan) -> None:
 
 def make_mechanism(plan: Plan) -> StreamMechanism:
     """What is measured of all periods, and with how much noise; priced a second time before anybody uses it."""
-    from deniable.streams.factorization import choose_factorization
+    from deniable.streams.factorization import choose_factorization, choose_tree
     from deniable.streams.mechanism import Part, StreamMechanism
     from deniable.streams.workload import Totals, Workload
 
     stream = plan.stream
     workload = Workload(Totals(stream.totals), stream.periods, stream.window or 1)
-    parts = [Part(square_sensitivity(placed), placed.share / len(stream.questions)) for _, placed in plan.placed]
-    factorization = choose_factorization(workload, plan.most_periods)
+    parts = [Part(square_sensitivity(placed), placed.share / len(stream.questions), add_sensitivity(placed))
+             for _, placed in plan.placed]  # fmt: skip
+    choose = choose_tree if isinstance(stream.allowance, PureDP) else choose_factorization
+    factorization = choose(workload, plan.most_periods)
     return StreamMechanism.within(stream.allowance, factorization, plan.most_periods, parts)
 
 
@@ -267,6 +291,11 @@ def square_sensitivity(placed: Placed) -> int:
     """What one unit moves in one period, squared; a replaced one by twice as much, since its periods may differ."""
     sensitivity = placed.sensitivity
     return max(1, replace(sensitivity, factor=1).l2_squared * sensitivity.factor**2)
+
+
+def add_sensitivity(placed: Placed) -> int:
+    """What one unit moves in one period in L1 norm; a replaced one by twice as much."""
+    return max(1, placed.sensitivity.l1)
 
 
 def _foresee_errors(plan: Plan, mechanism: StreamMechanism) -> list[StreamError]:
@@ -278,22 +307,23 @@ def _foresee_errors(plan: Plan, mechanism: StreamMechanism) -> list[StreamError]
     spans = [(n - 1, n - 1), (0, n - 1), *([(n - window, n - 1)] if window else [])]
     spreads = [estimator.spread(*span) for span in spans]
     alone = make_power(n, Fraction(0))
-    apart = n * bound_periods(alone, plan.most_periods) / (mechanism.participation * float(alone.rows[0, 0]) ** 2)
+    more = bound_periods(alone, plan.most_periods, pure=mechanism.is_pure) / mechanism.participation
+    apart = n * (more**2 if mechanism.is_pure else more) / float(alone.rows[0, 0]) ** 2
     found = []
     for number, node in enumerate(plan.nodes):
         finest = max(node.steps, key=lambda step: len(step.places))
         place = next(i for i, (step, _) in enumerate(plan.placed) if step is finest)
-        placed, noise = plan.placed[place][1], float(mechanism.noises[place].variance)
+        placed, noise = plan.placed[place][1], mechanism.variances[place]
         unit = float(placed.unit) / placed.sensitivity.parts
-        period, total, *more = (unit * (noise * spread) ** 0.5 for spread in spreads)
+        period, total, *slid = (unit * (noise * spread) ** 0.5 for spread in spreads)
         group = ", ".join(plan.stream.questions[number].by)
         name = plan.stream.questions[number].name
-        found.append(StreamError(name, group, period, total, more[0] if more else None, unit * (noise * apart) ** 0.5))
+        found.append(StreamError(name, group, period, total, slid[0] if slid else None, unit * (noise * apart) ** 0.5))
     return found
 
 
-def bound_periods(factorization: Factorization, periods: int) -> int:
-    """The square of how far one unit moves what is measured, in so many periods."""
-    from deniable.streams.factorization import bound_participation
+def bound_periods(factorization: Factorization, periods: int, *, pure: bool) -> int:
+    """How far one unit moves what is measured, in so many periods: in L1 norm for pure epsilon, else squared in L2."""
+    from deniable.streams.factorization import bound_columns, bound_participation
 
-    return bound_participation(factorization, periods)
+    return (bound_columns if pure else bound_participation)(factorization, periods)

@@ -6,6 +6,7 @@ factorization, and are known before any row is read. The intervals hold each by 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
@@ -75,7 +76,8 @@ def _present_question(
     levels = [[place + step * many + m for step in range(len(node.steps))] for m in range(many)]
     found = [_estimate_levels(opened, noisy, span, parts) for parts in levels]
     keys = [(step, key) for i, step in enumerate(node.steps) for key in opened.cells[place + i * many]]
-    shown = _finish(node.recipes[0], [values for values, _ in found], [deviations for _, deviations in found])
+    shown = _finish(node.recipes[0], [values for values, _ in found], [deviations for _, deviations in found],
+                    opened.mechanism.is_pure)  # fmt: skip
     stream, (kind, first, last) = opened.plan.stream, span
     days = stream.first_day(first), stream.first_day(last + 1) - timedelta(days=1)
     return [
@@ -98,7 +100,7 @@ def _estimate_levels(opened: Opened, noisy: Sequence[Exact], span: Span, parts: 
     found = np.concatenate(
         [opened.estimator.estimate(table, first, last) / scale for table, scale in zip(tables, scales, strict=True)]
     )
-    noises = [float(opened.mechanism.noises[part].variance) for part in parts]
+    noises = [opened.mechanism.variances[part] for part in parts]
     variances = [noise / scale**2 for noise, scale in zip(noises, scales, strict=True)]
     spread = np.concatenate([np.full(len(opened.cells[p]), v) for p, v in zip(parts, variances, strict=True)])
     if len(parts) > 1:
@@ -124,25 +126,34 @@ Shown = list[tuple[float, float, float, float | None]]
 """Value, lower and upper end, and standard deviation of each group."""
 
 
-def _finish(recipe: Recipe, values: Sequence[Any], deviations: Sequence[Any]) -> Shown:
+def find_reach(alpha: float, pure: bool) -> float:
+    """How many standard deviations a total is off at most, but for alpha.
+
+    A weighted sum of Laplace noises has lighter tails than one Laplace noise of the same variance.
+    """
+    normal = NormalDist().inv_cdf(1 - alpha / 2)
+    return max(normal, -math.log(alpha) / math.sqrt(2)) if pure else normal
+
+
+def _finish(recipe: Recipe, values: Sequence[Any], deviations: Sequence[Any], pure: bool) -> Shown:
     """The numbers of each group in their own unit."""
     from deniable.query.algebra.relation import Measure
 
     if recipe.measure is Measure.AVG:
-        return _finish_means(recipe, values, deviations)
+        return _finish_means(recipe, values, deviations, pure)
     unit = float(recipe.step) if recipe.measure is Measure.SUM else 1.0
-    reach = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
+    reach = find_reach(1 - CONFIDENCE, pure)
     value, deviation = values[recipe.places[0]] * unit, deviations[recipe.places[0]] * unit
     ends = zip(value, value - reach * deviation, value + reach * deviation, deviation, strict=True)
     return [(_shorten(v), _shorten(a), _shorten(b), _shorten(d)) for v, a, b, d in ends]
 
 
-def _finish_means(recipe: Recipe, values: Sequence[Any], deviations: Sequence[Any]) -> Shown:
+def _finish_means(recipe: Recipe, values: Sequence[Any], deviations: Sequence[Any], pure: bool) -> Shown:
     """Means, each with the interval that those of its sum and its count allow together."""
     assert recipe.lower is not None
     assert recipe.upper is not None
     low, high, center = float(recipe.lower), float(recipe.upper), float(recipe.center * recipe.step)
-    reach = NormalDist().inv_cdf(1 - (1 - CONFIDENCE) / 4)
+    reach = find_reach((1 - CONFIDENCE) / 2, pure)
     total, rows = (values[place] for place in recipe.places)
     off, missed = (reach * deviations[place] for place in recipe.places)
 

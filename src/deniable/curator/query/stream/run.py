@@ -18,6 +18,7 @@ then. They are in the answer store, beside the digests of people; both are as pr
 from __future__ import annotations
 
 import base64
+import dataclasses
 import hashlib
 import json
 import secrets
@@ -35,6 +36,7 @@ from deniable.curator.publish import find_signing_key, note_periods, note_publis
 from deniable.curator.query.stream.plan import (
     Opened,
     Plan,
+    add_sensitivity,
     bound_periods,
     compile_period,
     make_mechanism,
@@ -45,7 +47,8 @@ from deniable.curator.query.stream.plan import (
 from deniable.curator.query.stream.rows import CONFIDENCE, Exact, StreamRow, present_span, publish_period, tabulate_rows
 from deniable.curator.scope import SAMPLE_KEYS
 from deniable.errors import IntegrityError, InternalError, ParameterError
-from deniable.policy.budget import Budget
+from deniable.ledger.loss import refuse_second_measurement
+from deniable.policy.budget import Budget, PureDP
 from deniable.policy.stream import Stream
 from deniable.release.record import Record
 from deniable.storage import refuse_unwritable, write_whole
@@ -71,6 +74,7 @@ class StreamReport(Record):
     periods: int
     closed: int
     closed_now: int
+    charged: bool
     next_day: date | None
     confidence: float
     measured: str
@@ -95,7 +99,7 @@ def publish(context: Context, name: str, *, until: date | None = None, out: str 
     alone. With `out`, everything published so far is written as .csv, .parquet or .json, with its statement.
     """
     place = None if out is None else Path(out)
-    refuse_unwritable(place, rows=place is not None and place.suffix.lower() != ".json")
+    refuse_unwritable(place, rows=True, also=(".json",))
     plan = plan_stream(context, name)
     ended = _count_ended(plan.stream, until)
     opened = _open_stream(context, plan)
@@ -104,11 +108,18 @@ def publish(context: Context, name: str, *, until: date | None = None, out: str 
     for period in range(before, ended):
         closed.append(_close_period(context, opened, closed, period))
     _note_closed(context, opened, before, len(closed))
-    report = _report(opened, closed, len(closed) - before)
+    report = _report(opened, closed, len(closed) - before, charged=not opened.receipt.repeated)
     if place is not None:
         with still_charged():
             _write_feed(context, opened, report, place)
     return report
+
+
+def read_published(context: Context, name: str) -> StreamReport:
+    """All that was published of a stream so far, for whoever may read it; nothing is measured or charged."""
+    opened = _open_stream(context, plan_stream(context, name), charged=True)
+    closed = _read_closed(context, opened)[: _count_noted(context, opened)]
+    return _report(opened, closed, 0, charged=False)
 
 
 def total_between(context: Context, name: str, first: date, last: date) -> tuple[StreamRow, ...]:
@@ -159,7 +170,7 @@ def _find_charges(context: Context, plan: Plan) -> set[str]:
     if found - {plan.declared}:
         raise ParameterError(
             f"the stream '{plan.stream.name}' was begun under another declaration",
-            expected="A stream stays as it was declared: its questions, its table, its horizon and its budget",
+            expected="A stream stays as it was declared: questions, the columns they use, horizon and budget",
             remedy="Put the declaration back, or give the new one a name of its own, which is charged anew",
         )
     return found
@@ -169,9 +180,11 @@ def _price(plan: Plan, mechanism: StreamMechanism) -> Budget:
     """Double entry: the stored noise is made for what one unit moves now, and costs what was declared."""
     from deniable.query.double_entry import price
 
-    moved = bound_periods(mechanism.factorization, plan.most_periods)
-    needed = [square_sensitivity(placed) * moved for _, placed in plan.placed]
-    if mechanism.participation != moved or [int(n.sensitivity_squared) for n in mechanism.noises] != needed:
+    pure = isinstance(plan.stream.allowance, PureDP)
+    moved = bound_periods(mechanism.factorization, plan.most_periods, pure=pure)
+    needed = [(add_sensitivity if pure else square_sensitivity)(placed) * moved for _, placed in plan.placed]
+    made = [getattr(noise, "sensitivity" if pure else "sensitivity_squared", None) for noise in mechanism.noises]
+    if mechanism.participation != moved or made != needed:
         raise InternalError("the noise of a stream is not made for what it measures", remedy="Nothing was run")
     return price(mechanism.event, plan.stream.allowance)
 
@@ -196,12 +209,13 @@ def _write_mechanism(mechanism: StreamMechanism) -> bytes:
         "periods": factorization.periods,
         "rows": base64.b64encode(factorization.to_bytes()).decode(),
         "participation": mechanism.participation,
-        "noises": [[str(noise.variance), str(noise.sensitivity_squared)] for noise in mechanism.noises],
+        "pure": mechanism.is_pure,
+        "noises": [[str(amount) for amount in dataclasses.astuple(noise)] for noise in mechanism.noises],
     }).encode()  # fmt: skip
 
 
 def _read_mechanism(plan: Plan, stored: bytes) -> StreamMechanism:
-    from deniable.dp.mechanisms import GaussianMechanism
+    from deniable.dp.mechanisms import GaussianMechanism, LaplaceMechanism
     from deniable.streams.factorization import Factorization
     from deniable.streams.mechanism import StreamMechanism
 
@@ -209,7 +223,8 @@ def _read_mechanism(plan: Plan, stored: bytes) -> StreamMechanism:
     factorization = Factorization.from_bytes(held["name"], held["periods"], base64.b64decode(held["rows"]))
     if factorization.periods != plan.stream.periods:
         raise InternalError("a stored stream has another horizon", remedy="Nothing was run")
-    noises = tuple(GaussianMechanism(Fraction(v), Fraction(s)) for v, s in held["noises"])
+    kind = LaplaceMechanism if held.get("pure") else GaussianMechanism
+    noises = tuple(kind(Fraction(amount), Fraction(reach)) for amount, reach in held["noises"])
     return StreamMechanism(factorization, held["participation"], noises)
 
 
@@ -246,6 +261,8 @@ def _name_period(opened: Opened, period: int) -> str:
 def _close_period(context: Context, opened: Opened, closed: Sequence[Closed], period: int) -> Closed:
     """Measure one period, once and for all; gives what is stored, which may have come first from elsewhere."""
     name = _name_period(opened, period)
+    anew = "Publish it under a new name (streams: in the policy): that is charged anew"
+    refuse_second_measurement(context.ledger, opened.receipt.number, anew)
     with still_charged():
         drawn = json.dumps(opened.mechanism.draw_noise([len(each) for each in opened.cells])).encode()
         noise = json.loads(context.store.keep(STREAMS, f"{name} noise", f"{name} noise", drawn))
@@ -263,15 +280,20 @@ def _read_closed(context: Context, opened: Opened) -> list[Closed]:
     found: list[Closed] = []
     while (stored := context.store.find(STREAMS, _name_period(opened, len(found)))) is not None:
         found.append(_read_closed_period(stored))
-    entries = (entry.details for entry in context.ledger.entries(acts=("publish",)))
-    noted = [int(each["periods"]) for each in entries if each.get("declared") == opened.plan.declared]
-    if len(found) < max(noted, default=0):
+    noted = _count_noted(context, opened)
+    if len(found) < noted:
         raise IntegrityError(
-            f"{max(noted)} periods of '{opened.plan.stream.name}' were published, and the answer store has "
+            f"{noted} periods of '{opened.plan.stream.name}' were published, and the answer store has "
             f"{len(found)} of them",
             remedy="Put the newest copy of the answer store back; they cannot be drawn again",
         )
     return found
+
+
+def _count_noted(context: Context, opened: Opened) -> int:
+    """How many periods the ledger says are published."""
+    entries = (entry.details for entry in context.ledger.entries(acts=("publish",)))
+    return max((int(each["periods"]) for each in entries if each.get("declared") == opened.plan.declared), default=0)
 
 
 def _note_closed(context: Context, opened: Opened, before: int, after: int) -> None:
@@ -288,7 +310,7 @@ def _read_period(context: Context, opened: Opened, closed: Sequence[Closed], per
     tables = context.scope.schemas()
     plans = compile_period(plan.stream, plan.table, tables, period)
     now = replace(plan, plans=plans)
-    if [square_sensitivity(placed) for _, placed in now.placed] != [square_sensitivity(p) for _, p in plan.placed]:
+    if [placed.sensitivity for _, placed in now.placed] != [placed.sensitivity for _, placed in plan.placed]:
         raise InternalError("a period is measured otherwise than it was priced", remedy="Nothing was read")
     private, public = now.tables
     engine = context.scope.attach(*private, *public)
@@ -374,14 +396,14 @@ def _read_closed_period(stored: bytes) -> Closed:
     return Closed(held["exact"], held["noisy"], base64.b64decode(held["people"]), rows)
 
 
-def _report(opened: Opened, closed: Sequence[Closed], now: int) -> StreamReport:
+def _report(opened: Opened, closed: Sequence[Closed], now: int, *, charged: bool) -> StreamReport:
     stream, kept = opened.plan.stream, opened.guarantee
     coming = None if len(closed) == stream.periods else stream.first_day(len(closed) + 1 + stream.wait)
     assert kept.epsilon is not None
     assert kept.delta is not None
     return StreamReport(
-        stream.name, state_protection(opened.plan), kept.epsilon, kept.delta, stream.periods, len(closed), now, coming,
-        CONFIDENCE, opened.mechanism.factorization.name, opened.receipt.release,
+        stream.name, state_protection(opened.plan), kept.epsilon, kept.delta, stream.periods, len(closed), now, charged,
+        coming, CONFIDENCE, opened.mechanism.factorization.name, opened.receipt.release,
         tuple(row for period in closed for row in period.rows),
     )  # fmt: skip
 

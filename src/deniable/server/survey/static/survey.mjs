@@ -147,7 +147,7 @@ element("send").addEventListener("click", async () => {
     const answer = await fetch("/responses", { method: "POST", body: JSON.stringify(message()) });
     if (answer.status === 409) element("receipt").textContent = "A response with this ticket was stored before; it counts once.";
     else if (!answer.ok) throw new Error((await answer.json()).remedy ?? "");
-    if (invitation) memory.forgetTicket(invitation);
+    if (invitation && survey.key) memory.forgetTicket(invitation, survey.key);
     show("thanks");
   } catch (failure) {
     element("trouble").textContent = `It could not be sent. ${failure.message} Nothing was lost: try again.`;

@@ -56,11 +56,12 @@ class LatticeLab(Lab):
         plots = []
         if node.sizes:
             plots.append(Section("How large the classes are", (tradeoffs.draw_sizes(node.sizes),)))
-        points = [_describe_point(each, view) for each in view.nodes]
+        points = [_describe_point(each, view) for each in view.nodes if each.risk is not None]
         if len(points) >= tradeoffs.FEWEST_POINTS:
-            plots.append(Section("All combinations", (tradeoffs.draw_lattice(points),)))
+            plots.append(Section("All combinations", (tradeoffs.draw_lattice(points, view.rows),)))
         report = render_report(Page("", tuple(plots)))
-        return "lab_lattice.html", {"view": view, "node": node, "named": named, "report": report}
+        return "lab_lattice.html", {"view": view, "node": node, "named": named, "report": report,
+                                    "emptied": _list_emptied(view)}  # fmt: skip
 
     def _read(self, table: str, given: Form) -> Asked:
         """What is asked of the models; it may be looser than the policy, since nothing leaves."""
@@ -81,6 +82,12 @@ class LatticeLab(Lab):
         return read
 
 
+def _list_emptied(view: explore.LatticeView) -> set[tuple[int, ...]]:
+    """The nodes that fail because most rows would have to be left out."""
+    failing = (each for each in view.nodes if not each.acceptable)
+    return {each.levels for each in failing if tradeoffs.leaves_most_out(each.suppressed, view.rows)}
+
+
 def _read_levels(text: str) -> tuple[int, ...]:
     parts = text.split("-")[:64]
     return tuple(map(int, parts)) if all(part.isascii() and part.isdigit() and len(part) < 4 for part in parts) else ()
@@ -90,7 +97,7 @@ def _read_levels(text: str) -> tuple[int, ...]:
 def _describe_point(node: explore.LatticeNode, view: explore.LatticeView) -> dict[str, Any]:
     levels = {column.name: at for column, at in zip(view.columns, node.levels, strict=True)}
     return {"cost": node.loss, "base": node.loss, "risk": node.risk, "levels": levels, "chosen": node.chosen,
-            "acceptable": node.acceptable}  # fmt: skip
+            "acceptable": node.acceptable, "suppressed": node.suppressed}  # fmt: skip
 
 
 class TradeoffLab(LatticeLab):

@@ -26,13 +26,28 @@ from deniable.server.workbench.jobs import Job
 from deniable.server.workbench.labs import Form, Lab, Run, Values, render_report
 
 ENDING = ".model.json"
+LEARNED = ".learned.json"
+FINDINGS = ".sql"
+"""Findings that are statements. Those in Python run on the steward's own machine alone: a page starts no program."""
 MOST_MODELS = 100
 METHODS = {"auto": "a number, or one of two values", "multinomial": "one of several values",
            "bayes": "one of several values, from counts", "boosted": "shapes of each column"}  # fmt: skip
 
 
 class ModelMaker(Lab):
-    """What both have: models are made with Gaussian noise, which budgets of pure epsilon cannot price."""
+    """What both have: models in the policy's folder, made with Gaussian noise, which pure epsilon cannot price."""
+
+    def list_files(self, ending: str) -> list[str]:
+        """The files of the policy's folder with this ending."""
+        if self.service.policy_file is None:
+            return []
+        return sorted(each.name for each in self.folder.glob(f"*{ending}"))[:MOST_MODELS]
+
+    def find_file(self, name: str, ending: str) -> Path:
+        """One of these files."""
+        if name not in self.list_files(ending):
+            raise ParameterError("there is no such file in the policy's folder", remedy="Choose one of the list")
+        return self.folder / name
 
     @property
     def pure(self) -> bool:
@@ -55,24 +70,22 @@ class SyntheticLab(ModelMaker):
     def describe_form(self, table: str, given: Form) -> Values:  # noqa: ARG002  each lab is asked alike
         """The models that are there, and what is left to make another."""
         balance = state_plainly(self.context.ledger.balance())
-        return {"files": self._list_models(), "balance": balance, "epsilon": given.get("epsilon", "1"),
-                "delta": given.get("delta", "1e-6")}  # fmt: skip
-
-    def _list_models(self) -> list[str]:
-        if self.service.policy_file is None:
-            return []
-        return sorted(each.name for each in self.folder.glob(f"*{ENDING}"))[:MOST_MODELS]
+        return {"files": self.list_files(ENDING), "findings": self.list_files(FINDINGS), "balance": balance,
+                "epsilon": given.get("epsilon", "1"), "delta": given.get("delta", "1e-6")}  # fmt: skip
 
     def plan(self, table: str, given: Form) -> Callable[[Job], Any]:
         """Look at a model that is there, or make one first."""
         if given.get("deed") == "look":
-            name = given.get("file", "")
-            if name not in self._list_models():
-                raise ParameterError("there is no such model in the policy's folder", remedy="Choose one of the list")
-            return lambda job: self._look(job, table, self.folder / name)
+            path, asked = self.find_file(given.get("file", ""), ENDING), self._read_question(given)
+            return lambda job: self._look(job, table, path, asked)
         order = run.place_order(table, given.get("epsilon", ""), given.get("delta", "").strip() or 0)
         run.plan_description(self.context, order)  # what cannot be made is refused here, and nothing is charged
         return lambda job: self._make(job, table, order)
+
+    def _read_question(self, given: Form) -> inspect.Question:
+        regression, findings = inspect.read_formula(given.get("regress", "").strip() or None), given.get("findings", "")
+        files = (self.find_file(findings, FINDINGS),) if findings else ()
+        return inspect.Question(regression=regression, scores=given.get("scores") == "yes", findings=files)
 
     def _make(self, job: Job, table: str, order: run.Order) -> Any:
         job.tell(0.1)
@@ -83,16 +96,20 @@ class SyntheticLab(ModelMaker):
         job.done = 0.7
         return self._look(job, table, path)
 
-    def _look(self, job: Job, table: str, path: Path) -> Any:
+    def _look(self, job: Job, table: str, path: Path, asked: inspect.Question | None = None) -> Any:
         job.said.append("Rows are drawn and compared with the real ones")
         job.done = max(job.done, 0.5)
-        return path, inspect.steward(self.context, path, table)
+        return path, inspect.steward(self.context, path, table, asked)
 
     def show(self, run: Run, request: Request) -> tuple[str, Values]:  # noqa: ARG002  each lab is asked alike
         """The page of `deniable inspect`."""
         path, view = run.found
         page = build_model_page(view.to_dict())
         words = ["deniable", "inspect", str(path), "--against", run.table, "--policy", str(self.service.policy_file)]
+        if run.given.get("deed") == "look":
+            words += ["--regress", run.given["regress"]] if run.given.get("regress", "").strip() else []
+            words += ["--findings", str(self.folder / run.given["findings"])] if run.given.get("findings") else []
+            words += ["--scores"] if run.given.get("scores") == "yes" else []
         return "lab_report.html", {
             "page": page,
             "report": render_report(page),
@@ -117,12 +134,16 @@ class ModelLab(ModelMaker):
         """The columns to predict, and what is left."""
         schema, balance = self.context.policy.table(table), state_plainly(self.context.ledger.balance())
         columns = [column.name for column in schema.columns if column.role is not Role.IDENTIFIER]
-        return {"columns": columns, "methods": METHODS, "method": given.get("method", "auto"), "balance": balance,
+        return {"files": self.list_files(LEARNED), "columns": columns,
+                "methods": METHODS, "method": given.get("method", "auto"), "balance": balance,
                 "target": given.get("target", ""),
                 "epsilon": given.get("epsilon", "1"), "delta": given.get("delta", "1e-6")}  # fmt: skip
 
     def plan(self, table: str, given: Form) -> Callable[[Job], Any]:
-        """Train: what cannot be planned is refused before anything is charged."""
+        """Look at a model that is there, or train one: what cannot be planned is refused before it is charged."""
+        if given.get("deed") == "look":
+            path = self.find_file(given.get("file", ""), LEARNED)
+            return lambda job: self._look(job, path)
         target, epsilon = given.get("target", ""), given.get("epsilon", "")
         if target not in self.context.policy.table(table).names:
             raise ParameterError("there is no such column", remedy="Choose the column to predict")
@@ -134,7 +155,7 @@ class ModelLab(ModelMaker):
         def work(job: Job) -> Any:
             job.tell(0.05)
             job.said.append("The budget is charged, then the model is learned")
-            path = self.folder / f"{_write_name(table)}-{_write_name(target)}-{secrets.token_hex(3)}.learned.json"
+            path = self.folder / f"{_write_name(table)}-{_write_name(target)}-{secrets.token_hex(3)}{LEARNED}"
             trained = train_model(
                 self.context, table, target, epsilon=epsilon, delta=given.get("delta", "").strip() or None,
                 method=method, evaluate=True, out=path,
@@ -144,11 +165,16 @@ class ModelLab(ModelMaker):
 
         return work
 
+    @staticmethod
+    def _look(job: Job, path: Path) -> Any:
+        job.tell(0.5)
+        return path, describe_model(path)
+
     def show(self, run: Run, request: Request) -> tuple[str, Values]:  # noqa: ARG002  each lab is asked alike
         """The page of `deniable train --report`."""
         path, view = run.found
         page = build_training_page(view.to_dict())
-        words = f"The model is kept in the policy's folder: {path.name}"
+        words = f"The model is kept in the policy's folder: {path.name}" if run.given.get("deed") != "look" else ""
         return "lab_report.html", {"page": page, "report": render_report(page), "kept": words}
 
 

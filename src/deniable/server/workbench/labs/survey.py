@@ -127,12 +127,12 @@ class SurveyLab(Lab):
         return await self._render_survey(grant, name, path)
 
     async def _render_survey(self, grant: Grant, name: str, path: Path, refusal: str | None = None) -> Response:
-        check, document = await self.service.run_for(
-            grant, lambda: (surveys.check_survey(path), json.loads(path.read_text(encoding="utf-8")))
+        check, questions = await self.service.run_for(
+            grant, lambda: (surveys.check_survey(path), surveys.list_questions(path))
         )
         report, responses = await self.service.run_for(grant, lambda: self._read_results(name, path))
         return self._render(
-            grant, "lab_survey.html", survey=name, check=check, document=document, open=self._open.get(name),
+            grant, "lab_survey.html", survey=name, check=check, questions=questions, open=self._open.get(name),
             report=report, responses=responses, hosts=HOSTS, refusal=refusal,
         )  # fmt: skip
 
@@ -150,7 +150,8 @@ class SurveyLab(Lab):
         opened = self._open.get(name)
         if opened is not None and len(opened.minutes) < MOST_MINUTES:
             opened.minutes[datetime.now(UTC).strftime("%H:%M")] = found.responses
-        page = build_survey_page(_describe_results(found)) if found.responses else Page("", ())
+        answered = found.responses or found.damaged
+        page = build_survey_page(_describe_results(found)) if answered else Page("", ())
         return render_report(page), found.responses
 
     async def _act(self, request: Request, grant: Grant) -> Response:
@@ -219,7 +220,7 @@ class SurveyLab(Lab):
 
 # a dictionary: the document that `deniable survey results --json` prints
 def _describe_results(found: Any) -> dict[str, Any]:
-    shown = asdict(found)
+    shown = asdict(found) | {"damage": surveys.describe_damage(found.damaged)}
     for told, known in zip(shown["findings"], found.findings, strict=True):
         if known.mean is not None:
             told["mean"]["interval"] = list(known.mean.interval(found.confidence))

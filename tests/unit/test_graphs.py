@@ -1,0 +1,253 @@
+"""Networks: what is an edge, exact counts against brute force, the ladder, fits, made networks, rumors, and attacks."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from deniable.assess.mechanism_audit import Claim, audit_claim
+from deniable.attacks.networks import attack_graph, infer_edge
+from deniable.dp.mechanisms import LadderMechanism, LaplaceMechanism
+from deniable.dp.samplers.seeded import SeededEntropy
+from deniable.errors import ParameterError
+from deniable.graphs.network import (
+    Network,
+    bound_common_neighbors,
+    build_network,
+    count_triangles,
+    make_complete,
+    project_degrees,
+    project_edges,
+)
+from deniable.graphs.statistics import (
+    EDGE,
+    NODE,
+    Shape,
+    compute_assortativity,
+    count_stars,
+    find_error,
+    fit_degrees,
+    fit_monotone,
+    list_bounds,
+    measure,
+    plan_network,
+    settle_bound,
+)
+from deniable.graphs.synthesis import Wanted, list_degrees, make_network, spread_rumor
+from deniable.policy.budget import budget
+
+
+def network_of(pairs: list[tuple[Any, Any]], nodes: list[Any] | None = None, **more: Any) -> Network:
+    kind = pa.string() if any(isinstance(end, str) for pair in pairs for end in pair) else pa.int64()
+    edges = pa.table({"a": pa.array([p[0] for p in pairs], kind), "b": pa.array([p[1] for p in pairs], kind)})
+    return build_network(edges, None if nodes is None else pa.table({"n": pa.array(nodes, kind)}), salt=b"s", **more)
+
+
+def random_network(seed: int, nodes: int = 60, edges: int = 300) -> Network:
+    ends = np.random.default_rng(seed).integers(0, nodes, (edges, 2))
+    return network_of([(int(a), int(b)) for a, b in ends], list(range(nodes)))
+
+
+def test_a_pair_is_one_edge_however_often_and_in_which_order_it_is_named() -> None:
+    made = network_of([("x", "y"), ("y", "x"), ("x", "y"), ("x", "x"), (None, "y"), ("y", None)])
+    assert (made.nodes, made.size) == (2, 1)
+    assert network_of([("x", "y"), ("y", "x"), ("x", "x")], directed=True).size == 2
+
+
+def test_listed_nodes_are_there_without_edges_and_edges_to_others_are_not() -> None:
+    made = network_of([(1, 2), (2, 99)], [1, 2, 3, None])
+    assert (made.nodes, made.size, made.degrees.tolist()) == (3, 1, [1, 1, 0])
+
+
+def test_a_network_without_edges_has_counts() -> None:
+    for made in (network_of([]), network_of([(1, 1)]), network_of([(5, 6)], []), network_of([], [1, 2])):
+        assert made.size == count_triangles(made) == bound_common_neighbors(made) == 0
+        plan = plan_network("graph", Shape(NODE, listed=True), Fraction(1), 3)
+        assert set(measure(plan, made)) == {"degrees", "triangles", "triangle rungs", "bound"}
+
+
+def test_counts_do_not_depend_on_the_order_of_rows() -> None:
+    ends = [(int(a), int(b)) for a, b in np.random.default_rng(1).integers(0, 30, (200, 2))]
+    one, other = network_of(ends), network_of([pair[::-1] for pair in reversed(ends)])
+    assert project_degrees(one, 3).tolist() == project_degrees(other, 3).tolist()
+    assert project_edges(one, 3).tolist() == project_edges(other, 3).tolist()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_triangles_and_common_neighbors_are_those_of_brute_force(seed: int) -> None:
+    made = random_network(seed)
+    matrix = np.zeros((made.nodes, made.nodes), np.int64)
+    matrix[made.first, made.second] = matrix[made.second, made.first] = 1
+    assert count_triangles(made) == np.trace(np.linalg.matrix_power(matrix, 3)) // 6
+    common = matrix @ matrix
+    np.fill_diagonal(common, 0)
+    assert bound_common_neighbors(made) == min(common.max(), np.sort(made.degrees)[-2])
+    assert count_stars(made.degrees, 3) == sum(len(list(combinations(range(d), 3))) for d in made.degrees.tolist())
+
+
+def test_a_projection_bounds_every_degree_and_leaves_small_networks_alone() -> None:
+    made = random_network(4)
+    for project in (project_degrees, project_edges):
+        assert made.keep(project(made, 4)).degrees.max() <= 4
+        assert project(made, 1000).all()
+
+
+def test_a_star_of_a_million_edges_takes_no_long_work() -> None:
+    leaves, keys = np.arange(1, 10**6 + 1), np.arange(10**6 + 1).astype(np.uint64)
+    star = Network(10**6 + 1, np.zeros_like(leaves), leaves, keys, np.full(10**6 + 1, -1))
+    assert (count_triangles(star), bound_common_neighbors(star)) == (0, 1)
+    assert project_degrees(star, 10).sum() == 10
+
+
+def test_a_ladder_follows_its_law() -> None:
+    """With the right epsilon the share of each rung is as stated; with another it is not."""
+    made, entropy, runs = LadderMechanism(8), SeededEntropy(5), 1500
+    rungs = [20 + t for t in range(made.rungs)]
+    drawn = np.array([made.release(100, rungs, entropy) for _ in range(runs)]) - 100
+    ends = np.concatenate([[0], np.cumsum(rungs)])
+    rung = np.searchsorted(ends, np.abs(drawn))
+    for epsilon, fits in ((8, True), (10, False), (6.5, False)):
+        weights = np.array([1.0, *(2 * r * np.exp(-(t + 1) * epsilon / 2) for t, r in enumerate(rungs))])
+        expected = weights / weights.sum()
+        apart = max(abs(np.mean(rung == t) - expected[t]) / np.sqrt(expected[t] / runs) for t in range(2))
+        assert bool(apart < 4) is fits
+    assert abs(np.mean(np.sign(drawn))) < 0.1
+    assert np.mean(np.abs(drawn) > made.find_reach(rungs, 0.1)) < 0.12
+
+
+def test_a_ladder_gives_the_same_numbers_whatever_the_value() -> None:
+    made = LadderMechanism(50)
+    assert made.release(10**30, [0] * made.rungs) == 1 << 60
+    assert -(1 << 60) <= made.release(-(10**30), [10**30] * made.rungs) <= 1 << 60
+    with pytest.raises(ParameterError):
+        made.release(1, [1])
+
+
+@pytest.mark.parametrize(("unit", "epsilon"), [(EDGE, 50), (NODE, 2000)])
+def test_noisy_numbers_are_near_with_much_budget(unit: str, epsilon: int) -> None:
+    made = random_network(2)
+    shape = Shape(unit, listed=True)
+    for name, exact in (
+        ("edges", made.size),
+        ("triangles", count_triangles(made)),
+        ("stars", count_stars(made.degrees, 2)),
+    ):
+        plan = plan_network(name, shape, Fraction(epsilon), 40)
+        measured = measure(plan, made, SeededEntropy(1))
+        assert abs(int(measured[name][0]) - exact) <= find_error(name, plan, measured, 0.999)
+    plan = plan_network("degrees", shape, Fraction(epsilon), 40)
+    tails = fit_degrees(plan, measure(plan, made, SeededEntropy(1)))
+    true = [int((made.degrees >= k).sum()) for k in range(41)]
+    assert np.abs(tails - true).max() <= 2
+
+
+def test_intervals_hold_as_often_as_stated() -> None:
+    made, entropy = random_network(3), SeededEntropy(9)
+    for name, exact in (("triangles", count_triangles(made)), ("stars", count_stars(made.degrees, 2))):
+        plan = plan_network(name, Shape(EDGE, listed=True), Fraction(1), None)
+        held = 0
+        for _ in range(60):
+            measured = measure(plan, made, entropy)
+            held += abs(int(measured[name][0]) - exact) <= find_error(name, plan, measured, 0.9)
+        assert held >= 48
+
+
+def test_a_bound_is_chosen_near_the_degrees_that_there_are() -> None:
+    made = random_network(5, nodes=2000, edges=20_000)
+    plan = plan_network("edges", Shape(NODE, listed=True), Fraction(5), None)
+    chosen = settle_bound(plan, measure(plan, made, SeededEntropy(2))).bound
+    assert chosen is not None
+    assert 8 <= chosen <= 64
+    assert all(bound <= 4096 for bound in list_bounds(plan_network("stars", Shape(NODE), Fraction(1), None, star=5)))
+
+
+def test_fitted_numbers_rise_and_are_as_near_as_can_be() -> None:
+    values = np.random.default_rng(1).normal(np.arange(50) / 5, 3)
+    fitted = fit_monotone(values, rising=True)
+    assert (np.diff(fitted) >= 0).all()
+    assert np.allclose(fit_monotone(values[::-1], rising=False), fitted[::-1])
+    for _ in range(50):
+        other = np.sort(fitted + np.random.default_rng(_).normal(0, 0.3, 50))
+        assert ((other - values) ** 2).sum() >= ((fitted - values) ** 2).sum() - 1e-9
+
+
+def test_assortativity_of_plain_cases() -> None:
+    shape = Shape(EDGE, groups=("a", "b"))
+    assert compute_assortativity(np.array([10, 0, 10]), shape) == (1.0, 1.0, 0.5)
+    assert compute_assortativity(np.array([0, 10, 0]), shape)[0] == -1.0
+    assert compute_assortativity(np.array([25, 50, 25]), shape)[0] == 0.0
+    assert compute_assortativity(np.array([-3, 0, -1]), shape) == (0.0, 0.0, 0.0)
+
+
+def test_a_made_network_has_the_degrees_groups_and_triangles_that_are_wanted() -> None:
+    tails = np.array([300, 300, 290, 280, 250, 200, 150, 100, 50, 25, 10])
+    assert np.bincount(list_degrees(tails))[[0, 1, 10]].tolist() == [0, 10, 10]
+    wanted = Wanted(tails, 900, ((0, 0), (0, 1), (1, 1)), np.array([400, 50, 380]), np.array([150, 150]), seed=3)
+    made = make_network(wanted)
+    assert abs(made.size - int(tails[1:].sum()) // 2) < 20
+    assert abs(count_triangles(made) - 900) < 150
+    across = np.mean(made.groups[made.first] != made.groups[made.second])
+    assert 0.03 < across < 0.1
+    again = make_network(wanted)
+    assert (made.first.tolist(), made.second.tolist()) == (again.first.tolist(), again.second.tolist())
+    assert make_network(Wanted(np.zeros(4, np.int64), 5)).size == 0
+
+
+def test_a_rumor_reaches_what_is_connected_and_no_more() -> None:
+    two = network_of([(1, 2), (2, 3), (3, 4), (8, 9)], [1, 2, 3, 4, 8, 9])
+    runs = spread_rumor(two, 1.0, 0.0, 5, runs=200, seed=1)
+    assert set(np.round(runs[:, -1] * 6).astype(int).tolist()) == {4, 2}
+    assert (np.diff(runs, axis=1) >= 0).all()
+    assert spread_rumor(two, 0.0, 0.0, 5).max() == pytest.approx(1 / 6)
+    stopped = spread_rumor(random_network(1), 0.1, 0.9, 30, seed=2).mean(axis=0)[-1]
+    assert stopped < spread_rumor(random_network(1), 0.1, 0.0, 30, seed=2).mean(axis=0)[-1]
+
+
+def test_an_intruder_finds_people_by_degree_and_neighborhood_and_learns_their_edges() -> None:
+    """A path of four nodes with one more edge: by hand."""
+    rows = pa.table({"a": ["p", "q", "r", "q"], "b": ["q", "r", "s", "t"]})
+    degree, around, edges = attack_graph(rows, ("a", "b"))
+    assert (degree.attack.successes, degree.attack.trials, degree.baseline) == (2, 5, 0.2)
+    assert around.attack.successes == 3  # q, r, and s beside r; p and t look alike
+    assert edges.precision is not None
+    assert (edges.attack.successes, edges.attack.trials, edges.precision.share) == (2, 4, 1.0)
+
+
+def test_a_made_network_gives_no_edge_away() -> None:
+    true = random_network(6, nodes=300, edges=3000)
+    tails = np.array([int((true.degrees >= k).sum()) for k in range(int(true.degrees.max()) + 1)])
+    made = make_network(Wanted(tails, count_triangles(true), seed=4))
+    shown, real = (pa.table({"a": each.first, "b": each.second}) for each in (made, true))
+    published, from_made = attack_graph(real, ("a", "b"))[2], attack_graph(shown, ("a", "b"), real)[2]
+    assert published.attack.share > 0.9
+    assert from_made.attack.share < 0.05
+
+
+def test_one_edge_is_inferred_from_an_exact_count_and_not_from_a_noisy_one() -> None:
+    noise = LaplaceMechanism.within(budget("0.5"))
+    assert infer_edge(lambda count: count, 100).attack.share == 1.0
+    noisy = infer_edge(lambda count: int(noise.release(np.array([count]))[0]), 100, runs=1000)
+    assert noisy.attack.interval.low < np.exp(0.5) / (1 + np.exp(0.5))
+
+
+SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in ("triangles", "stars")]
+
+
+@pytest.mark.parametrize("name", ["edges", "degrees", *SLOW])
+def test_statistics_of_networks_are_audited_by_name(name: str) -> None:
+    sure = 1 - 1e-9
+    assert not audit_claim(Claim(f"network:{name}", Fraction(1), runs=400, confidence=sure)).failed
+
+
+@pytest.mark.parametrize("name", ["edges", "degrees", *SLOW])
+def test_a_statistic_that_spends_more_than_it_claims_is_caught(name: str) -> None:
+    assert audit_claim(Claim(f"network:{name}", Fraction(1), spends=Fraction(12), runs=800)).failed
+
+
+def test_complete_networks() -> None:
+    assert (make_complete(5).size, count_triangles(make_complete(5))) == (10, 10)
