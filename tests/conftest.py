@@ -16,6 +16,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from hypothesis import settings
+from hypothesis.internal.conjecture import providers
 
 from deniable.curator.scope import Scope
 from deniable.engines import Engine
@@ -39,6 +40,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 MAKE_FOLDER = pytest.TempPathFactory.mktemp
 SKETCH_ROWS = Scope.sketch_rows
+NO_CONSTANTS = providers.Constants()
 
 
 def make_folder(factory: pytest.TempPathFactory, config: pytest.Config, name: str, numbered: bool = True) -> Path:
@@ -58,6 +60,9 @@ def pytest_configure(config: pytest.Config) -> None:
     Scope.sketch_rows = lambda *_: None  # type: ignore[method-assign]
     pytest.TempPathFactory.mktemp = functools.partialmethod(make_folder, config)  # type: ignore[method-assign,assignment]
     settings.load_profile("searching" if config.option.markexpr == "slow" else "repeatable")
+    if config.option.markexpr != "slow":
+        # Values that stand in the modules loaded so far are drawn too: which these are depends on the order of tests.
+        providers._get_local_constants = lambda: NO_CONSTANTS  # type: ignore[assignment]
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -29,9 +29,13 @@ PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)?")
 RESERVED = frozenset(
     re.findall(
         r"\w+",
-        "all and any as asc between by case cast cross desc distinct else end exists extract false for from full group "
-        "having in inner interval into is join left like limit natural not null offset on only or order outer over "
-        "partition right select set table then to true union unique using values when where window with",
+        "all alter and any as asc between by case cast connect_by_root create cross cube current_catalog "
+        "current_date current_time current_timestamp current_user desc describe distinct drop else end except "
+        "exists extract false fetch for force from full glob grant group having if ilike in inner insert install "
+        "intersect interval into is join lambda lateral left like limit localtime localtimestamp lock map natural "
+        "not notnull null offset on only or order outer over partition partitioned_by positional qualify regexp "
+        "returning revoke right rlike rollback rollup select session_user set summarize table tablesample then to "
+        "true uncache union unique using values when where window with xor",
     )
 )
 """Words that are not taken for names unless they are quoted."""
@@ -379,8 +383,8 @@ def quote_name(name: str) -> str:
     """A name as SQL writes it: plain where nothing can be misread, else in double quotes."""
     if not isinstance(name, str) or not name or "\0" in name:
         raise ParameterError("a column or table is given by its name", expected="Such as 'age'")
-    if PLAIN.fullmatch(name) and not {*name.lower().split(".")} & RESERVED:
-        return name
+    if PLAIN.fullmatch(name):
+        return ".".join(f'"{part}"' if part.lower() in RESERVED else part for part in name.split("."))
     doubled = name.replace('"', '""')
     return f'"{doubled}"'
 
