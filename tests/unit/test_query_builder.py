@@ -129,7 +129,12 @@ def test_words_of_sql_are_names_where_a_name_is_meant() -> None:
         assert parsed is not None
         names = {each.name for each in parsed.find_all(exp.Column, exp.Table)}
         columns = [each.name for each in parsed.find_all(exp.Column)]
-        if names != {word} or len(columns) != 7 or [each.alias_or_name for each in parsed.selects] != [word, word, "x"]:
+        places = 6 if word == "all" else 7  # the parser takes even a quoted "all" for ORDER BY ALL, which is refused
+        if (
+            names != {word}
+            or len(columns) != places
+            or [each.alias_or_name for each in parsed.selects] != [word, word, "x"]
+        ):
             wrong.append(word)
     assert not wrong
 

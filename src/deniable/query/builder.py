@@ -192,7 +192,7 @@ class Question:
     'SELECT sex, COUNT(*) AS count, SUM(charge) AS sum_charge FROM visits WHERE (age > 30) GROUP BY sex'
     """
 
-    source: str
+    table: str
     asker: Ask | None = None
     explainer: Ask | None = None
     keys: tuple[str, ...] = ()
@@ -202,6 +202,7 @@ class Question:
     order: tuple[str, ...] = ()
     first: int | None = None
     rolled: bool = False
+    joins: tuple[str, ...] = ()
 
     def filter(self, *conditions: Expression | str, **equal: Value) -> Question:
         """Keep rows that satisfy all conditions; `sex="F"` is short for `col("sex") == "F"`."""
@@ -215,7 +216,7 @@ class Question:
     def join(self, table: str, on: Expression | str) -> Question:
         """Join another table of the policy."""
         written = on.text if isinstance(on, Expression) else on
-        return replace(self, source=f"{self.source} JOIN {quote_name(table)} ON {written}")
+        return replace(self, joins=(*self.joins, f"JOIN {quote_name(table)} ON {written}"))
 
     def group_by(self, *keys: Column, rollup: bool = False) -> Question:
         """One row for each combination of keys; with `rollup` also for the shorter ones."""
@@ -282,7 +283,8 @@ class Question:
         if not self.aggregates:
             raise ParameterError("the question has no aggregate yet", expected='agg(count(), sum("charge")), ...')
         named = (f"{expression} AS {quote_name(name)}" for expression, name in self.aggregates)
-        return " ".join(["SELECT", ", ".join([*self.keys, *named]), "FROM", self.source, *self._clauses()])
+        source = [quote_name(self.table), *self.joins]
+        return " ".join(["SELECT", ", ".join([*self.keys, *named]), "FROM", *source, *self._clauses()])
 
     def _clauses(self) -> list[str]:
         keys = ", ".join(self.keys)
