@@ -41,7 +41,7 @@ def cluster(copied: str = "") -> Iterator[str]:
         else:
             _run([initdb, "-D", f"{folder}/data", "-A", "trust", "-U", "deniable", "--no-sync", "-E", "UTF8"])
         options = f"-k {folder} -c listen_addresses='' -c max_connections=120"
-        _run([control, "-D", f"{folder}/data", "-o", options, "-l", f"{folder}/log", "-w", "start"])
+        _run([control, "-D", f"{folder}/data", "-o", options, "-l", f"{folder}/log", "-w", "-t", "300", "start"])
         try:
             yield f"postgresql://deniable@/postgres?host={folder}"
         finally:

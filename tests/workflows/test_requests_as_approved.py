@@ -20,6 +20,7 @@ from deniable.curator.governance import requests
 from deniable.curator.governance.fulfill import fulfill
 from deniable.errors import AccessRefused, BudgetExceeded, DeniableError, ParameterError, StorageError
 from deniable.governance.grants import Asker, Role
+from deniable.storage import lock_folder
 
 ANA = Asker("ana", "research", Role.ANALYST)
 TABLE = """
@@ -298,6 +299,25 @@ def test_of_several_who_make_one_request_at_once_one_does(at: Path, technique: s
     assert len(entries("publish")) <= 1
 
 
+def test_the_folder_is_held_until_the_request_is_closed(at: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another process that waits for the folder finds the request closed, and makes nothing again."""
+    asked, close, held = ask("mask"), requests.mark_fulfilled, []
+
+    def look(*given: Any) -> Any:
+        with pytest.raises(StorageError, match="another process works"), lock_folder(at / "out", "it"):
+            pass
+        held.append(True)
+        return close(*given)
+
+    monkeypatch.setattr(requests, "mark_fulfilled", look)
+    make(asked.id)
+    assert held == [True]
+
+
+def refuse(*_: Any) -> None:
+    raise StorageError("the disk is full")
+
+
 def test_a_killed_try_is_not_begun_in_another_folder(at: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = ask("synthesize", ASKED)
 
@@ -308,8 +328,13 @@ def test_a_killed_try_is_not_begun_in_another_folder(at: Path, monkeypatch: pyte
         patch.setattr("deniable.curator.governance.requests.mark_fulfilled", stop)
         with pytest.raises(KeyboardInterrupt):
             make(asked.id)
-    with pytest.raises(AccessRefused, match="begun in another folder"):
+    told = r"This call charged nothing; its request was charged before: entry \d+, epsilon \S+, "
+    with pytest.raises(AccessRefused, match=f"begun in another folder.*{told}"):
         make(asked.id, "elsewhere")
+    with monkeypatch.context() as patch:
+        patch.setattr("deniable.curator.governance.fulfill._claim_folder", refuse)
+        with pytest.raises(StorageError, match=told):
+            make(asked.id)
     assert not (at / "elsewhere" / "visits.parquet").exists()
     assert make(asked.id).status == "released"
     assert len(entries("charge")) == 1

@@ -52,11 +52,15 @@ def fulfill(
             _claim_folder(context, request, out)
             with _tell_charges(context, request), storage_errors(out):
                 FULFILLMENTS[request.technique](context, policy, request, out, keys)
+            return _close_request(policy, ledger, request, again=again)  # in the lock: no other process makes it again
+
+
+def _close_request(policy: Path, ledger: str | None, request: Request, *, again: bool) -> requests.RequestReport:
     with open_policy(policy, ledger) as context:
         if again:
-            return requests.report_request(requests.find_request(context, identity))
+            return requests.report_request(requests.find_request(context, request.id))
         made = [entry.release for entry in _find_releases(context, request).values()]
-        return requests.report_request(requests.mark_fulfilled(context, identity, *made))
+        return requests.report_request(requests.mark_fulfilled(context, request.id, *made))
 
 
 @contextmanager
