@@ -2,8 +2,8 @@
 
 Each suite is a file of questions and a policy in `bench/sql_questions`: the business questions of TPC-H over its
 schema, web analytics of ClickBench's kind, and questions as tools phrase them. All are written anew; those of
-SQLAlchemy are captured from the library where it is installed, those of ibis were captured from ibis 12
-(`sql_questions/capture_ibis.py`), and the others are written in the manner of their tool.
+SQLAlchemy are captured from the library where it is installed, those of ibis and Superset were captured from ibis 12
+and Superset 6.1 (`sql_questions/capture_*.py`), and the others are written in the manner of their tool.
 A question marked `rows` asks for rows of single people, so that its refusal is the right answer.
 
     python bench/sql_coverage.py [--json] [--suite NAME]

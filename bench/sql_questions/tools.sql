@@ -1,29 +1,46 @@
 -- Questions as tools phrase them; those of SQLAlchemy are captured from the library itself when the bench runs,
--- and those of ibis were written by ibis 12: capture_ibis.py.
+-- those of ibis were written by ibis 12 (capture_ibis.py), and the first 18 of Superset by Superset 6.1
+-- (capture_superset.py).
 -- superset 1: a bar chart
 SELECT region AS region, COUNT(*) AS count FROM public.sales GROUP BY region ORDER BY count DESC LIMIT 10000
--- superset 2: a line chart by month with a range of time
-SELECT DATE_TRUNC('month', order_date) AS __timestamp, SUM(amount) AS "SUM(amount)" FROM public.sales WHERE order_date >= TO_DATE('2023-06-01', 'YYYY-MM-DD') AND order_date < TO_DATE('2024-06-01', 'YYYY-MM-DD') GROUP BY DATE_TRUNC('month', order_date) ORDER BY "SUM(amount)" DESC LIMIT 50000
--- superset 3: a range of moments
-SELECT DATE_TRUNC('day', created_at) AS __timestamp, category AS category, COUNT(*) AS count FROM public.sales WHERE created_at >= TO_TIMESTAMP('2023-06-01 00:00:00.000000', 'YYYY-MM-DD HH24:MI:SS.US') AND created_at < TO_TIMESTAMP('2023-07-01 00:00:00.000000', 'YYYY-MM-DD HH24:MI:SS.US') GROUP BY DATE_TRUNC('day', created_at), category ORDER BY count DESC LIMIT 10000
--- superset 4: a virtual data set
-SELECT region AS region, AVG(amount) AS "AVG(amount)" FROM (SELECT region, amount FROM sales WHERE status = 'paid') AS virtual_table GROUP BY region ORDER BY "AVG(amount)" DESC LIMIT 1000
--- superset 5: the series that a chart is limited to
-SELECT DATE_TRUNC('month', order_date) AS __timestamp, category AS category, SUM(amount) AS total FROM public.sales JOIN (SELECT category AS category__, SUM(amount) AS mme_inner__ FROM public.sales GROUP BY category ORDER BY mme_inner__ DESC LIMIT 2) AS series_limit ON category = category__ GROUP BY DATE_TRUNC('month', order_date), category ORDER BY total DESC LIMIT 10000
--- superset 6: the values of a filter
-SELECT DISTINCT category AS category FROM public.sales LIMIT 1000
--- superset 7: the values of a filter of texts
-SELECT city FROM (SELECT city AS city FROM public.customers GROUP BY city) AS values_table ORDER BY city ASC LIMIT 1000
--- superset 8: a big number
-SELECT COUNT(DISTINCT customer_id) AS "COUNT_DISTINCT(customer_id)" FROM public.sales WHERE region IN ('north', 'east') LIMIT 50000
+-- superset 2: a line chart by month
+SELECT DATE_TRUNC('month', order_date) AS __timestamp, sum(amount) AS "SUM(amount)" FROM public.sales WHERE order_date >= TO_DATE('2023-06-01', 'YYYY-MM-DD') AND order_date < TO_DATE('2024-06-01', 'YYYY-MM-DD') GROUP BY DATE_TRUNC('month', order_date) ORDER BY "SUM(amount)" DESC LIMIT 10000
+-- superset 3: a line chart by week and category, of a range of moments
+SELECT DATE_TRUNC('week', created_at) AS __timestamp, category AS category, COUNT(*) AS count FROM public.sales WHERE created_at >= TO_TIMESTAMP('2023-06-01 00:00:00.000000', 'YYYY-MM-DD HH24:MI:SS.US') AND created_at < TO_TIMESTAMP('2024-06-01 00:00:00.000000', 'YYYY-MM-DD HH24:MI:SS.US') GROUP BY category, DATE_TRUNC('week', created_at) LIMIT 10000
+-- superset 4: a line chart by quarter, limited to two series
+SELECT DATE_TRUNC('quarter', order_date) AS __timestamp, category AS category, sum(amount) AS "SUM(amount)" FROM public.sales JOIN (SELECT category AS category__, sum(amount) AS mme_inner__ FROM public.sales WHERE order_date >= TO_DATE('2023-06-01', 'YYYY-MM-DD') AND order_date < TO_DATE('2024-06-01', 'YYYY-MM-DD') GROUP BY category ORDER BY sum(amount) DESC LIMIT 2) AS series_limit ON category = category__ WHERE order_date >= TO_DATE('2023-06-01', 'YYYY-MM-DD') AND order_date < TO_DATE('2024-06-01', 'YYYY-MM-DD') GROUP BY category, DATE_TRUNC('quarter', order_date) LIMIT 10000
+-- superset 5: series limited, with the others
+SELECT DATE_TRUNC('year', order_date) AS __timestamp, CASE WHEN (series_limit.category__ IS NOT NULL) THEN category ELSE 'Others' END AS category, sum(amount) AS "SUM(amount)" FROM public.sales LEFT OUTER JOIN (SELECT category AS category__, sum(amount) AS mme_inner__ FROM public.sales WHERE order_date >= TO_DATE('2023-06-01', 'YYYY-MM-DD') AND order_date < TO_DATE('2024-06-01', 'YYYY-MM-DD') GROUP BY category ORDER BY sum(amount) DESC LIMIT 2) AS series_limit ON category = category__ WHERE order_date >= TO_DATE('2023-06-01', 'YYYY-MM-DD') AND order_date < TO_DATE('2024-06-01', 'YYYY-MM-DD') GROUP BY CASE WHEN (series_limit.category__ IS NOT NULL) THEN category ELSE 'Others' END, DATE_TRUNC('year', order_date)
+-- superset 6: hours of a day
+SELECT DATE_TRUNC('hour', created_at) AS __timestamp, COUNT(*) AS count FROM public.sales WHERE created_at >= TO_TIMESTAMP('2023-06-01 00:00:00.000000', 'YYYY-MM-DD HH24:MI:SS.US') AND created_at < TO_TIMESTAMP('2023-06-02 00:00:00.000000', 'YYYY-MM-DD HH24:MI:SS.US') GROUP BY DATE_TRUNC('hour', created_at) LIMIT 10000
+-- superset 7: a big number with filters
+SELECT count(DISTINCT customer_id) AS "COUNT_DISTINCT(customer_id)" FROM public.sales WHERE region IN ('north', 'east') LIMIT 10000
+-- superset 8: a big number of a range of moments
+SELECT sum(amount) AS "SUM(amount)" FROM public.sales WHERE created_at >= TO_TIMESTAMP('2023-06-01 00:00:00.000000', 'YYYY-MM-DD HH24:MI:SS.US') AND created_at < TO_TIMESTAMP('2023-07-01 00:00:00.000000', 'YYYY-MM-DD HH24:MI:SS.US') LIMIT 10000
 -- superset 9: a pivot table
-SELECT region AS region, category AS category, SUM(amount) AS "SUM(amount)", COUNT(*) AS "COUNT(*)" FROM public.sales WHERE (region != 'west') AND (is_gift IS NOT NULL) GROUP BY region, category ORDER BY "SUM(amount)" DESC LIMIT 10000
--- superset 10: a histogram's numbers
-SELECT FLOOR(amount / 50.0) * 50 AS bin, COUNT(*) AS count FROM public.sales WHERE amount IS NOT NULL GROUP BY FLOOR(amount / 50.0) * 50 ORDER BY bin ASC
--- superset 11: the columns of a data set
+SELECT region AS region, category AS category, sum(amount) AS "SUM(amount)", COUNT(*) AS count, AVG(quantity) AS "AVG(quantity)" FROM public.sales WHERE region != 'west' AND is_gift IS NOT NULL GROUP BY region, category ORDER BY "SUM(amount)" DESC LIMIT 10000
+-- superset 10: a table with a ratio and a having
+SELECT status AS status, SUM(amount) / NULLIF(SUM(quantity), 0) AS price, COUNT(*) AS n FROM public.sales WHERE (quantity > 0) GROUP BY status HAVING (COUNT(*) > 10) LIMIT 10000
+-- superset 11: shares by a condition
+SELECT region AS region, SUM(CASE WHEN status = 'returned' THEN 1 ELSE 0 END) * 1.0 / COUNT(*) AS returned FROM public.sales GROUP BY region LIMIT 10000
+-- superset 12: a dimension in SQL
+SELECT FLOOR(amount / 50) * 50 AS bin, COUNT(*) AS count FROM public.sales GROUP BY FLOOR(amount / 50) * 50 ORDER BY count DESC LIMIT 10000
+-- superset 13: least and greatest by region
+SELECT region AS region, min(quantity) AS "MIN(quantity)", max(quantity) AS "MAX(quantity)" FROM public.sales GROUP BY region LIMIT 10000
+-- superset 14: texts like a pattern
+SELECT category AS category, COUNT(*) AS count FROM public.sales WHERE product ILIKE '%set%' AND amount >= 10 AND (status NOT IN ('open')) GROUP BY category LIMIT 10000
+-- superset 15: true or false
+SELECT is_gift AS is_gift, sum(amount) AS "SUM(amount)" FROM public.sales WHERE is_gift IS true GROUP BY is_gift LIMIT 10000
+-- superset 16: the values of a filter
+SELECT category AS category FROM public.sales GROUP BY category LIMIT 10000
+-- superset 17 rows: the rows of a table
+SELECT customer_id AS customer_id, region AS region, amount AS amount FROM public.sales GROUP BY customer_id, region, amount LIMIT 100
+-- superset 18: a virtual data set
+SELECT region AS region, AVG(amount) AS "AVG(amount)" FROM (SELECT region, amount, status FROM sales WHERE status = 'paid' ) AS virtual_table GROUP BY region LIMIT 10000
+-- superset 19: the values of a filter of texts
+SELECT city FROM (SELECT city AS city FROM public.customers GROUP BY city) AS values_table ORDER BY city ASC LIMIT 1000
+-- superset 20: the columns of a data set
 SELECT * FROM (SELECT region, amount FROM sales) AS virtual_table WHERE FALSE
--- superset 12 rows: a sample of a table
-SELECT customer_id, region, amount FROM public.sales LIMIT 100
 -- metabase 1: a count by month with quoted names
 SELECT CAST(DATE_TRUNC('month', "public"."sales"."order_date") AS date) AS "order_date", COUNT(*) AS "count" FROM "public"."sales" GROUP BY CAST(DATE_TRUNC('month', "public"."sales"."order_date") AS date) ORDER BY CAST(DATE_TRUNC('month', "public"."sales"."order_date") AS date) ASC
 -- metabase 2: a sum by a joined table's column
