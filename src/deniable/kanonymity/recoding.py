@@ -116,7 +116,7 @@ def path_of_recoding(out: Path) -> Path:
 def write_recoding(recoding: Recoding, path: Path) -> None:
     """Write a recoding as JSON, for its owner only, whole or not at all."""
     with whole_file(path) as file:
-        file.write(json.dumps(to_document(recoding), indent=1, ensure_ascii=False).encode())
+        file.write(json.dumps(to_document(recoding), ensure_ascii=False).encode())
 
 
 def read_recoding(path: Path) -> Recoding:
