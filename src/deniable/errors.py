@@ -10,6 +10,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 from dataclasses import dataclass
+from numbers import Real
 from typing import ClassVar
 
 NOTHING_CHARGED = "Nothing was charged."
@@ -57,6 +58,12 @@ class DeniableError(Exception):
         self.charged = self.charge if charge is None else charge
         self.fields = fields
         super().__init__(self.message)
+
+    def recall_charge(self, before: str) -> None:
+        """Say that this call charged nothing, and what was charged before under its request."""
+        self.charged = f"This call charged nothing; its request was charged before: {before}."
+        self.fields["charged_before"] = before
+        self.args = (self.message,)
 
     def __reduce__(self) -> tuple[object, ...]:
         """Refusals cross from one process to another as they are, whatever their class takes to be made."""
@@ -202,6 +209,24 @@ class InternalError(DeniableError):
     code = "internal"
     exit_code = 3
     unknown: ClassVar[tuple[str, ...]] = (UNKNOWN, UNSURE, "")
+
+
+LONGEST_SECONDS = 10**8
+
+
+def check_seconds(seconds: float | None) -> float | None:
+    """A time limit, or none; refuses what is no number of seconds above 0.
+
+    >>> check_seconds(0.5)
+    0.5
+    """
+    given: object = seconds  # callers of Python may hand over anything
+    amount = float(given) if isinstance(given, Real) else None
+    if given is None or (amount is not None and 0 < amount <= LONGEST_SECONDS):
+        return seconds
+    told = "no number of" if amount is None else f"{amount:g}"
+    expected = f"More than 0 seconds, and at most {LONGEST_SECONDS:,}"
+    raise ParameterError(f"A time limit of {told} seconds", expected=expected)
 
 
 def pluralize(count: int, one: str, many: str = "") -> str:

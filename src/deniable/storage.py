@@ -248,6 +248,31 @@ def lock_folder(folder: Path, what: str) -> Iterator[None]:
         os.close(descriptor)
 
 
+@contextmanager
+def lock_output(path: Path | None) -> Iterator[None]:
+    """Let one process at a time write a file with what stands beside it; the lock ends with the process."""
+    if path is None:
+        yield
+        return
+    lock = path.with_name(f".{path.name[:100]}.lock")
+    with storage_errors(path):
+        descriptor = os.open(lock, os.O_RDWR | os.O_CREAT, PRIVATE_FILE)
+    try:
+        lock_descriptor(descriptor)
+        if not os.fstat(descriptor).st_nlink:  # whoever held it removed it: another one may hold a new file by now
+            raise BlockingIOError
+    except BlockingIOError:
+        os.close(descriptor)
+        remedy = "Wait for it to end, or write to another file"
+        raise StorageError(f"another process writes '{path.name}'", remedy=remedy) from None
+    try:
+        yield
+    finally:
+        with suppress(OSError):
+            lock.unlink()
+        os.close(descriptor)
+
+
 def lock_descriptor(descriptor: int) -> None:
     """Hold an open file for this process alone until it is closed; a BlockingIOError says that another holds it."""
     _lock(descriptor)

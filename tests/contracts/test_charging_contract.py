@@ -487,7 +487,7 @@ def test_nothing_but_the_charging_path_and_governance_writes_to_the_ledger() -> 
     writers = {
         str(path.relative_to(root)) for path in root.rglob("*.py") if ".ledger.record(" in path.read_text("utf-8")
     }
-    governing = {f"governance/{name}.py" for name in ("epochs", "losses", "requests", "withdrawals")}
+    governing = {f"governance/{name}.py" for name in ("epochs", "losses", "requests", "steward", "withdrawals")}
     assert writers == {"charge.py", "context.py", "publish.py", *governing}
 
 

@@ -19,11 +19,14 @@ from typer.testing import CliRunner
 
 from deniable import Curator
 from deniable.cli.main import narrow_app
+from deniable.client.connection import connect
 from deniable.curator.governance import steward
 from deniable.curator.scope import Scope
-from deniable.errors import AccessRefused, BudgetExceeded, IntegrityError, PolicyError
+from deniable.errors import AccessRefused, BudgetExceeded, IntegrityError, ParameterError, PolicyError, StorageError
 from deniable.governance.grants import Asker, Role
 from deniable.policy.document import parse, read
+from deniable.server.limits import Limits
+from deniable.storage import lock_output
 
 POLICY = """
 version: 1
@@ -55,6 +58,55 @@ def test_without_budgets_nothing_is_answered_about_people(ask: Callable[[Curator
         with pytest.raises(BudgetExceeded, match="no budgets"):
             ask(curator)
         assert list(curator.ledger.entries()) == []
+
+
+TIMED: dict[str, Callable[[Curator, Any], Any]] = {
+    "a question": lambda curator, seconds: curator.query("SELECT COUNT(*) FROM t", epsilon=1, seconds=seconds),
+    "a batch": lambda curator, seconds: curator.query_batch(["SELECT COUNT(*) FROM t"], epsilon=1, seconds=seconds),
+    "k-anonymous rows": lambda curator, seconds: curator.anonymize("t", k=2, quasi_identifiers=["g"], seconds=seconds),
+    "an attack": lambda curator, seconds: curator.attack("t.csv", seconds=seconds),
+    "a client": lambda _, seconds: connect("http://127.0.0.1:1", "token", timeout=seconds),
+    "a server": lambda _, seconds: Limits(seconds=seconds),
+    "a server's headers": lambda _, seconds: Limits(header_seconds=seconds),
+}
+
+
+@pytest.mark.parametrize("way", TIMED.values(), ids=TIMED)
+@pytest.mark.parametrize("seconds", [0, -1, float("nan"), float("inf"), "5"])
+def test_a_time_limit_that_leaves_no_time_is_refused_before_a_charge(
+    way: Callable[[Curator, Any], Any], seconds: object
+) -> None:
+    with Curator(parse(POLICY + BUDGETS % "ana"), sources={"t": ROWS}) as curator:
+        with pytest.raises(ParameterError, match=r"time limit of .* seconds\. More than 0 seconds"):
+            way(curator, seconds)
+        assert list(curator.ledger.entries()) == []
+
+
+WRITERS: dict[str, Callable[[Curator, Path], Any]] = {
+    "anonymize": lambda curator, out: curator.anonymize("t", out, k=2, quasi_identifiers=["g"]),
+    "synthesize": lambda curator, out: curator.synthesize("t", out, epsilon=1, delta="1e-6", columns=["g"]),
+    "randomize": lambda curator, out: curator.randomize("t", out, epsilon=1, columns=["g"]),
+    "train": lambda curator, out: curator.train("t", "x", features=["g"], epsilon=1, out=out),
+}
+
+
+@pytest.mark.parametrize("write", WRITERS.values(), ids=WRITERS)
+def test_of_two_processes_that_write_one_file_one_does_and_the_other_is_refused_before_a_charge(
+    write: Callable[[Curator, Path], Any], tmp_path: Path
+) -> None:
+    """Each removed what the other wrote, after both were charged."""
+    text = POLICY.replace("[a, b]}", "[a, b], role: quasi-identifier}").replace("x: {", "x: {role: insensitive, ")
+    policy, out = (
+        parse(text + BUDGETS.replace("epsilon: 10", "epsilon: 10, delta: 1e-3, accounting: zcdp") % "ana"),
+        tmp_path / "out",
+    )
+    with Curator(policy, sources={"t": ROWS}) as curator:
+        with lock_output(out.with_suffix(".parquet")):
+            with pytest.raises(StorageError, match=r"another process writes 'out\.parquet'.*Nothing was charged"):
+                write(curator, out.with_suffix(".parquet"))
+            assert list(curator.ledger.entries()) == []
+        write(curator, out.with_suffix(".parquet"))
+    assert not list(tmp_path.glob(".*")), "no lock is left"
 
 
 @pytest.mark.parametrize("name", ["steward", "Steward", "auditor"])

@@ -24,6 +24,7 @@ import pytest
 from deniable.curator import charge, context, scope, sources
 from deniable.curator.charge import Job, OpenJob, StoredAnswer
 from deniable.curator.context import Context, LedgerState, open_context
+from deniable.curator.governance.steward import resume_asker
 from deniable.dp.accounting import LaplaceEvent, NonPrivateEvent, epsilon_of_zcdp
 from deniable.dp.accounting.serialization import from_dict
 from deniable.engines.base import Engine, Listed, Sampled
@@ -817,16 +818,16 @@ def test_the_steward_alone_lets_an_asker_go_on_and_is_told_how_many_failed(stewa
     for name in ("ana", "ana", "ben"):
         steward.ledger.record(Posting(Act.FAIL, analyst=name))
     with pytest.raises(AccessRefused, match="only the steward"):
-        charge.resume_asker(steward.speak_for(BEN), "ana")
+        resume_asker(steward.speak_for(BEN), "ana")
     with pytest.raises(ParameterError, match="'cem' has no failures"):
-        charge.resume_asker(steward, "cem")
-    assert charge.resume_asker(steward, "ana", "dpo") == 2
+        resume_asker(steward, "cem")
+    assert resume_asker(steward, "ana", "dpo") == 2
     assert (steward.state.failures("ana"), steward.state.failures("ben")) == (0, 1)
     last = steward.ledger.head()
     assert last is not None
     assert (last.act, last.analyst, dict(last.details)) == ("resume", "dpo", {"analyst": "ana", "failures": 2})
     with pytest.raises(ParameterError, match="'ana' has no failures"):
-        charge.resume_asker(steward, "ana")
+        resume_asker(steward, "ana")
 
 
 def test_a_disk_that_refuses_says_that_the_charge_stands() -> None:

@@ -197,12 +197,16 @@ def test_a_request_id_gets_no_second_answer_once_the_first_was_forgotten(policy:
     ledger, asked = policy.with_suffix(".sqlite"), "SELECT COUNT(*) AS n FROM visits"
     with Curator.open(policy, ledger=ledger) as curator:
         curator.query(asked, epsilon="1/2", who=ANA, request="r1")
+        recorded = curator.record("survey", request="survey of staff")  # as results of a survey are: nothing is stored
     policy.write_text(POLICY + "expires: 2020-01-01\n")
     with Curator.open(policy, ledger=ledger) as curator:
         assert forget_answers(curator.context) == 1
     policy.write_text(POLICY)
     with Curator.open(policy, ledger=ledger) as curator:
-        with pytest.raises(AccessRefused, match="was forgotten"):
+        again = curator.record("survey", request="survey of staff")
+        assert (again.repeated, again.number) == (True, recorded.number)
+        told = r"was forgotten.*under a new request id.*charged before: entry 1, epsilon 0\.5"
+        with pytest.raises(AccessRefused, match=told):
             curator.query(asked, epsilon="1/2", who=ANA, request="r1")
         assert not curator.query(asked, epsilon="1/2", who=ANA, request="r2").repeated
         assert len(list(curator.ledger.entries(acts=("charge",)))) == 2

@@ -24,7 +24,6 @@ from deniable.errors import NOTHING_CHARGED, AccessRefused, BudgetExceeded, Deni
 from deniable.ledger import Act, Ledger, Posting
 from deniable.ledger.budget_tree import (
     FINEST,
-    LOST_BETWEEN,
     describe_spent,
     is_covered,
     period_of,
@@ -32,7 +31,7 @@ from deniable.ledger.budget_tree import (
     settle_account,
     subtract_spent,
 )
-from deniable.ledger.entry import ANSWER, LOST, SETTLES
+from deniable.ledger.entry import ANSWER, LOST, LOST_BETWEEN, SETTLES
 from deniable.ledger.export import export
 from deniable.ledger.ledger import verify
 from deniable.policy.access import Accounting, Budgets, Period

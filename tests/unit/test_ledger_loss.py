@@ -6,6 +6,7 @@ from __future__ import annotations
 import random
 import shutil
 import tempfile
+from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
@@ -763,3 +764,38 @@ def test_a_loss_is_charged_in_every_period_in_which_its_entries_may_have_been_wr
             clock.set(*day)
             left.append(curator.remaining(ANA).epsilon)
         assert left == [5, 0, 0, 0, 5]
+
+
+@pytest.mark.parametrize("behind", [False, True], ids=["a clock ahead", "a clock behind"])
+def test_a_loss_under_a_wrong_clock_is_charged_in_the_periods_of_either_clock(place: Place, behind: bool) -> None:
+    purposes = "{care: {epsilon: 5, every: month}}, analysts: {ana: {purposes: [care]}}"
+    text = place.policy.read_text().replace("accounting: zcdp}}", f"accounting: pure}}, purposes: {purposes}}}")
+    place.policy.write_text(text)
+    now = datetime.now(UTC)
+    clock = Clock(2024, 10, 20)
+    with place.open() as curator:
+        curator.ledger._clock = clock
+        curator.query(COUNT, epsilon=1, who=ANA)
+        clock.now = now - timedelta(days=40) if behind else datetime(2031, 5, 31, tzinfo=UTC)
+        curator.query(f"{COUNT} WHERE pid > 3", epsilon=1, who=ANA)
+        head = curator.ledger.head()
+        assert head is not None
+        lost = Loss(head.sequence, head.time.isoformat(timespec="seconds"))
+        clock.set(2024, 12, 2)  # when the loss is told
+        curator.ledger.record(Posting(Act.SEPARATE, details={entry.LOST: lost.facts()}))
+        done = losses.settle(curator.context, "sam", "x", spent=(5, None, None), entered=True)
+        assert (done.since[:10], done.until[:10]) == ("2024-10-20", "2024-12-02")
+        assert str(done.also_since)[:10] == clock_day(head.time)
+        left = {}
+        for day in ((2024, 9), (2024, 10), (2024, 11), (2024, 12), (2025, 1), (2031, 5), (2031, 6), (2031, 8)):
+            clock.set(*day, 5)
+            left[day] = curator.remaining(ANA).epsilon
+        clock.now = now
+        left["now"] = curator.remaining(ANA).epsilon
+    ahead = {(2031, 5): 5, (2031, 6): 5} if behind else {(2031, 5): 0, (2031, 6): 0}
+    usual = {(2024, 9): 5, (2024, 10): 0, (2024, 11): 0, (2024, 12): 0, (2025, 1): 5, (2031, 8): 5}
+    assert left == {**usual, **ahead, "now": 0 if behind else 5}
+
+
+def clock_day(time: datetime) -> str:
+    return time.isoformat()[:10]

@@ -3,17 +3,32 @@ withdrawn once binds the ledger that goes on, and beside one that is there none 
 
 from __future__ import annotations
 
+import io
+import json
+import re
 from contextlib import closing
 from datetime import date
+from email.message import Message
 from itertools import product
 from pathlib import Path
+from threading import Event
+from urllib.error import HTTPError
 from urllib.parse import urlsplit
 
 import pytest
 
+from deniable.client.connection import _read_refusal
 from deniable.curator import Curator
 from deniable.curator.governance import losses, steward, withdrawals
-from deniable.errors import AccessRefused, DeniableError, IntegrityError, ParameterError
+from deniable.errors import (
+    AccessRefused,
+    Cancelled,
+    DeniableError,
+    ExecutionFailed,
+    IntegrityError,
+    ParameterError,
+    QueryRefused,
+)
 from deniable.governance.withdrawals import list_people
 from deniable.ledger.loss import read_loss
 
@@ -294,6 +309,54 @@ def test_no_question_is_measured_again_after_a_loss(tmp_path: Path, monkeypatch:
 
 def _stop(*_: object) -> None:
     raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+def test_a_refusal_tells_what_was_charged_before_under_its_request(
+    kind: str, tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case = Case(tmp_path, request.getfixturevalue("postgres_address") if kind == "postgres" else None)
+    asked, taken_back = "SELECT COUNT(*) AS n FROM visits", Event()
+    taken_back.set()
+    with case.open() as curator:
+        with monkeypatch.context() as patch:
+            patch.setattr("deniable.curator.charge.store_answer", _stop)  # killed after its charge
+            with pytest.raises(KeyboardInterrupt):
+                curator.query(asked, epsilon=1, request="r")
+        head = curator.ledger.head()
+        assert head is not None
+        before = f"entry {head.sequence}, epsilon 1, {head.time:%Y-%m-%d %H:%M:%S} UTC"
+        told = f"This call charged nothing; its request was charged before: {before}."
+        refused = (
+            (Cancelled, lambda: curator.query(asked, epsilon=1, request="r", stop=taken_back)),
+            (AccessRefused, lambda: curator.query(f"{asked} WHERE pid > 3", epsilon=1, request="r")),
+            (QueryRefused, lambda: curator.query("SELECT pid FROM visits", epsilon=1, request="r")),
+            (DeniableError, lambda: curator.query_batch(["SELECT pid FROM visits"], epsilon=1, request="r")),
+            (ParameterError, lambda: curator.query(asked, epsilon=1, request="r", confidence=2)),
+        )
+        for error, ask in refused:
+            with pytest.raises(error, match=re.escape(told)) as refusal:
+                ask()
+            assert refusal.value.as_dict()["charged"] is False
+            assert refusal.value.as_dict()["charged_before"] == before
+            response = io.BytesIO(json.dumps(refusal.value.as_dict()).encode())
+            over_http = _read_refusal(HTTPError("http://127.0.0.1/", 403, "", Message(), response))
+            assert over_http.charged == told, "Python's client tells the same"
+        with monkeypatch.context() as patch:
+            patch.setattr("deniable.query.execute.measure", _fail)
+            for again in ("r", "", "s"):  # another id of the same asker goes on under the same charge
+                with pytest.raises(
+                    ExecutionFailed, match=re.escape(f"could not be completed. Tell the steward. {told}")
+                ):
+                    curator.query(asked, epsilon=1, request=again)
+        with pytest.raises(Cancelled, match="Nothing was charged") as refusal:
+            curator.query(asked, epsilon=1, request="t", stop=taken_back)
+        assert "charged_before" not in refusal.value.as_dict()
+        assert [entry.act for entry in curator.ledger.entries() if entry.act == "charge"] == ["charge"]
+
+
+def _fail(*_: object, **__: object) -> None:
+    raise RuntimeError
 
 
 def test_a_ledger_is_read_after_the_term_of_a_policy_with_a_stream_is_over(streamed: Case) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from fractions import Fraction
 from pathlib import Path
 
@@ -14,6 +16,7 @@ from deniable.curator import Curator
 from deniable.curator.governance import steward
 from deniable.errors import NOTHING_CHARGED, UNKNOWN, AccessRefused, IntegrityError, StorageError
 from deniable.ledger import Ledger, postgres
+from deniable.ledger.backup import holds_entries
 from deniable.ledger.ledger import verify
 from deniable.ledger.postgres import Database, PostgresShelf, PostgresStore
 from deniable.policy.budget import PureDP
@@ -66,7 +69,7 @@ def test_a_role_that_may_not_make_tables_can_charge_and_one_that_only_reads_can_
         serving.close()
         reading = Ledger("roles", plain(1), PostgresStore(postgres_address.replace("deniable@", "auditor@"), "roles"))
         assert verify(reading).entries == 2
-        with pytest.raises(StorageError):
+        with pytest.raises(AccessRefused, match=r"GRANT SELECT ON public\.deniable_kept TO auditor"):
             charge(reading, "1/10")
         reading.close()
     finally:
@@ -232,6 +235,76 @@ def test_a_role_that_may_not_read_the_stored_answers_is_told_what_it_lacks(
     owner.execute(f"REVOKE SELECT ON deniable_kept FROM {name_role(address)}")
     with pytest.raises(AccessRefused, match=r"GRANT SELECT ON public\.deniable_kept TO"):
         steward.verify(policy, address, None, None)
+
+
+READERS: dict[str, Callable[[Path, str], object]] = {
+    "ledger show": lambda policy, at: steward.show(policy, at, 9),
+    "ledger verify": lambda policy, at: steward.verify(policy, at, None, None),
+    "ledger head": lambda policy, at: steward.show_head(policy, at),
+    "ledger export": lambda policy, at: list(steward.export(policy, at, "csv", None)),
+    "ledger incidents": lambda policy, at: steward.incidents(policy, at),
+    "register": lambda policy, at: steward.register(policy, at),
+    "epoch show": lambda policy, at: steward.show_epoch(policy, at),
+    "token list": lambda policy, at: steward.list_tokens(policy, at),
+    "requests": lambda policy, at: steward.requests(policy, at),
+    "subject": lambda policy, at: steward.subject(policy, at, "pid", "7"),
+}
+
+
+@pytest.mark.parametrize("look", READERS.values(), ids=READERS)
+def test_a_role_that_may_only_read_can_look_and_is_told_what_it_lacks(
+    clerk: tuple[Path, str, psycopg.Connection], look: Callable[[Path, str], object]
+) -> None:
+    policy, address, owner = clerk
+    role, seen = name_role(address), steward.verify(policy, address, None, None).head
+    look(policy, address)
+    assert steward.verify(policy, address, None, None).head == seen
+    lacking = (
+        ("USAGE ON SCHEMA public", "PUBLIC"),
+        ("SELECT ON public.deniable_kept", role),
+        ("SELECT ON public.deniable_entries", role),
+        ("SELECT ON public.deniable_layout", "PUBLIC"),
+    )
+    for right, whose in lacking:
+        owner.execute(f"REVOKE {right} FROM {whose}")
+        with pytest.raises(AccessRefused, match=re.escape(f"GRANT {right} TO {role};")) as told:
+            look(policy, address)
+        owner.execute(str(told.value.remedy).partition("run: ")[2])  # what is advised is enough
+    look(policy, address)
+
+
+def test_a_role_that_may_not_enter_or_make_the_tables_is_told_what_it_lacks(
+    clerk: tuple[Path, str, psycopg.Connection],
+) -> None:
+    policy, address, owner = clerk
+    role, database = name_role(address), owner.info.dbname
+    owner.execute("CREATE SCHEMA empty")
+    owner.execute(f"ALTER ROLE {role} SET search_path = empty")
+    for right in ("USAGE, CREATE ON SCHEMA empty", "CREATE ON SCHEMA empty"):
+        with pytest.raises(AccessRefused, match=re.escape(f"GRANT {right} TO {role};")):
+            PostgresStore(address, "other")
+        owner.execute(f"GRANT USAGE ON SCHEMA empty TO {role}")
+    owner.execute(f"GRANT CREATE ON SCHEMA empty TO {role}")
+    PostgresStore(address, "other").close()
+    owner.execute(f"REVOKE CONNECT ON DATABASE {database} FROM PUBLIC")
+    with pytest.raises(AccessRefused, match=f"GRANT CONNECT ON DATABASE {database} TO {role};"):
+        steward.verify(policy, address, None, None)
+
+
+def test_rights_that_are_taken_away_while_a_ledger_is_open_are_named_and_hide_no_ledger(
+    clerk: tuple[Path, str, psycopg.Connection],
+) -> None:
+    _, address, owner = clerk
+    role, dataset = name_role(address), owner.info.dbname
+    with closing(PostgresStore(address, dataset)) as store:
+        for right, whose in (("SELECT ON public.deniable_entries", role), ("USAGE ON SCHEMA public", "PUBLIC")):
+            owner.execute(f"REVOKE {right} FROM {whose}")
+            for look in (store.last, lambda: list(store.lines()), lambda: holds_entries(address, dataset)):
+                with pytest.raises(AccessRefused, match=re.escape(f"GRANT {right} TO {role};")):
+                    look()
+            owner.execute(f"GRANT {right} TO {role}")
+        assert store.last() == 1
+    assert holds_entries(address, dataset)
 
 
 def name_role(address: str) -> str:

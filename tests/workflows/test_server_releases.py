@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Barrier
 from typing import Any
 
 import httpx
@@ -94,6 +96,28 @@ def test_where_two_must_approve_nothing_is_begun_after_the_first(serve, clinic_p
         while not any("was fulfilled" in line for line in up.log) and time.monotonic() < deadline:
             time.sleep(0.05)
         assert [line for line in up.log if filed["id"] in line] == [f"request {filed['id']} was fulfilled"]
+
+
+def test_of_those_who_decide_over_http_at_one_moment_one_is_told_yes_and_that_is_what_happens(served):
+    """Eight stewards approve or decline each of a few requests at once: one word stands, and nobody else is told so."""
+    ana = deniable.connect(served.http, served.tokens["ana"], timeout=120)
+    words, approved = ("approve", "decline") * 4, 0
+    with ThreadPoolExecutor(len(words)) as pool, steward(served) as client:
+        for _ in range(4):
+            filed, start = ana.request("mask", ["people"]), Barrier(len(words))
+
+            def decide(word: str, identity: str = filed["id"], start: Barrier = start) -> int:
+                start.wait()
+                return client.post(f"/v1/requests/{identity}/{word}", json={"reason": word}).status_code
+
+            told = list(pool.map(decide, words))
+            yes = [word for word, status in zip(words, told, strict=True) if status == 200]
+            assert len(yes) == 1, told
+            assert set(told) <= {200, 400, 403}
+            until("released" if yes == ["approve"] else "declined", ana, filed["id"])
+            approved += yes == ["approve"]
+    assert len(list(served.curator.ledger.entries(acts=("fulfill",)))) == approved
+    assert len(list(served.folder.glob("policy.releases/*/people.parquet"))) == approved
 
 
 def test_a_declined_request_is_never_made(served):

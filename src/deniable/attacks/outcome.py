@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from deniable.errors import ParameterError, Stopped, pluralize
+from deniable.errors import ParameterError, Stopped, check_seconds, pluralize
 
 Progress = Callable[[float], None]
 FEW_TRIALS = 30
@@ -267,9 +267,7 @@ class Deadline:
     """A time limit that long loops ask: none when `seconds` is None."""
 
     def __init__(self, seconds: float | None) -> None:
-        if seconds is not None and seconds <= 0:
-            raise ParameterError(f"A time limit of {seconds:g} seconds", expected="More than 0 seconds")
-        self.seconds = seconds
+        self.seconds = check_seconds(seconds)
         self._end = None if seconds is None else time.monotonic() + seconds
 
     @property

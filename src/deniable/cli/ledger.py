@@ -162,9 +162,10 @@ def settle(
     entered, missing = withdrawals_entered, people_missing
     done = workflow(policy, ledger, by or getuser(), reason, spent=spent, entered=entered, missing=missing)
     amount = ", ".join(f"{name} {value}" for name, value in done.charged.items()) or "nothing"
+    also = f", and from {done.also_since[:10]} to {done.also_until[:10]}" if done.also_since and done.also_until else ""
     text = (
         f"The loss of entry {done.loss} is settled: {amount} was charged for it, in every period of a purpose from "
-        f"{done.since[:10]} to {done.until[:10]}. The ledger serves again."
+        f"{done.since[:10]} to {done.until[:10]}{also}. The ledger serves again."
     )
     emit(done.to_dict(), as_json, lambda console: console.print(text, markup=False))
 

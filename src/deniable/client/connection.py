@@ -25,7 +25,7 @@ from urllib.parse import quote, urlencode, urlsplit
 
 from deniable import errors
 from deniable.client.answer import Answer, BatchAnswer
-from deniable.errors import AccessRefused, DeniableError, ParameterError, Stopped
+from deniable.errors import AccessRefused, DeniableError, ParameterError, Stopped, check_seconds
 from deniable.storage import whole_file
 
 ATTEMPTS = 5
@@ -51,6 +51,7 @@ def connect(
         raise ParameterError("this is no address of a server", expected="Something like https://data.clinic.example")
     if parts.scheme == "http" and parts.hostname not in LOOPBACK:
         raise ParameterError("a token may not travel unencrypted to another machine", remedy="Use https://")
+    check_seconds(timeout)
     return Connection(url.rstrip("/"), given, purpose, timeout, tls)
 
 
@@ -374,7 +375,10 @@ def _read_refusal(failure: urllib.error.HTTPError) -> DeniableError:
         place = errors.Place("query", told["line"], told.get("column", 0)) if "line" in told else None
         happened, expected, remedy = (told[name] for name in ("happened", "expected", "remedy"))
         more = {name: value for name, value in told.items() if name not in _TOLD and isinstance(value, str | int)}
-        return kind(happened, expected=expected, remedy=remedy, charge=charge, place=place, **more)
+        refusal = kind(happened, expected=expected, remedy=remedy, charge=charge, place=place, **more)
+        if "charged_before" in more:
+            refusal.recall_charge(str(more["charged_before"]))
+        return refusal
     except (ValueError, KeyError, TypeError):
         return Stopped(f"the server answered with status {failure.code}", remedy="Try again later", charge="")
 

@@ -17,7 +17,7 @@ from deniable.curator.policy.accepted_rows import find_policy_of
 from deniable.curator.scope import refuse_expired, withdrawn_rows
 from deniable.curator.sources import refuse_no_rows
 from deniable.curator.sources import table_at as table_at
-from deniable.errors import DataError, ParameterError, nearest
+from deniable.errors import DataError, ParameterError, check_seconds, nearest
 from deniable.policy.document import Policy, read
 from deniable.policy.schema import Role
 from deniable.release.record import Record, SparseRecord
@@ -74,6 +74,9 @@ class Order:
     trace: tuple[str, ...] = ()
     resolutions: tuple[tuple[int, str], ...] = ()
     edges: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        check_seconds(self.seconds)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -22,8 +22,9 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import wraps
 from threading import Event as Flag
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast
 
 from deniable.curator.context import ANSWERS, Context
 from deniable.errors import (
@@ -38,13 +39,12 @@ from deniable.errors import (
     DeniableError,
     ExecutionFailed,
     InternalError,
-    ParameterError,
     Stopped,
     StorageError,
+    check_seconds,
 )
 from deniable.ledger.entry import ANSWER, ASK_ANEW, digest
 from deniable.ledger.loss import refuse_second_measurement
-from deniable.policy.access import Accounting
 from deniable.policy.budget import ZCDP, Budget, exact, round_amount, say_budget
 from deniable.policy.schema import PrivacyUnit
 
@@ -70,6 +70,7 @@ DISPLAY_DELTA = "1e-9"
 """The delta at which a rho is shown as an epsilon."""
 
 Measured = TypeVar("Measured")
+Given = ParamSpec("Given")
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +174,33 @@ def attach_tables(context: Context, job: Job[Any], epoch: str) -> Engine:
     return engine
 
 
+@contextmanager
+def recall_charges(context: Context, *requests: str, analyst: str = "") -> Iterator[None]:
+    """A refusal that knows of no charge says what was charged before under these request ids of the asker."""
+    try:
+        yield
+    except DeniableError as refusal:
+        if refusal.charged in (NOTHING_CHARGED, NO_BUDGET):
+            from deniable.ledger.export import list_charges
+
+            with suppress(Exception):  # a ledger that cannot be read now, or an id that is none: the refusal stays
+                if told := list_charges(context.ledger, analyst or context.path[1] or "steward", requests):
+                    refusal.recall_charge("; ".join(told))
+        raise
+
+
+def recalls_charge(workflow: Callable[Given, Measured]) -> Callable[Given, Measured]:
+    """A workflow that takes a context and a keyword `request`, whose refusals say what was charged under that id."""
+
+    @wraps(workflow)
+    def run(*args: Given.args, **given: Given.kwargs) -> Measured:
+        with recall_charges(cast(Context, args[0]), cast(str, given.get("request", ""))):
+            return workflow(*args, **given)
+
+    return run
+
+
+@recalls_charge
 def run_job(
     context: Context, job: Job[Any], opened: OpenJob | None = None, *, request: str = "", stop: Flag | None = None
 ) -> JobResult[Any]:
@@ -203,7 +231,11 @@ def run_job(
                 return _result(job, found, opened, None if shared else receipt, shared)
             if receipt.repeated:
                 refuse_second_measurement(context.ledger, receipt.number, job.anew)
-        with after_the_charge(None if job.free else context, stop, charged=not (job.free or shared), answer=opened.key):
+        fresh = receipt is not None and not receipt.repeated
+        with (
+            recall_charges(context, receipt.request if receipt is not None else ""),
+            after_the_charge(None if job.free else context, stop, charged=fresh, answer=opened.key),
+        ):
             measured = job.measure(engine)
     release = receipt.release if receipt is not None else secrets.token_hex(12)
     time = datetime.now(UTC).replace(microsecond=0)
@@ -228,6 +260,7 @@ def _result(
     return JobResult(found, opened.epoch, opened.versions, stored.release, stored.time, receipt, repeated)
 
 
+@recalls_charge
 def charge(
     context: Context,
     job: Job[Any],
@@ -263,6 +296,7 @@ def charge(
             remedy="Open the policy with Curator.open, or with ledger=",
         )
     purpose, analyst = context.path
+    details = {**job.details, **_state_claim(job), "epoch": epoch or context.epoch, **_name_sources(context, job)}
     posting = Posting(
         Act.CHARGE if priced else Act.RELEASE,
         job.event if job.event is not None else NonPrivateEvent(),
@@ -274,13 +308,7 @@ def charge(
         "",
         request,
         question,
-        {
-            **job.details,
-            **_state_claim(job),
-            "epoch": epoch or context.epoch,
-            **_name_sources(context, job),
-            **({ANSWER: digest(answer)} if answer else {}),
-        },
+        details | ({ANSWER: digest(answer)} if answer else {}),
         job.anew,
     )
     try:
@@ -368,19 +396,6 @@ def _restate_refusal(context: Context, job: Job[Any], over: BudgetExceeded) -> B
     )
 
 
-def refuse_gaussian(context: Context, what: str) -> None:
-    """Refuse what is measured with Gaussian noise where a policy adds epsilons up: no delta gives it a price there."""
-    budgets = context.policy.budgets
-    if budgets is not None and budgets.accounting == Accounting.PURE:
-        raise ParameterError(
-            f"pure accounting cannot price Gaussian noise, with which {what} are measured, whatever delta is asked",
-            expected="A policy that adds up by zcdp or pld, with a delta",
-            remedy="Ask the steward to write into the policy: budgets: dataset: {accounting: zcdp, delta: 1e-6}, "
-            "beside its epsilon",
-            charge=NOTHING_CHARGED,
-        )
-
-
 CLAIM = "claim"
 """The detail of a charge that holds the epsilon and delta which its release claims."""
 
@@ -441,21 +456,6 @@ def _record_failure(context: Context, failure: Exception, answer: str) -> None:
         context.ledger.record(Posting(Act.FAIL, analyst=analyst, purpose=purpose, details=cause))
 
 
-def resume_asker(context: Context, analyst: str, by: str = "steward") -> int:
-    """The steward has looked: the failures of an asker count from none again. Says how many there were."""
-    from deniable.ledger import Act, Posting
-
-    if context.asker is not None:
-        raise AccessRefused("only the steward lets an asker go on", remedy="Ask the steward")
-    failures = context.state.failures(analyst)
-    if not failures:
-        raise ParameterError(
-            f"'{analyst}' has no failures that count", remedy="Names of askers are in: deniable ledger show"
-        )
-    context.ledger.record(Posting(Act.RESUME, analyst=by, details={"analyst": analyst, "failures": failures}))
-    return failures
-
-
 @contextmanager
 def still_charged() -> Iterator[None]:
     """A disk that refuses what was made has not undone its charge, and no other refusal or failure has."""
@@ -477,6 +477,8 @@ def job_of(plan: QueryPlan, *, seconds: float | None = None) -> Job[NoisyResults
     from deniable.query.execute import measure
     from deniable.release import Technique
 
+    if seconds is not None:
+        check_seconds(seconds)
     read = [table for node in plan.nodes for table in tables_of(node.node)]
     private = tuple(dict.fromkeys(table.name for table in read if not table.public))
     public = tuple(dict.fromkeys(table.name for table in tables_of(plan.relation) if table.name not in private))

@@ -391,9 +391,12 @@ def open_context(
     engine: Engine | None = None,
     ledger: str | Path | None = None,
     asker: Asker | None = None,
+    reading: bool = False,
     **limits: Any,
 ) -> Context:
     """The context of a policy. `sources` replace the policy's; `limits` (memory, threads) are those of engines.
+
+    One for `reading` takes a role of a database that may only read, and notes nothing in the ledger.
 
     A ledger that is not there is made only where nothing refuses it: one without entries would stand in the way of the
     one that was lost. If nothing is written to it, it is gone again when the context is closed.
@@ -403,7 +406,7 @@ def open_context(
     def make_engine(rows: bool = False) -> Engine:
         return make_engine_for(policy, dict(sources or {}), rows, **limits)
 
-    over = partial(_open_over, policy, ledger, dict(sources or {}), make_engine, engine, asker)
+    over = partial(_open_over, policy, ledger, dict(sources or {}), make_engine, engine, asker, reading=reading)
     missing = _is_missing(ledger)
     if engine is None and missing:
         replace(over(rehearsed=True), place="").close()
@@ -417,20 +420,14 @@ def _is_missing(ledger: str | Path | None) -> bool:
 
 
 def _open_over(
-    policy: Policy,
-    ledger: str | Path | None,
-    sources: dict[str, Any],
-    make_engine: Callable[[], Engine],
-    engine: Engine | None,
-    asker: Asker | None,
-    *,
-    rehearsed: bool = False,
-) -> Context:
+    policy: Policy, ledger: str | Path | None, sources: dict[str, Any], make_engine: Callable[[], Engine],
+    engine: Engine | None, asker: Asker | None, *, reading: bool, rehearsed: bool = False,
+) -> Context:  # fmt: skip
     """The context over a ledger; `rehearsed`, over an empty one in memory that stands for the one at this place."""
     from deniable.ledger.ledger import open_answer_store, open_ledger, tie_store
     from deniable.ledger.sqlite import place_answers
 
-    opened = open_ledger(None if rehearsed else ledger, policy)
+    opened = open_ledger(None if rehearsed else ledger, policy, spending=not reading)
     with ExitStack() as stack:
         stack.callback(opened.close)
         alone = rehearsed and not place_answers(str(ledger)).exists()
@@ -438,7 +435,8 @@ def _open_over(
         stack.callback(store.close)
         tie_store(opened, store, COLLECTION)
         state = LedgerState(opened)
-        accepted = _hold_to_accepted(policy, state.accepted()) if ledger is not None and not rehearsed else []
+        noting = ledger is not None and not rehearsed and not reading
+        accepted = _hold_to_accepted(policy, state.accepted()) if noting else []
         shared = SharedTables(
             policy,
             store,

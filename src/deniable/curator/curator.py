@@ -178,7 +178,7 @@ class Curator(ReleaseVerbs):
 
     def resume(self, analyst: str, *, who: Asker | None = None) -> int:
         """Let an asker go on who was paused after failures; for the steward. Says how many failures there were."""
-        from deniable.curator.charge import resume_asker
+        from deniable.curator.governance.steward import resume_asker
 
         return resume_asker(self._for(who), analyst)
 

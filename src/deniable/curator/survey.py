@@ -22,7 +22,7 @@ from deniable.policy.budget import Amount, exact
 from deniable.policy.document import Policy, read
 from deniable.policy.schema import PrivacyUnit, Role, TableSchema
 from deniable.release.record import Record, SparseRecord, to_plain
-from deniable.storage import refuse_unwritable
+from deniable.storage import lock_output, refuse_unwritable
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -195,10 +195,11 @@ def randomize_rows(
     refuse_unwritable(out, rows=True)  # once more, since the files that are read are known by now
     parts = {column: exact(amount, f"epsilon of {column}") for column, amount in (own or {}).items()}
     made = _plan_records(context, name, exact(epsilon, "epsilon"), columns, parts)
-    with _advise_by_record(context.policy.table(name).unit or PrivacyUnit()):
-        result = run_job(context, _randomizing_job(context, name, made, source))
-    with still_charged():
-        return _write_randomized(context, name, made, result, out)
+    with lock_output(out):
+        with _advise_by_record(context.policy.table(name).unit or PrivacyUnit()):
+            result = run_job(context, _randomizing_job(context, name, made, source))
+        with still_charged():
+            return _write_randomized(context, name, made, result, out)
 
 
 @contextmanager

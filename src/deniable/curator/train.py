@@ -16,7 +16,7 @@ from deniable.errors import AccessRefused, DataError
 from deniable.policy.budget import Amount, Budget, budget
 from deniable.policy.schema import PrivacyUnit, TableSchema
 from deniable.release.record import Record, SparseRecord
-from deniable.storage import refuse_unwritable
+from deniable.storage import lock_output, refuse_unwritable
 
 if TYPE_CHECKING:
     import numpy as np
@@ -120,10 +120,11 @@ def train(
     if evaluate and context.asker is not None:
         raise AccessRefused("an evaluation compares with real rows", remedy="Only the steward may see one")
     table, what = plan_training(context, order)
-    result = run_job(context, _job_of(order, table, what, evaluate, progress))
-    model, chosen, rows, held = result.measured
-    with still_charged():
-        release = _release_model(context, order, result, out, HELD_OUT if evaluate else None)
+    with lock_output(out):
+        result = run_job(context, _job_of(order, table, what, evaluate, progress))
+        model, chosen, rows, held = result.measured
+        with still_charged():
+            release = _release_model(context, order, result, out, HELD_OUT if evaluate else None)
     if not evaluate:
         return Trained(model, release, chosen=chosen)
     return Trained(model, release, _evaluate(model, rows, held), trace_curves(model, held), chosen)

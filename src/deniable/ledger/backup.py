@@ -11,7 +11,7 @@ import secrets
 import sqlite3
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 from deniable.errors import AccessRefused, DataError, IntegrityError
@@ -26,9 +26,16 @@ from deniable.ledger.answer_store import (
     Shelf,
     SqliteShelf,
 )
-from deniable.ledger.entry import Line, MemoryStore, Store
+from deniable.ledger.entry import Line, MemoryStore, Store, decode_entry
 from deniable.ledger.ledger import POSTGRES, Ledger, Verified, verify
 from deniable.ledger.loss import refuse_mismatch
+from deniable.ledger.postgres import (
+    WAIT_SECONDS,
+    find_missing_right,
+    import_driver,
+    limit_waiting,
+    refuse_closed_schemas,
+)
 from deniable.ledger.sqlite import COLUMNS as LINE
 from deniable.ledger.sqlite import (
     STEPS,
@@ -218,3 +225,47 @@ def _refuse_taken(place: str | Path) -> AccessRefused:
         f"there is a ledger, or its answer store, at {name} already",
         remedy="Move both away first: a restored ledger never replaces one that is there",
     )
+
+
+def holds_entries(address: str, dataset: str, *, first: str = "", gone: bool = False) -> bool:
+    """Whether a database has entries of a dataset's ledger; with `first` only where that is the hash of the first one.
+
+    A server that lets nobody in is refused, since nobody knows what it has. So is one that does not answer: it may only
+    be down. If the steward says that it is `gone`, it has none.
+    """
+    psycopg = import_driver()
+    try:
+        with psycopg.connect(address, **limit_waiting()) as connection:
+            if connection.execute("SELECT to_regclass('deniable_entries')").fetchone()[0] is None:
+                refuse_closed_schemas(connection.execute, make=False)
+                return False
+            sql = "SELECT text FROM deniable_entries WHERE dataset = %s ORDER BY sequence LIMIT 1"
+            found = connection.execute(sql, (dataset,)).fetchone()
+            return found is not None and first in ("", decode_entry(found[0], 0).hash)
+    except psycopg.Error as failure:
+        if (missing := find_missing_right(address, failure)) is not None:
+            raise missing from None
+        if _does_answer(address):
+            with suppress(psycopg.Error):
+                psycopg.connect(address, **limit_waiting() | {"dbname": "postgres"}).close()
+                return False  # the server lets us in, and the database is gone
+            raise AccessRefused(
+                "the database of a ledger that holds the budget of the same rows lets nobody in: it may still hold "
+                "the ledger",
+                remedy="Say who may enter it in PGUSER and PGPASSWORD, so that it can be looked for",
+            ) from None
+    if gone:
+        return False
+    raise AccessRefused(
+        "the server of a ledger that holds the budget of the same rows does not answer: it may be down, and still hold "
+        "the ledger",
+        expected="One ledger for one set of people: two would each give the whole budget",
+        remedy="Start the server, or wait for it. If it is gone for good, say so: --server-gone",
+    )
+
+
+def _does_answer(address: str) -> bool:
+    """Whether a server is there, whoever may enter it."""
+    pq = import_driver().pq
+    found = pq.PGconn.ping(import_driver().conninfo.make_conninfo(address, connect_timeout=WAIT_SECONDS).encode())
+    return found in (pq.Ping.OK, pq.Ping.REJECT)

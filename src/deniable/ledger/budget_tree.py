@@ -15,9 +15,8 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from fractions import Fraction
-from typing import Any
 
 from deniable.dp.accounting import (
     Accountant,
@@ -39,7 +38,7 @@ from deniable.dp.accounting import (
 from deniable.dp.accounting.cost import Cost, sqrt_above
 from deniable.dp.accounting.zcdp import rho_of_pure
 from deniable.errors import AccessRefused, BudgetExceeded, nearest
-from deniable.ledger.entry import SETTLES, Act, Entry
+from deniable.ledger.entry import SETTLES, Act, Entry, list_lost_days
 from deniable.policy.access import Accounting, Analyst, Budgets, Period, Purpose
 from deniable.policy.budget import ZCDP, Budget, PureDP, budget, find_left, round_amount, say_left, say_part
 
@@ -93,17 +92,6 @@ def find_entry_path(budgets: Budgets | None, entry: Entry) -> tuple[Node, ...]:
         return list_nodes(budgets, list_lost_days(entry.details, entry.time))
     purpose, analyst = budgets.find_purpose(entry.purpose), budgets.find_analyst(entry.analyst)
     return _build_nodes(budgets, purpose, analyst, entry.time)
-
-
-LOST_BETWEEN = "lost_between"
-"""The detail of a charge for lost entries that says between which two times they were written."""
-
-
-def list_lost_days(details: Mapping[str, Any], time: datetime) -> tuple[datetime, ...]:
-    """A time on each day on which lost entries may have been written; earlier versions took the time of the charge."""
-    told = details.get(LOST_BETWEEN)
-    first, last = (time, time) if told is None else (datetime.fromisoformat(each) for each in told)
-    return (*(first + timedelta(days=day) for day in range(max((last - first).days, 0) + 1)), last)
 
 
 def list_nodes(budgets: Budgets | None, times: Iterable[datetime], *, limited: bool = True) -> tuple[Node, ...]:

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
@@ -294,6 +294,22 @@ LOST = "lost"
 """The detail of an entry `separate` that says what was lost."""
 SETTLES = "settles"
 """The detail of an entry that says which loss it settles, by the number of that entry."""
+
+LOST_BETWEEN = "lost_between"
+"""The detail of a charge for lost entries that says between which times they were written: two for each span."""
+
+
+def list_lost_days(details: Mapping[str, Any], time: datetime) -> tuple[datetime, ...]:
+    """A time on each day on which lost entries may have been written; earlier versions took the time of the charge."""
+    told = details.get(LOST_BETWEEN)
+    times = [time, time] if told is None else [datetime.fromisoformat(each) for each in told]
+    spans = zip(times[::2], times[1::2], strict=True)
+    return tuple(day for first, last in spans for day in _list_days(first, last))
+
+
+def _list_days(first: datetime, last: datetime) -> Iterator[datetime]:
+    yield from (first + timedelta(days=day) for day in range((last - first).days + 1))
+    yield last
 
 
 def fold_lost(entries: Iterable[Entry], known: int = 0) -> int:

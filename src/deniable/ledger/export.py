@@ -37,7 +37,7 @@ from deniable.errors import (
     StorageError,
     nearest,
 )
-from deniable.ledger.entry import Act, Entry, genesis, refuse_broken, refuse_cut_off
+from deniable.ledger.entry import Act, Entry, decode_entry, genesis, refuse_broken, refuse_cut_off
 from deniable.ledger.ledger import Ledger
 from deniable.ledger.loss import list_abandoned
 from deniable.ledger.witness import Witness
@@ -161,6 +161,22 @@ def price_of(entry: Entry) -> Price:
     if entry.act != Act.CHARGE:
         return Price()
     return price_of_event(entry.priced)
+
+
+def list_charges(ledger: Ledger, analyst: str, requests: Iterable[str]) -> list[str]:
+    """What was charged under these request ids of an asker, in words."""
+    with ledger.store.begin_read() as book:
+        texts = [book.of_request(analyst, each) for each in requests if each]
+    entries = [decode_entry(text, 0) for text in texts if text is not None]
+    return [_say_charge(each) for each in entries if each.act == Act.CHARGE]
+
+
+def _say_charge(entry: Entry) -> str:
+    """A charge in words: the number of its entry, its price, and when it was made."""
+    price = price_of(entry)
+    amounts = {name: getattr(price, name) for name in ("epsilon", "delta", "rho")}
+    told = [f"{name} {float(amount):.6g}" for name, amount in amounts.items() if amount]
+    return ", ".join([f"entry {entry.sequence}", *told, f"{entry.time:%Y-%m-%d %H:%M:%S} UTC"])
 
 
 def price_of_event(event: Event) -> Price:

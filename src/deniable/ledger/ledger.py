@@ -6,8 +6,7 @@ entry is on the disk; when it refuses or fails, nothing was written. There is no
 What was spent is stored nowhere but in the entries. Each process checks the whole chain when it opens the ledger, adds
 it up, and from then on checks and adds what comes: nothing is decided on an entry that is not what was written.
 
-A ledger is opened by its place: a file is SQLite, a `postgresql://` address is PostgreSQL, nothing is memory. The
-answer store beside it is opened by the same place."""
+A ledger and its answer store are opened by their place: a file is SQLite, a `postgresql://` address PostgreSQL."""
 
 from __future__ import annotations
 
@@ -45,6 +44,7 @@ from deniable.ledger.entry import (
     fold_lost,
     genesis,
     line_of,
+    list_lost_days,
     list_units,
     refuse_broken,
     refuse_cut_off,
@@ -52,7 +52,7 @@ from deniable.ledger.entry import (
     refuse_unsettled,
 )
 from deniable.ledger.loss import refuse_lost_store, refuse_mismatch
-from deniable.ledger.sqlite import place_answers
+from deniable.ledger.sqlite import SqliteStore, place_answers
 from deniable.ledger.watch import Unwatched
 from deniable.policy.access import Accounting, Budgets
 from deniable.policy.budget import Budget, PureDP
@@ -207,7 +207,7 @@ class Ledger:
             refuse_other_unit(posting, standing.units)
             budget_tree.refuse_ended(self.budgets, posting.analyst, time)
             if SETTLES in posting.details:  # nobody knows who spent it, and what was spent is no request
-                days = budget_tree.list_lost_days(posting.details, time)
+                days = list_lost_days(posting.details, time)
                 nodes = budget_tree.list_nodes(self.budgets, days, limited=False)
             else:
                 nodes = budget_tree.find_path(self.budgets, posting.purpose, posting.analyst, time)
@@ -442,7 +442,7 @@ class Ledger:
                 remedy="Take a new request id for a new question",
                 request=posting.request,
             )
-        if known.sequence < forgotten:  # a second answer under one charge would not be paid for
+        if known.act == Act.CHARGE and known.sequence < forgotten:  # a second answer would not be paid for
             raise AccessRefused(
                 f"the answer to request '{posting.request}' was forgotten when the policy's term was over",
                 remedy=posting.anew,
@@ -525,12 +525,14 @@ BEFORE_ALL = -math.inf
 POSTGRES = ("postgresql://", "postgres://")
 
 
-def open_ledger(place: str | Path | None, policy: Policy, *, writable: bool = True) -> Ledger:
+def open_ledger(place: str | Path | None, policy: Policy, *, writable: bool = True, spending: bool = True) -> Ledger:
     """The ledger of a policy's dataset at a place; a writable one is made if it is not there.
 
-    One of another dataset, or whose chain is broken, is refused, unless it is opened to be read and verified.
+    One of another dataset, or whose chain is broken, is refused, unless it is opened to be read and verified. A role of
+    a database that could not charge is refused where it is opened for `spending`.
     """
-    opened = Ledger(policy.dataset, policy.budgets, _open_store(place, policy.dataset, writable), policy=policy.hash)
+    store = _open_store(place, policy.dataset, writable, spending and writable)
+    opened = Ledger(policy.dataset, policy.budgets, store, policy=policy.hash)
     opened.key = opened.store.find_key()
     if writable:
         try:
@@ -586,15 +588,13 @@ def refuse_changed_store(place: str | Path, ledger: Ledger, withdrawals: str, *,
             refuse_mismatch(ledger, store, withdrawals)
 
 
-def _open_store(place: str | Path | None, dataset: str, writable: bool) -> Store | None:
+def _open_store(place: str | Path | None, dataset: str, writable: bool, spending: bool) -> Store | None:
     if place is None:
         return None
     if str(place).startswith(POSTGRES):
         from deniable.ledger.postgres import PostgresStore
 
-        return PostgresStore(str(place), dataset, spending=writable)
-    from deniable.ledger.sqlite import SqliteStore
-
+        return PostgresStore(str(place), dataset, spending=spending)
     if not writable and not Path(place).exists():
         raise DataError(f"there is no ledger '{place}'", remedy="It begins with its first entry, such as a charge")
     return SqliteStore(place, writable=writable)

@@ -16,7 +16,7 @@ from typing import Any, LiteralString, cast
 
 from deniable.errors import UNKNOWN, AccessRefused, IntegrityError, MissingExtra, StorageError
 from deniable.ledger.answer_store import COUNT, NOTHING_SEEN, OWN, SEAL, SEEN, TOTAL, Change, Row, refuse_lost_key
-from deniable.ledger.entry import Line, decode_entry
+from deniable.ledger.entry import Line
 from deniable.ledger.sqlite import close_on_error, refuse_newer
 
 FINAL: LiteralString = "BEGIN RAISE EXCEPTION 'entries are never changed or deleted' USING ERRCODE = '23514'; END"
@@ -69,6 +69,16 @@ SPENDING: tuple[tuple[str, str], ...] = (
     *(("deniable_kept", right) for right in ("SELECT", "INSERT", "UPDATE")),
 )
 """What a role must be allowed to charge, and to store the answer that was charged for."""
+READING = tuple((table, "SELECT") for table in ("deniable_layout", "deniable_entries", "deniable_kept"))
+"""What a role must be allowed to read a ledger and its answer store."""
+FIND_SCHEMAS: LiteralString = (
+    "SELECT quote_ident(n.nspname), quote_ident(current_user), has_schema_privilege(n.oid, 'USAGE'),"
+    " has_schema_privilege(n.oid, 'CREATE'),"
+    " EXISTS (SELECT FROM pg_class c WHERE c.relnamespace = n.oid AND c.relname = 'deniable_entries')"
+    " FROM unnest(string_to_array(current_setting('search_path'), ',')) WITH ORDINALITY s (name, place)"
+    " JOIN pg_namespace n ON n.nspname = replace(btrim(s.name, ' \"'), '$user', current_user) ORDER BY s.place"
+)
+"""The schemas in which the tables are looked for: what the role may do there, and which holds them."""
 FIND_REFUSED: LiteralString = (
     "SELECT t.place, format('%%I.%%I', n.nspname, c.relname), t.held, quote_ident(current_user)"
     " FROM unnest(%s::text[], %s::text[]) WITH ORDINALITY t (name, held, place)"
@@ -135,6 +145,8 @@ class Database:
         with close_on_error(self):
             with self.transaction() as run:
                 version = _find_version(run)
+                if not version:
+                    refuse_closed_schemas(run, make=True)
             refuse_newer(version, len(STEPS), "the ledger's database")
             if version < len(STEPS):  # a role that may not make tables can use a ledger that is laid out
                 self._migrate()
@@ -171,32 +183,33 @@ class Database:
 
     def count_servers(self) -> int:
         """How many servers share this dataset's ledger: each holds a shared lock for as long as it is connected."""
-        psycopg, lock = _import_driver(), (PRESENCE_LOCK, self.key & 0x7FFFFFFF)
+        psycopg, lock = import_driver(), (PRESENCE_LOCK, self.key & 0x7FFFFFFF)
         try:
             if self._presence is None or self._presence.closed:
-                self._presence = psycopg.connect(self._address, autocommit=True, **_limit_waiting())
+                self._presence = psycopg.connect(self._address, autocommit=True, **limit_waiting())
                 self._presence.execute("SELECT pg_advisory_lock_shared(%s, %s)", lock)
             return int(self._presence.execute(COUNT_HOLDERS, lock).fetchone()[0])
-        except psycopg.Error:
-            raise _refuse_database(None) from None
+        except psycopg.Error as failure:
+            raise find_missing_right(self._address, failure) or _refuse_database(None) from None
 
     @contextmanager
     def _take_connection(self, done: Flag) -> Iterator[Any]:
         """A connection. What fails when all is `done` failed at the commit, whose reply may have been lost."""
-        psycopg = _import_driver()
+        psycopg = import_driver()
         if not self._room.acquire(timeout=WAIT_SECONDS):
             raise _refuse_database(None)
         try:
-            connection = self._find_free() or psycopg.connect(self._address, autocommit=True, **_limit_waiting())
+            connection = self._find_free() or psycopg.connect(self._address, autocommit=True, **limit_waiting())
             try:
                 yield connection
             finally:
                 self._put_back(connection)
         except psycopg.errors.IntegrityError:
             raise IntegrityError("the ledger's database refused a change of what is written") from None
-        except psycopg.Error:
+        except psycopg.Error as failure:
             self._drop_free()  # those that wait were lost with this one, as when the database was started anew
-            raise _refuse_database(UNKNOWN if done.is_set() else None) from None
+            missing = find_missing_right(self._address, failure)
+            raise missing or _refuse_database(UNKNOWN if done.is_set() else None) from None
         finally:
             self._room.release()
 
@@ -270,7 +283,7 @@ class PostgresStore:
 
     def find_key(self) -> bytes | None:
         """The key of the answer store; None where it never saw the ledger, or the role may not read it."""
-        with suppress(StorageError), self._database.transaction() as run:
+        with suppress(StorageError, AccessRefused), self._database.transaction() as run:
             seen, found = (
                 run(FIND, (self._database.dataset, each, [each], [each])).fetchone() for each in (SEEN, SEAL)
             )
@@ -336,7 +349,9 @@ class PostgresShelf:
             _refuse_missing_rights(run, (("deniable_kept", "SELECT"),))
 
     def keep(self, collection: str, name: str, alias: str, value: bytes, seen: bytes | None = None) -> bytes:
-        """Keep a value unless its name or alias is taken."""
+        """Keep a value unless its name or alias is taken; what is there needs no right to write."""
+        if seen is None and (kept := self._find_value(collection, [name, alias])) is not None:
+            return kept
         sql = "INSERT INTO deniable_kept VALUES (%s, %s, %s, %s, %s) ON CONFLICT DO NOTHING"
         with self._database.transaction() as run:
             if seen is not None:
@@ -509,6 +524,47 @@ def _refuse_missing_rights(run: Any, needed: tuple[tuple[str, str], ...]) -> Non
     )
 
 
+def refuse_closed_schemas(run: Any, *, make: bool) -> None:
+    """Refuse a role that may not see the tables of a ledger, or `make` those of a new one."""
+    schemas = run(FIND_SCHEMAS).fetchall()
+    closed = [(schema, role, "USAGE") for schema, role, usage, _, holds in schemas if holds and not usage]
+    if make and schemas and not any(holds for *_, holds in schemas):
+        schema, role, usage, create, _ = next((each for each in schemas if each[2]), schemas[-1])
+        lacks = ", ".join(right for right, held in (("USAGE", usage), ("CREATE", create)) if not held)
+        closed = [(schema, role, lacks)] if lacks else []
+    for schema, role, lacks in closed[:1]:
+        raise AccessRefused(
+            f"the database role {role} may not use the ledger: it lacks {lacks} on schema {schema}",
+            remedy=f"Have the owner of the schema run: GRANT {lacks} ON SCHEMA {schema} TO {role};",
+        )
+
+
+def find_missing_right(address: str, failure: Exception) -> AccessRefused | None:
+    """The refusal of a role that lacks a right, with what to grant to it; None where a failure has another cause."""
+    psycopg = import_driver()
+    told = psycopg.conninfo.conninfo_to_dict(address)
+    if isinstance(failure, psycopg.OperationalError) and "CONNECT" in str(failure):
+        return AccessRefused(
+            "the database role may not connect to the ledger's database",
+            remedy=f"Have its owner run: GRANT CONNECT ON DATABASE {told.get('dbname')} TO {told.get('user')};",
+        )
+    hidden, denied = psycopg.errors.UndefinedTable, psycopg.errors.InsufficientPrivilege
+    if not isinstance(failure, hidden | denied | psycopg.errors.InvalidSchemaName):
+        return None
+    try:
+        with suppress(psycopg.Error), psycopg.connect(address, **limit_waiting()) as connection:
+            refuse_closed_schemas(connection.execute, make=not isinstance(failure, hidden))
+            for needed in (READING, SPENDING):
+                _refuse_missing_rights(connection.execute, needed)
+    except AccessRefused as refusal:
+        return refusal
+    return None if not isinstance(failure, denied) else AccessRefused(
+        f"the database role may not do this: {failure.diag.message_primary}",
+        remedy="Have the owner of what is named grant it, or, after an update of deniable, open the ledger once: "
+        "deniable ledger verify",
+    )  # fmt: skip
+
+
 def _refuse_database(charge: str | None) -> StorageError:
     """The refusal of a database that fails; the driver's own text may quote the address with its password."""
     return StorageError(
@@ -518,48 +574,7 @@ def _refuse_database(charge: str | None) -> StorageError:
     )
 
 
-def holds_entries(address: str, dataset: str, *, first: str = "", gone: bool = False) -> bool:
-    """Whether a database has entries of a dataset's ledger; with `first` only where that is the hash of the first one.
-
-    A server that lets nobody in is refused, since nobody knows what it has. So is one that does not answer: it may only
-    be down. If the steward says that it is `gone`, it has none.
-    """
-    psycopg = _import_driver()
-    try:
-        with psycopg.connect(address, **_limit_waiting()) as connection:
-            if connection.execute("SELECT to_regclass('deniable_entries')").fetchone()[0] is None:
-                return False
-            sql = "SELECT text FROM deniable_entries WHERE dataset = %s ORDER BY sequence LIMIT 1"
-            found = connection.execute(sql, (dataset,)).fetchone()
-            return found is not None and first in ("", decode_entry(found[0], 0).hash)
-    except psycopg.Error:
-        if _does_answer(address):
-            with suppress(psycopg.Error):
-                psycopg.connect(address, **_limit_waiting() | {"dbname": "postgres"}).close()
-                return False  # the server lets us in, and the database is gone
-            raise AccessRefused(
-                "the database of a ledger that holds the budget of the same rows lets nobody in: it may still hold "
-                "the ledger",
-                remedy="Say who may enter it in PGUSER and PGPASSWORD, so that it can be looked for",
-            ) from None
-    if gone:
-        return False
-    raise AccessRefused(
-        "the server of a ledger that holds the budget of the same rows does not answer: it may be down, and still hold "
-        "the ledger",
-        expected="One ledger for one set of people: two would each give the whole budget",
-        remedy="Start the server, or wait for it. If it is gone for good, say so: --server-gone",
-    )
-
-
-def _does_answer(address: str) -> bool:
-    """Whether a server is there, whoever may enter it."""
-    pq = _import_driver().pq
-    found = pq.PGconn.ping(_import_driver().conninfo.make_conninfo(address, connect_timeout=WAIT_SECONDS).encode())
-    return found in (pq.Ping.OK, pq.Ping.REJECT)
-
-
-def _limit_waiting() -> dict[str, Any]:
+def limit_waiting() -> dict[str, str | int]:
     """What a connection is opened with: it gives up on a server that does not answer, and on locks that others hold."""
     milliseconds = WAIT_SECONDS * 1000
     limits = dict.fromkeys(("lock_timeout", "statement_timeout", "idle_in_transaction_session_timeout"), milliseconds)
@@ -574,7 +589,8 @@ def _limit_waiting() -> dict[str, Any]:
     }
 
 
-def _import_driver() -> Any:
+def import_driver() -> Any:
+    """The module psycopg; refuses where it is not installed."""
     try:
         import psycopg
     except ImportError:

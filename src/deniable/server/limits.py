@@ -12,7 +12,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 
-from deniable.errors import ParameterError
+from deniable.errors import ParameterError, check_seconds
 from deniable.server.refusals import Busy, TooManyRequests
 
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "[::1]"})
@@ -65,7 +65,9 @@ class Limits:
     def __post_init__(self) -> None:
         amounts = (self.seconds, self.body, self.rate, self.burst, self.guesses, self.at_once, self.waiting)
         places = (self.workers, self.connections, self.http_connections, self.header_seconds)
-        if min(*amounts, *places) <= 0 or min(self.quantum, self.processes) < 0:
+        check_seconds(self.seconds)
+        check_seconds(self.header_seconds)
+        if not (all(each > 0 for each in (*amounts, *places)) and self.quantum >= 0 and self.processes >= 0):
             raise ParameterError("a limit of the server is not positive", expected="Limits above 0")
 
 

@@ -115,7 +115,12 @@ def translate_failure(failure: Exception) -> DeniableError:
         return _name_routes(failure)
     kind = StorageError if failure.code in ("storage", "data", "integrity", "key") else InternalError
     return kind("deniable cannot answer now", remedy="Tell the steward, who finds the reason in the server's log",
-                charge=failure.charged)  # fmt: skip
+                charge=failure.charged, **_name_earlier(failure))  # fmt: skip
+
+
+def _name_earlier(refusal: DeniableError) -> dict[str, Any]:
+    """What was charged before under the request of a refusal, which is its asker's own."""
+    return {name: value for name, value in refusal.fields.items() if name == "charged_before"}
 
 
 ROUTES = {

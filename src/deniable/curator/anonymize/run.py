@@ -51,11 +51,11 @@ from deniable.curator.anonymize.request import (
     statement,
 )
 from deniable.curator.publish import remove_on_failure, stage_file, tell_charge
-from deniable.errors import AccessRefused, ParameterError
+from deniable.errors import AccessRefused, ParameterError, check_seconds
 from deniable.policy.budget import Amount, exact
 from deniable.policy.schema import Role, Spec, TableSchema
 from deniable.release.record import Record, SparseRecord
-from deniable.storage import refuse_unwritable
+from deniable.storage import lock_output, refuse_unwritable
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -207,7 +207,7 @@ def _release(context: Context | None, order: Order, progress: Progress | None) -
         work = Work(engine, context, order, roles, request, order.method, find_person(engine, order, roles))
         ready = rehearse(work, name_table(schema))
         warnings = check.find_warnings(engine, roles, request, work.person, in_order=order.keep_order)
-        with remove_on_failure() as written:
+        with lock_output(order.out), remove_on_failure() as written:
             return _make_release(replace(work, written=written), ready, warnings, progress)
 
 
@@ -233,8 +233,7 @@ def _refuse_unknown_words(order: Order) -> None:
     refuse_unknown("method", order.method, METHODS)
     refuse_unknown("form", order.form, list(Form))
     refuse_unknown("way to leave suppressed rows", order.suppressed_rows, list(Suppressed))
-    if order.seconds is not None and not order.seconds > 0:
-        raise ParameterError(f"The search may take {order.seconds:g} seconds", expected="More than 0")
+    check_seconds(order.seconds)
 
 
 def draft(source: Any, columns: tuple[str, ...] = ()) -> HierarchyDraft:
@@ -478,7 +477,7 @@ def release_map(
 
         warnings += releases.compose_with_maps(context, order, name_table(schema), read, grid)
         made = cut_to_grid(read(), grid)
-        with remove_on_failure() as written:
+        with lock_output(order.out), remove_on_failure() as written:
             # Cells leave in the order of their corners, which tells nothing of the table's own.
             order = replace(order, keep_order=True)
             request, told = Request(columns, (KAnonymity(k),)), {"time": time, "every": every} if time else {}
@@ -548,7 +547,7 @@ def update(release: Path, order: Order, *, asker: Asker | None = None) -> Update
         if order.out is not None:
             releases.refuse_broken(judged, request, recoding)
             person = releases.find_person_of_update(engine, order, roles, recoding)
-            with remove_on_failure() as written:
+            with lock_output(order.out), remove_on_failure() as written:
                 work = Work(engine, context, order, roles, request, "update", person, written)
                 told = _write_update(work, added, recoding, judged)
     names = ("rows", "shown", "waiting", "new_classes", "grown_classes", "broken", "search_again")

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from deniable.curator.charge import recall_charges
 from deniable.curator.context import Context
 from deniable.curator.governance import requests
 from deniable.curator.governance.reports import RELEASES
@@ -40,11 +41,11 @@ def fulfill(
     """
     from deniable.storage import storage_errors
 
-    with open_policy(policy, ledger) as context:
+    with open_policy(policy, ledger) as context, _recall_tries(context, identity):
         again = _is_deleted(context, identity, out)
         request = requests.find_approved(context, identity, again=again)
     asker = Asker(request.analyst, request.purpose, Role.ANALYST)
-    with open_policy(policy, ledger, asker) as context:
+    with open_policy(policy, ledger, asker) as context, _recall_tries(context, identity):
         requests.check_request(context, request.technique, request.tables, request.parameters)
         _refuse_overspending(context, request)
         with _hold_folder(out, f"request '{identity}'"):
@@ -52,7 +53,7 @@ def fulfill(
             _claim_folder(context, request, out)
             with _tell_charges(context, request), storage_errors(out):
                 FULFILLMENTS[request.technique](context, policy, request, out, keys)
-            return _close_request(policy, ledger, request, again=again)  # in the lock: no other process makes it again
+                return _close_request(policy, ledger, request, again=again)  # in the lock: nobody else makes it again
 
 
 def _close_request(policy: Path, ledger: str | None, request: Request, *, again: bool) -> requests.RequestReport:
@@ -126,6 +127,21 @@ def _tell_charges(context: Context, request: Request) -> Iterator[None]:
         raise
 
 
+@contextmanager
+def _recall_tries(context: Context, identity: str) -> Iterator[None]:
+    """Let a refusal say what earlier tries of a request charged."""
+    request = context.state.requests().get(identity)
+    if request is None:
+        yield
+        return
+    with recall_charges(context, *_name_tries(request), analyst=request.analyst):
+        yield
+
+
+def _name_tries(request: Request) -> tuple[str, ...]:
+    return (_name_try(request), *(_name_try(request, table) for table in request.tables))
+
+
 def _name_try(request: Request, table: str = "") -> str:
     """The request id under which a release is charged or recorded, so that a second try is known as the same."""
     return f"fulfill {request.id} {table}".rstrip()
@@ -133,7 +149,7 @@ def _name_try(request: Request, table: str = "") -> str:
 
 def _find_releases(context: Context, request: Request) -> dict[str, Entry]:
     """What the ledger holds of this very request, by the name of the try."""
-    names = {_name_try(request), *(_name_try(request, table) for table in request.tables)}
+    names = _name_tries(request)
     return {entry.request: entry for entry in context.ledger.entries(acts=RELEASES) if entry.request in names}
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,7 +19,6 @@ from deniable.governance.requests import is_listed
 from deniable.governance.withdrawals import ACTS, COLLECTION, fold_reinstated, list_people, read_withdrawal
 from deniable.ledger import Act, Posting
 from deniable.ledger.budget_tree import (
-    LOST_BETWEEN,
     READ_AT,
     build_event,
     choose_accounting,
@@ -30,11 +29,11 @@ from deniable.ledger.budget_tree import (
     price_stated,
     take_larger,
 )
-from deniable.ledger.entry import LOST, SETTLES
+from deniable.ledger.entry import LOST, LOST_BETWEEN, SETTLES
 from deniable.ledger.loss import Loss, list_abandoned, read_loss
 from deniable.ledger.witness import Witness
 from deniable.policy.budget import ZCDP, Amount, Budget, budget
-from deniable.release.record import Record
+from deniable.release.record import Record, SparseRecord
 
 if TYPE_CHECKING:
     from deniable.ledger import Entry, Ledger
@@ -60,7 +59,7 @@ class LossReport(Record):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class SettleReport(Record):
+class SettleReport(SparseRecord):
     """A loss that is settled: its entry, and what was charged for it."""
 
     loss: int
@@ -69,6 +68,9 @@ class SettleReport(Record):
     since: str
     until: str
     """Between these times the lost entries were written: it is charged in every period of purposes there."""
+    also_since: str | None = None
+    also_until: str | None = None
+    """Where a clock was wrong, between these times too."""
 
 
 def find_loss(
@@ -196,11 +198,11 @@ def settle(
     _refuse_missing(context, loss, entered, missing)
     _refuse_unpriced(context, loss)
     event = _find_worst(context, loss) if spent is None else _read_spent(context.ledger, spent, loss)
-    charged, span = _describe_event(context.ledger.find_spent()[0], event), _find_span(context.ledger, entry)
+    charged, span = _describe_event(context.ledger.find_spent()[0], event), _find_spans(context.ledger, entry)
     if charged:
         posting = Posting(
             Act.CHARGE, event, "lost entries", analyst="steward",
-            details={SETTLES: lost, "reason": reason, LOST_BETWEEN: list(span)},
+            details={SETTLES: lost, "reason": reason, LOST_BETWEEN: span},
             request=f"settle {lost}", question=str(charged),
         )  # fmt: skip
         context.ledger.charge(posting)
@@ -209,17 +211,35 @@ def settle(
     return SettleReport(lost, done.number, charged, *span)
 
 
-def _find_span(ledger: Ledger, entry: Entry) -> tuple[str, str]:
+def _find_spans(ledger: Ledger, entry: Entry) -> list[str]:
     """Between which times the entries of a loss were written: after those of the copy, and before the loss was told.
 
     Losses before it that were not settled are settled with it. Nobody knows when the entries of a ledger that was
-    begun anew began: they count when the loss was told.
+    begun anew began: they count when the loss was told. If the last entry of the copy has a later time than the loss,
+    one of both clocks was wrong, and nobody knows which: there are two spans then, one by each clock.
     """
     settled = max((each.sequence for each in ledger.entries(acts=("settle",))), default=0)
     told = [each for each in ledger.entries(settled, ("separate",)) if LOST in each.details]
-    until = entry.time.isoformat()
-    known = [datetime.fromisoformat(since) for each in told if (since := read_loss(each).since)]
-    return min([*known, entry.time]).isoformat(), until
+    spans = [_find_clocks(ledger, each) for each in told]
+    ahead = [(since, until) for _, since, until in spans if until > since]
+    main = [min([first for first, _, _ in spans] + [entry.time]), entry.time]
+    also = [min(since for since, _ in ahead), max(until for _, until in ahead)] if ahead else []
+    return [each.isoformat() for each in (*main, *also)]
+
+
+def _find_clocks(ledger: Ledger, entry: Entry) -> tuple[datetime, datetime, datetime]:
+    """When the entries of a loss began, by the clock of the loss; and between which times they are by a clock ahead.
+
+    Those are equal where no clock was. The first entries under a clock that is ahead were written after the last one
+    that is not, and the last ones before the loss was told, or, if that clock was behind, before it is settled.
+    """
+    loss, told = read_loss(entry), entry.time
+    since = datetime.fromisoformat(loss.since) if loss.since else told
+    if since <= told:
+        return since, told, told
+    before = (each.time for each in ledger.entries() if each.sequence <= loss.after)
+    first = max((each for each in before if each <= told), default=told)
+    return first, since, max(since + (told - first), since + timedelta(days=1), datetime.now(UTC))
 
 
 def _refuse_unpriced(context: Context, loss: Loss) -> None:

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlsplit
 
-from deniable.curator.charge import resume_asker
 from deniable.curator.context import (
     Context,
     find_signing_key,
@@ -61,9 +60,11 @@ class SeparateReport(SparseRecord):
 
 
 @contextmanager
-def open_policy(policy: Path, ledger: str | None, asker: Asker | None = None) -> Iterator[Context]:
-    """The context of a policy with its ledger."""
-    context = open_context(read(policy), ledger=ledger_of(policy, ledger), asker=asker)
+def open_policy(
+    policy: Path, ledger: str | None, asker: Asker | None = None, *, reading: bool = False
+) -> Iterator[Context]:
+    """The context of a policy with its ledger; for `reading`, also for a role that may only read its database."""
+    context = open_context(read(policy), ledger=ledger_of(policy, ledger), asker=asker, reading=reading)
     try:
         yield context
     finally:
@@ -164,7 +165,7 @@ def new_token(
 
 def list_tokens(policy: Path, ledger: str | None) -> list[TokenReport]:
     """All tokens that were given out."""
-    with open_policy(policy, ledger) as context:
+    with open_policy(policy, ledger, reading=True) as context:
         return list(governance.list_tokens(context).values())
 
 
@@ -198,7 +199,7 @@ def request(
 
 def requests(policy: Path, ledger: str | None, pending: bool = False) -> list[RequestReport]:
     """All requests, or those that wait for a decision; each of these with its risk, for the steward."""
-    with open_policy(policy, ledger) as context:
+    with open_policy(policy, ledger, reading=True) as context:
         found = reports.requests(context, risk=True)
     waiting = [each for each in found if each.decided is None]
     return waiting if pending else [*waiting, *(each for each in found if each.decided is not None)]
@@ -216,7 +217,7 @@ def show_terms(
     policy: Path, ledger: str | None, analyst: str, purpose: str, *, acknowledge: bool = False
 ) -> TermsReport:
     """The terms of a purpose, acknowledged by an analyst if told so."""
-    with open_policy(policy, ledger, Asker(analyst, purpose, Role.ANALYST)) as context:
+    with open_policy(policy, ledger, Asker(analyst, purpose, Role.ANALYST), reading=not acknowledge) as context:
         shown = governance.show_terms(context)
         return governance.acknowledge(context, shown.digest) if acknowledge else shown
 
@@ -241,8 +242,23 @@ def new_epoch(policy: Path, ledger: str | None, reason: str) -> EpochReport:
 
 def show_epoch(policy: Path, ledger: str | None) -> EpochReport:
     """The epoch now, and which private sources changed inside it."""
-    with open_policy(policy, ledger) as context:
+    with open_policy(policy, ledger, reading=True) as context:
         return epochs.show_epoch(context)
+
+
+def resume_asker(context: Context, analyst: str, by: str = "steward") -> int:
+    """The steward has looked: the failures of an asker count from none again. Says how many there were."""
+    from deniable.ledger import Act, Posting
+
+    if context.asker is not None:
+        raise AccessRefused("only the steward lets an asker go on", remedy="Ask the steward")
+    failures = context.state.failures(analyst)
+    if not failures:
+        raise ParameterError(
+            f"'{analyst}' has no failures that count", remedy="Names of askers are in: deniable ledger show"
+        )
+    context.ledger.record(Posting(Act.RESUME, analyst=by, details={"analyst": analyst, "failures": failures}))
+    return failures
 
 
 def resume(policy: Path, ledger: str | None, analyst: str) -> int:
@@ -253,7 +269,7 @@ def resume(policy: Path, ledger: str | None, analyst: str) -> int:
 
 def subject(policy: Path, ledger: str | None, column: str, value: str) -> SubjectReport:
     """The report of one person."""
-    with open_policy(policy, ledger) as context:
+    with open_policy(policy, ledger, reading=True) as context:
         return reports.subject_report(context, column, value)
 
 
@@ -325,7 +341,7 @@ def show_head(policy: Path, ledger: str | None, *, sign: bool = False, to: str =
     """The head of a ledger as a note, signed with the curator's key if asked; also sent to a file or an address."""
     from deniable.ledger.export import find_public_key, read_head, send_note, write_note
 
-    with open_policy(policy, ledger) as context:
+    with open_policy(policy, ledger, reading=True) as context:
         key = find_signing_key(context.store) if sign else None
         head = read_head(context.ledger)
     note = write_note(head, key)
@@ -470,7 +486,7 @@ def _is_there(ledger: str, at: str, first: str, server_gone: bool) -> bool:
     """Whether a ledger is at a place; with the hash of its `first` entry, if that is known."""
     if "://" not in ledger:
         return Path(ledger).exists() and first in ("", _find_first(Path(ledger)))
-    from deniable.ledger.postgres import holds_entries
+    from deniable.ledger.backup import holds_entries
 
     address, _, dataset = ledger.partition("#")
     return holds_entries(_add_login(address, at), dataset, first=first, gone=server_gone)

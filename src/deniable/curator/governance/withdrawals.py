@@ -250,6 +250,9 @@ def withdrawal_time(context: Context, column: str, value: str) -> datetime | Non
 
 def find_withdrawal(context: Context, column: str, value: str) -> Entry | None:
     """The entry of this person's withdrawal, where it still stands."""
+    if not context.state.withdrawals():
+        read_person(context.policy, column, value)  # refuses what cannot be a person
+        return None  # whoever may only read draws no key
     sought, found = {*_commit_person(context, column, value), *_find_spellings(context, column, value)}, None
     for act in context.ledger.entries(acts=withdrawals.ACTS):
         if act.details.get("commitment") in sought:

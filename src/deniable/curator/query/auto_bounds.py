@@ -17,6 +17,7 @@ from deniable.curator.charge import (
     guarantee_of,
     job_of,
     open_job,
+    recalls_charge,
     run_job,
     still_charged,
 )
@@ -130,6 +131,7 @@ def find_bounds(
     return answer_job(context, job, result, pa.Table.from_pylist([row]), **_describe_bounds(found))
 
 
+@recalls_charge
 def query(context: Context, sql: str, asked: Budget | None, **rest: Any) -> QueryAnswer:
     """Answer a question; bounds that it leaves open are found first, for a share of its budget."""
     plain.refuse_explanation(sql)

@@ -13,7 +13,7 @@ from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, Any
 
-from deniable.curator.charge import Job, after_the_charge, job_of, open_job, run_job, still_charged
+from deniable.curator.charge import Job, after_the_charge, job_of, open_job, recalls_charge, run_job, still_charged
 from deniable.curator.context import Context
 from deniable.curator.query import auto_bounds, sql
 from deniable.errors import NOTHING_CHARGED, DeniableError, InternalError, ParameterError, QueryRefused
@@ -102,6 +102,7 @@ class BatchPlan:
         return show_plan(self.questions[place], place, self.parts[self.find_part(place)], self.cost)
 
 
+@recalls_charge
 def query_batch(
     context: Context,
     questions: Sequence[str],

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from deniable.curator.charge import Job, after_the_charge, run_job
+from deniable.curator.charge import Job, after_the_charge, recalls_charge, run_job
 from deniable.curator.context import Context
 from deniable.curator.query.sql import QueryAnswer, answer_job, check_confidence
 from deniable.engines.base import quote
@@ -118,6 +118,7 @@ class Asked:
         return self.table.unit
 
 
+@recalls_charge
 def answer_network(
     context: Context, order: NetworkOrder, *, request: str = "", stop: Flag | None = None
 ) -> QueryAnswer:

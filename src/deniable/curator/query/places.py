@@ -2,8 +2,7 @@
 
 Rows outside the declared box, or without a place (null, NaN) or a time, count nowhere, and use up nobody's rows. A
 person counts with so many rows at most, chosen by a fresh secret salt; of a trace with its first points. What is stored
-are the noisy counts, so that a repeated question, another confidence or more drawn traces cost nothing.
-"""
+are the noisy counts, so that a repeated question, another confidence or more drawn traces cost nothing."""
 
 from __future__ import annotations
 
@@ -19,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from deniable.curator.charge import Job, after_the_charge, run_job, still_charged
+from deniable.curator.charge import Job, after_the_charge, recalls_charge, run_job, still_charged
 from deniable.curator.context import Context
 from deniable.curator.publish import find_signing_key, note_published
 from deniable.curator.query import sql
@@ -362,6 +361,7 @@ def _note_rules(context: Context, plan: PlacesPlan) -> list[str]:
     return [*notes, *sql.note_missing_ids(context, (plan.table.name,))]
 
 
+@recalls_charge
 def answer_places(
     context: Context, order: PlacesOrder, *, confidence: float = 0.95, nonnegative: bool = False,
     out: Path | None = None, request: str = "", stop: Flag | None = None,

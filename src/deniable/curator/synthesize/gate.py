@@ -32,7 +32,7 @@ from deniable.curator.synthesize.run import (
 )
 from deniable.errors import AccessRefused, DataError, ParameterError
 from deniable.release.record import Record
-from deniable.storage import refuse_unwritable
+from deniable.storage import lock_output, refuse_unwritable
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -113,9 +113,16 @@ def synthesize_checked(
         return synthesize(context, order, out, rows=rows, seed=seed, progress=progress), None
     if context.asker is not None:
         raise AccessRefused("attacks compare with real rows, without noise", remedy="Only the steward may run them")
+    refuse_unwritable(out, rows=True)
+    with lock_output(out):
+        return _describe_and_attack(context, order, out, proof, rows=rows, seed=seed, progress=progress)
+
+
+def _describe_and_attack(
+    context: Context, order: Order, out: Path, proof: Proof, *, rows: int | None, seed: int, progress: Progress | None
+) -> tuple[Release | None, GateVerdict | None]:
     from deniable.synth.domain import Bins, Labels
 
-    refuse_unwritable(out, rows=True)
     judge_limits({"exposed": {}, "attacks": []}, context.policy, proof.limits)
     if order.linked:
         return _synthesize_linked(context, order, out, proof, rows=rows, seed=seed, progress=progress)

@@ -18,18 +18,18 @@ from deniable.curator.charge import (
     Job,
     JobResult,
     guarantee_of,
-    refuse_gaussian,
     run_job,
     still_charged,
 )
 from deniable.curator.context import Context
 from deniable.curator.publish import note_types, publish_file
-from deniable.errors import CHARGED, ParameterError, nearest
+from deniable.errors import CHARGED, NOTHING_CHARGED, ParameterError, nearest
+from deniable.policy.access import Accounting
 from deniable.policy.budget import Amount, Budget, budget
 from deniable.policy.schema import Neighboring, PrivacyUnit, TableSchema
 from deniable.release import statement_path
 from deniable.release.record import Record
-from deniable.storage import refuse_unwritable
+from deniable.storage import lock_output, refuse_unwritable
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -155,6 +155,19 @@ def select_all(table: TableSchema) -> str:
     return f"SELECT {', '.join(quote(name) for name in table.names)} FROM {quote(table.name)}"  # noqa: S608  our own words
 
 
+def refuse_gaussian(context: Context, what: str) -> None:
+    """Refuse what is measured with Gaussian noise where a policy adds epsilons up: no delta gives it a price there."""
+    budgets = context.policy.budgets
+    if budgets is not None and budgets.accounting == Accounting.PURE:
+        raise ParameterError(
+            f"pure accounting cannot price Gaussian noise, with which {what} are measured, whatever delta is asked",
+            expected="A policy that adds up by zcdp or pld, with a delta",
+            remedy="Ask the steward to write into the policy: budgets: dataset: {accounting: zcdp, delta: 1e-6}, "
+            "beside its epsilon",
+            charge=NOTHING_CHARGED,
+        )
+
+
 def plan_description(context: Context, order: Order) -> tuple[Order, Source, Job[SynthModel]]:
     """The order within the asker's columns, its source, and the job that describes it; refuses what cannot be."""
     from deniable.release import Technique
@@ -229,11 +242,12 @@ def synthesize(
 ) -> Release:
     """Describe a table and write synthetic rows, the model and the statement."""
     refuse_unwritable(out, rows=True)
-    if order.linked:
-        return _synthesize_linked(context, order, out, rows=rows, seed=seed, progress=progress)
-    order, _, job = plan_description(context, order)
-    result = run_job(context, replace(job, anew=FILE_ANEW), request=order.identity)
-    return write_release(context, order, result, out, rows=rows, seed=seed, progress=progress)
+    with lock_output(out):
+        if order.linked:
+            return _synthesize_linked(context, order, out, rows=rows, seed=seed, progress=progress)
+        order, _, job = plan_description(context, order)
+        result = run_job(context, replace(job, anew=FILE_ANEW), request=order.identity)
+        return write_release(context, order, result, out, rows=rows, seed=seed, progress=progress)
 
 
 @still_charged()

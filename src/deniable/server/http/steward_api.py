@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from starlette.responses import Response
 
-from deniable.curator.charge import resume_asker
 from deniable.curator.governance import epochs, estate, reports, withdrawals
 from deniable.curator.governance import requests as governance_requests
+from deniable.curator.governance.steward import resume_asker
 from deniable.curator.query import tabulate
 from deniable.curator.query.stream.run import publish
 from deniable.errors import DeniableError, ParameterError, nearest
