@@ -57,6 +57,23 @@ def test_a_node_that_is_not_bounded_is_caught(name: str, broken: bool) -> None:
     assert found.failed is broken, found.audit["sentence"]
 
 
+@pytest.mark.parametrize("broken", [False, True], ids=["sound", "rungs of one edge"])
+def test_a_sum_of_products_whose_rungs_forget_the_neighbors_is_caught(broken: bool) -> None:
+    """All of twelve nodes are joined: an edge moves the degrees that 22 other edges are counted by."""
+    epsilon, entropy = Fraction(3, 2), SeededEntropy(8)
+    plan = plan_network("degree assortativity", Shape(EDGE), epsilon, None)
+    whole, made = make_complete(NODES), LadderMechanism(epsilon)
+    pair = (whole, whole.keep(np.arange(whole.size) > 0))
+
+    def run(network: Network, runs: int) -> Any:
+        value = count_for_ladder("products", plan, network)
+        mine = [NODES] * made.rungs if broken else build_rungs("products", plan, network, made.rungs)
+        return np.array([[made.release(value, mine, entropy)] for _ in range(runs)])
+
+    found = audit_subject(Subject("products", run, (pair,)), Claim("network", epsilon, runs=400))
+    assert found.failed is broken, found.audit["sentence"]
+
+
 @pytest.mark.parametrize("broken", [False, True], ids=["sound", "rungs of one triangle"])
 def test_rungs_that_are_too_narrow_are_caught(broken: bool) -> None:
     """All of twelve nodes are joined, so that one edge is in ten triangles; the twin takes it to be in one."""

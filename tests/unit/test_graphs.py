@@ -26,9 +26,10 @@ from deniable.graphs.network import (
 )
 from deniable.graphs.statistics import (
     EDGE,
+    MOMENTS,
     NODE,
     Shape,
-    compute_assortativity,
+    add_moment,
     count_stars,
     find_error,
     fit_degrees,
@@ -38,7 +39,15 @@ from deniable.graphs.statistics import (
     plan_network,
     settle_bound,
 )
-from deniable.graphs.synthesis import Wanted, list_degrees, make_network, spread_rumor
+from deniable.graphs.synthesis import (
+    Wanted,
+    compute_assortativity,
+    correlate_degrees,
+    enclose_correlation,
+    list_degrees,
+    make_network,
+    spread_rumor,
+)
 from deniable.policy.budget import budget
 
 
@@ -182,6 +191,50 @@ def test_assortativity_of_plain_cases() -> None:
     assert compute_assortativity(np.array([0, 10, 0]), shape)[0] == -1.0
     assert compute_assortativity(np.array([25, 50, 25]), shape)[0] == 0.0
     assert compute_assortativity(np.array([-3, 0, -1]), shape) == (0.0, 0.0, 0.0)
+
+
+def correlate_ends(made: Network) -> float:
+    """By the definition: the correlation of the degrees at both ends, each edge in both orders."""
+    first, second = made.degrees[made.first], made.degrees[made.second]
+    return float(np.corrcoef(np.concatenate([first, second]), np.concatenate([second, first]))[0, 1])
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_assortativity_by_degree_is_the_correlation_of_both_ends(seed: int) -> None:
+    made = random_network(seed, nodes=20 + 10 * seed, edges=80)
+    assert correlate_degrees(*(add_moment(name, made) for name in MOMENTS)) == pytest.approx(correlate_ends(made))
+
+
+def test_assortativity_by_degree_of_plain_cases() -> None:
+    path = network_of([(1, 2), (2, 3), (3, 4)])
+    assert [add_moment(name, path) for name in MOMENTS] == [6, 10, 18, 8]
+    assert correlate_degrees(6, 10, 18, 8) == -0.5
+    apart = network_of([(1, 2), (3, 4), (4, 5), (5, 3)])  # a pair, and a triangle
+    assert correlate_degrees(*(add_moment(name, apart) for name in MOMENTS)) == 1.0
+    for alike in (make_complete(5), network_of([(1, 2)]), network_of([])):
+        assert correlate_degrees(*(add_moment(name, alike) for name in MOMENTS)) is None
+
+
+def test_intervals_of_assortativity_by_degree_hold_and_much_narrower_ones_would_not() -> None:
+    ends = (300 * np.random.default_rng(7).random((1500, 2)) ** 3).astype(int)
+    made, entropy = network_of([(int(a), int(b)) for a, b in ends], list(range(300))), SeededEntropy(3)
+    true, found = correlate_ends(made), {}
+    for unit, epsilon in ((EDGE, 20), (NODE, 300)):
+        plan = plan_network("degree assortativity", Shape(unit, listed=True), Fraction(epsilon), 200)
+        found[unit] = np.array([enclose_correlation(plan, measure(plan, made, entropy), 0.8) for _ in range(30)])
+        value, low, high = found[unit].T
+        assert np.mean((low - 1e-9 <= true) & (true <= high + 1e-9)) >= 0.8
+        assert np.std(value) > 0
+    off, wide = np.abs(found[EDGE][:, 0] - true), found[EDGE][:, 2] - found[EDGE][:, 1]
+    assert np.mean(wide) < 0.3
+    assert np.mean(off <= wide / 200) < 0.5
+
+
+def test_noise_that_tells_nothing_of_degrees_leaves_the_whole_range() -> None:
+    plan = plan_network("degree assortativity", Shape(NODE, listed=True), Fraction(1, 10), 30)
+    value, low, high = enclose_correlation(plan, measure(plan, random_network(2), SeededEntropy(1)), 0.95)
+    assert (low, high) == (-1.0, 1.0)
+    assert -1 <= value <= 1
 
 
 def test_a_made_network_has_the_degrees_groups_and_triangles_that_are_wanted() -> None:

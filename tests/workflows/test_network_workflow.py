@@ -60,8 +60,8 @@ budgets:
 PRIVATE, PUBLIC = "unit: {column: id, max_groups: 1, max_rows_per_group: 1}", "public: true"
 ANA, EVA, BEN, JOE = (Asker(name, "research", Role.ANALYST) for name in ("ana", "eva", "ben", "joe"))
 PEOPLE = 80
-STATISTICS = ("edges", "degrees", "triangles", "stars", "clustering", "mixing", "assortativity", "graph", "spread")
 GROUPED = ("mixing", "assortativity", "graph", "spread")
+STATISTICS = ("edges", "degrees", "triangles", "stars", "clustering", "degree-assortativity", *GROUPED)
 
 
 def make(folder: Path, unit: str = "node", *, nodes: bool = True, epsilon: int = 1000, more: str = "") -> Path:
@@ -136,6 +136,17 @@ def test_numbers_are_of_the_simple_network_of_listed_nodes(school: Curator, tmp_
     assert sum(row["edges"] for row in mixing) == pytest.approx(count_edges(tmp_path), abs=15)
     inside = {(row["group"], row["with"]): row["density"] for row in mixing}
     assert inside["north", "north"] > 3 * inside["north", "south"]
+
+
+def test_assortativity_by_degree_has_an_interval_and_says_what_it_leaves_out(school: Curator) -> None:
+    answer = ask(school, "degree-assortativity", epsilon=1)
+    (row,) = answer.to_pylist()
+    assert list(row) == ["degree_assortativity", "degree_assortativity_low", "degree_assortativity_high"]
+    notes = " ".join(answer.release.details["notes"])
+    assert ("Cutting degrees off at max_degree moves this" in notes) == ("node" in str(answer.release.guarantee.unit))
+    assert ("The noise is too large for this network" in notes) == (row["degree_assortativity_low"] == -1)
+    with pytest.raises(ParameterError, match="no use for 'by'"):
+        ask(school, "degree-assortativity", by="house")
 
 
 def test_an_explanation_tells_the_price_and_reads_no_row(school: Curator, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -255,8 +266,9 @@ def test_without_a_table_of_nodes_what_can_be_said_is_said(tmp_path: Path, stati
     make(tmp_path, nodes=False)
     with Curator.open(tmp_path / "policy.yaml") as curator:
         assert curator.network("friends", statistic, epsilon=1).rows.num_rows > 0
-        with pytest.raises(ParameterError, match="needs a table of nodes"):
-            curator.network("friends", "triangles", epsilon=1)
+        for other in ("triangles", "degree-assortativity"):
+            with pytest.raises(ParameterError, match="needs a table of nodes"):
+                curator.network("friends", other, epsilon=1)
 
 
 def test_directions_count_where_the_policy_says_so(tmp_path: Path) -> None:
@@ -267,6 +279,16 @@ def test_directions_count_where_the_policy_says_so(tmp_path: Path) -> None:
         assert curator.network("friends", "mixing", by="house", epsilon=100).rows.num_rows == 4
         out = curator.network("friends", "degrees", direction="out", epsilon=100).to_pylist()
         assert sum(row["nodes"] * row["degree"] for row in out) == pytest.approx(both, abs=20)
+
+
+@pytest.mark.parametrize("directed", [False, True])
+def test_a_page_of_groups_has_every_pair_once_whichever_way_edges_go(tmp_path: Path, directed: bool) -> None:
+    make(tmp_path, "edge", more=", directed: true" if directed else "")
+    words = ["network", "friends", "mixing", "--by", "house", "--epsilon", "9", "-p", str(tmp_path / "policy.yaml")]
+    done = CliRunner().invoke(app, [*words, "--report", str(tmp_path / "page.html"), "--json"])
+    assert done.exit_code == 0, done.output
+    assert len(json.loads(done.stdout)["rows"]) == (4 if directed else 3)
+    assert "Edges between each two groups" in (tmp_path / "page.html").read_text()
 
 
 @pytest.mark.parametrize("rows", ["", "1,1,2000\n", ",,\n", "1,2,2000\n"])

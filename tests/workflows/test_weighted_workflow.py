@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from deniable import Curator
 from deniable.cli.main import app
 from deniable.errors import DeniableError, ParameterError
-from deniable.geography.survey import combine_ratio
+from deniable.geography.survey import WeightedTotal, combine_ratio
 
 POLICY = """
 version: 1
@@ -76,6 +76,32 @@ def test_the_command_gives_what_python_gives_explains_for_nothing_and_writes_a_f
     assert (at / "hours.csv").read_text().splitlines()[0].replace(
         '"', ""
     ) == "sex,total,total_low,total_high,standard_error"
+
+
+@pytest.mark.parametrize("words", [["hours", "--by", "sex"], ["hours", "--mean"], []], ids=["groups", "mean", "people"])
+def test_a_page_shows_each_estimate_with_its_interval_and_whom_it_protects(at: Path, words: list[str]) -> None:
+    asked = ["weighted", "survey", *words, "-p", str(at / "policy.yaml"), "--epsilon", "1000"]
+    done = CliRunner().invoke(app, [*asked, "--report", str(at / "page.html"), "--json"])
+    assert done.exit_code == 0, done.output
+    page, rows = (at / "page.html").read_text(), json.loads(done.stdout)["rows"]
+    assert "Intervals include the error of the sample and of the noise" in page
+    assert "The noise hides all rows of one pid" in page
+    for row in rows:
+        shown = row.get("mean", row.get("total"))
+        assert f"{shown:.4g}" in page
+        assert row.get("sex", "") in page
+    refused = CliRunner().invoke(app, [*asked, "--report", str(at / "policy.yaml")])
+    assert refused.exit_code != 0
+    assert "version: 1" in (at / "policy.yaml").read_text()
+
+
+def test_a_page_is_written_where_noise_leaves_a_mean_unknown(at: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    unknown = WeightedTotal(math.nan, math.inf, -math.inf, math.inf)
+    monkeypatch.setattr("deniable.geography.survey.combine_ratio", lambda *_: unknown)
+    words = ["weighted", "survey", "hours", "--mean", "--by", "sex", "-p", str(at / "policy.yaml"), "--epsilon", "1"]
+    done = CliRunner().invoke(app, [*words, "--report", str(at / "page.html")])
+    assert done.exit_code == 0, done.output
+    assert "Weighted mean" in (at / "page.html").read_text().replace("weighted", "Weighted")
 
 
 @pytest.mark.parametrize("asked", [{"statistic": "median"}, {"statistic": "mean"}])

@@ -24,6 +24,7 @@ Examples:
   deniable network friends stars --star 3 --epsilon 1 --max-degree 100
   deniable network friends mixing --by school --epsilon 1
   deniable network friends assortativity --by school --epsilon 1   (free after mixing: it is of the same numbers)
+  deniable network friends degree-assortativity --epsilon 1
   deniable network friends graph --epsilon 2 --out made.csv        (a made network, with its statement)
   deniable network friends spread --epsilon 2 --passing 0.05 --steps 30 --report spread.html
 """
@@ -34,8 +35,8 @@ def network(
     statistic: Annotated[
         str,
         typer.Argument(
-            help="edges, degrees, triangles, stars, clustering, mixing, assortativity, graph (a made network), or "
-            "spread (of a rumor on it)."
+            help="edges, degrees, triangles, stars, clustering, mixing, assortativity, degree-assortativity, graph (a "
+            "made network), or spread (of a rumor on it)."
         ),
     ],
     epsilon: Annotated[str, typer.Option(help="Epsilon to spend, such as 0.5.")],

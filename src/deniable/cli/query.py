@@ -280,6 +280,7 @@ def weighted(
     confidence: Annotated[float, typer.Option(help="Confidence of the intervals.")] = 0.95,
     explain: Explain = False,
     out: Out = None,
+    report: Annotated[Path | None, typer.Option(help="Write a page with the estimates and their error (HTML).")] = None,
     ledger: LedgerOption = None,
     analyst: Analyst = "",
     purpose: Purpose = "",
@@ -287,16 +288,31 @@ def weighted(
 ) -> None:
     """Estimate a total or mean of the population from a survey with weights; the error is of sample and noise."""
     from deniable.curator.query.hierarchy import MEAN, TOTAL, write_question
+    from deniable.storage import refuse_page
 
     groups, statistic = [each.strip() for each in by.split(",") if each.strip()], MEAN if mean else TOTAL
     sql = write_question(table, column, weight=weight, by=groups, where=where, statistic=statistic)
+    refuse_page(report, beside=[policy, *([out] if out is not None else [])])
     asked: dict[str, Any] = {"epsilon": epsilon, "delta": delta, "rho": rho, "who": name_asker(analyst, purpose)}
     with open_for_answer(policy, ledger, out, explain) as curator:
         if explain:
             _explain_question(curator, sql, as_json, **asked)
             return
         more: dict[str, Any] = {"by": groups, "where": where, "statistic": statistic, "confidence": confidence}
-        emit_answer(curator, curator.weighted(table, column, weight=weight, **more, **asked), out, as_json)
+        answer = curator.weighted(table, column, weight=weight, **more, **asked)
+        if report is not None:
+            _write_weighted_page(answer, report)
+        emit_answer(curator, answer, out, as_json)
+
+
+def _write_weighted_page(answer: QueryAnswer, path: Path) -> None:
+    from deniable.release.record import to_plain
+    from deniable.reports.page import write
+    from deniable.reports.stream import build_weighted_page
+
+    protects = f"The noise hides {answer.release.guarantee.unit}, in the survey or not in it."
+    told = {**answer.release.details, "rows": answer.to_pylist(), "protects": protects}
+    write(build_weighted_page(to_plain(told)), path)
 
 
 WATCH_EXAMPLES = 'Example: deniable watch "SELECT COUNT(*) FROM visits" --threshold 5000 --epsilon 1 --every 3600'

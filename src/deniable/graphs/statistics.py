@@ -38,6 +38,9 @@ EDGE, NODE = "edge", "node"
 BOUNDS = tuple(1 << power for power in range(17))
 """The largest degrees among which one is chosen privately."""
 BOUND_SHARE, RUNG_SHARE, NODE_RUNG_SHARE, SIZE_SHARE = Fraction(1, 5), Fraction(1, 10), Fraction(1, 5), Fraction(1, 10)
+MOMENTS = ("ends", "squares", "cubes", "products")
+"""Sums from which assortativity by degree follows: of degrees, of their squares and cubes, and over all edges of the
+product of the degrees of both ends."""
 DOUBLINGS = 16
 """How often the least rung is doubled, at most, to bound the rungs of a network."""
 DEGREES_SHOWN = 1024
@@ -87,16 +90,16 @@ class NetworkPlan:
         return ComposedEvent(tuple(self._event_of(part) for part in self.parts))
 
     def _event_of(self, part: Part) -> Event:
-        known = part.name in ("bound", "triangles") or self.bound is not None
+        known = part.name in ("bound", "triangles", *MOMENTS) or self.bound is not None
         return self.mechanism(part).event if known else PureEvent(part.epsilon)
 
     def mechanism(self, part: Part) -> LaplaceMechanism | LadderMechanism | AboveThreshold:
         """The mechanism of a part, under a bound that is known by now."""
         if part.name == "bound":
             return AboveThreshold(-math.ceil(3 / part.epsilon), part.epsilon)
-        if part.name == "triangles" or (part.name == "stars" and self.shape.unit == EDGE):
+        if part.name in ("triangles", *MOMENTS) or (part.name == "stars" and self.shape.unit == EDGE):
             return LadderMechanism(part.epsilon)
-        if part.name == "triangle rungs" and self.shape.unit == NODE:
+        if part.name in ("triangle rungs", "hub rungs") and self.shape.unit == NODE:
             scale = 2 / part.epsilon
             return AboveThreshold(self.rungs_needed + math.ceil(2 * scale), part.epsilon, monotonic=True)
         moved = Fraction(find_sensitivity(part.name, self))
@@ -104,15 +107,34 @@ class NetworkPlan:
 
     @property
     def rungs_needed(self) -> int:
-        """The rung that the noise on triangles passes with probability 0.025, where rungs are equally wide."""
-        count = next(part for part in self.parts if part.name == "triangles")
-        return math.ceil(2 * math.log(40) / float(count.epsilon)) + 1
+        """The rung that noise passes with probability 0.025 (of four sums, 0.025 / 4), where rungs are equally wide."""
+        counts = [part.epsilon for part in self.parts if part.name in ("triangles", *MOMENTS)]
+        return math.ceil(2 * math.log(40 * len(counts)) / float(min(counts))) + 1
 
     @property
     def least_rung(self) -> int:
         """The least that one node can move the triangles of a network of this bound."""
         assert self.bound is not None
         return max(math.comb(self.bound, 2), 1)
+
+
+PARTS = {
+    "bound": "the largest degree, by how many edges twice as large a one would keep",
+    "edges": "the number of edges",
+    "degrees": "the numbers of nodes with at least, or at most, so many edges",
+    "triangles": "the number of triangles",
+    "triangle rungs": "how far one unit moves the triangles, for the interval",
+    "stars": "the number of stars",
+    "star rungs": "how far one unit moves the stars, for the interval",
+    "cells": "the numbers of edges between groups",
+    "sizes": "the sizes of the groups",
+    "ends": "the sum of all degrees",
+    "squares": "the sum of their squares",
+    "cubes": "the sum of their cubes",
+    "products": "the sum over all edges of the degree at one end times that at the other",
+    "hub rungs": "how many nodes have about max_degree edges, for the interval",
+}
+"""What each part is, in words."""
 
 
 WEIGHTS: dict[str, tuple[tuple[str, int], ...]] = {
@@ -122,6 +144,7 @@ WEIGHTS: dict[str, tuple[tuple[str, int], ...]] = {
     "stars": (("stars", 1),),
     "clustering": (("triangles", 1), ("stars", 1)),
     "mixing": (("cells", 1),),
+    "degree assortativity": (("ends", 2), ("squares", 4), ("cubes", 2), ("products", 8)),
     "graph": (("degrees", 3), ("triangles", 2)),
     "grouped graph": (("degrees", 3), ("cells", 2), ("triangles", 2)),
 }
@@ -151,10 +174,13 @@ def _split_part(name: str, shape: Shape, epsilon: Fraction) -> list[Part]:
         ("triangles", NODE): NODE_RUNG_SHARE,
         ("stars", EDGE): RUNG_SHARE,
         ("cells", NODE): SIZE_SHARE,
+        ("products", EDGE): RUNG_SHARE,
+        ("products", NODE): NODE_RUNG_SHARE,
     }.get((name, shape.unit))
     if share is None:
         return [Part(name, epsilon)]
-    aside = {"triangles": "triangle rungs", "stars": "star rungs", "cells": "sizes"}[name]
+    hubs = "star rungs" if shape.unit == EDGE else "hub rungs"
+    aside = {"triangles": "triangle rungs", "stars": "star rungs", "cells": "sizes", "products": hubs}[name]
     return [Part(name, epsilon * (1 - share)), Part(aside, epsilon * share)]
 
 
@@ -275,20 +301,70 @@ def build_rungs(name: str, plan: NetworkPlan, network: Network, count: int) -> l
     at most M(0), where M(t) counts the nodes with at least bound - t edges, and t more. One node raises each degree
     by at most one, and is one node more: M(t) of one network is at most M(t + 1) of its neighbor. Rungs
     max(comb(bound, 2), (bound - 1) M(t)).
+    **Moments, one edge**: see `bound_moves`, with the two largest degrees d and e, and the two largest sums of the
+    degrees of a node's neighbors. One edge moves each of these degrees by at most one, and each of these sums by at
+    most the largest degree and one, or by 2.
+    **Moments, one node**, after `project_edges`: at most `bound` edges come and M(0) go, or none of both. In a network
+    without larger degrees one edge moves a moment by at most `bound_moves` of two nodes with bound - 1 edges. Rungs
+    that number times max(bound, M(t)).
     """
     whole = network.without_direction()
     if plan.shape.unit == EDGE and name == "triangles":
         least = bound_common_neighbors(whole)
         return [least + 2 * t for t in range(count)]
-    degrees = np.sort(whole.degrees)[::-1]
     if plan.shape.unit == EDGE:
-        top = [int(each) for each in [*degrees[:2], 0, 0][:2]]
+        top = _take_largest(whole.degrees)
+        if name in MOMENTS:
+            sums = sum(_take_largest(_add_neighbors(whole))) if name == "products" else 0
+            return [bound_moves(name, top, sums, t) for t in range(count)]
         return [sum(math.comb(d + t, plan.star - 1) for d in top) for t in range(count)]
-    bound, least = _bound(plan), math.comb(_bound(plan), 2)
-    ascending = degrees[::-1]
-    below = np.searchsorted(ascending, np.maximum(bound - np.arange(count), 0), side="left")
-    reaching = whole.nodes - below + np.arange(count)
-    return [max(least, (bound - 1) * int(many)) for many in reaching]
+    bound, reaching = _bound(plan), _count_hubs(_bound(plan), whole, count)
+    if name in MOMENTS:
+        each = _bound_edge(name, bound)
+        return [each * max(bound, many) for many in reaching]
+    return [max(math.comb(bound, 2), (bound - 1) * many) for many in reaching]
+
+
+def bound_moves(name: str, degrees: tuple[int, int], sums: int, t: int = 0) -> int:
+    """How far an edge between nodes of these degrees moves a moment, in a network t edges away.
+
+    With degrees d and e it adds 2 ends; 2 d + 1 and 2 e + 1 to the squares; 3 d^2 + 3 d + 1 and the same of e to the
+    cubes. To the products it adds (d + 1) (e + 1), and the degrees of all neighbors of both nodes, whose edges now
+    count once more: `sums` in all. Within t edges both degrees grow by t at most, and each of the two sums by at most
+    t (d + (t + 1) / 2), where d is taken to be at least 1.
+    """
+    d, e = (degree + t for degree in degrees)
+    if name == "ends":
+        return 2
+    if name == "squares":
+        return 2 * (d + e + 1)
+    if name == "cubes":
+        return sum(3 * each * (each + 1) + 1 for each in (d, e))
+    return (d + 1) * (e + 1) + sums + 2 * t * max(degrees[0], 1) + t * (t + 1)
+
+
+def _bound_edge(name: str, bound: int) -> int:
+    """How far one edge moves a moment where no degree is above the bound, with the edge."""
+    return bound_moves(name, (bound - 1, bound - 1), 2 * (bound - 1) * bound)
+
+
+def _take_largest(values: Numbers) -> tuple[int, int]:
+    top = [*np.sort(values)[:-3:-1].tolist(), 0, 0]
+    return top[0], top[1]
+
+
+def _add_neighbors(network: Network) -> Numbers:
+    """For each node the sum of the degrees of its neighbors."""
+    degrees, sums = network.degrees, np.zeros(network.nodes, np.int64)
+    np.add.at(sums, network.first, degrees[network.second])
+    np.add.at(sums, network.second, degrees[network.first])
+    return sums
+
+
+def _count_hubs(bound: int, whole: Network, count: int) -> list[int]:
+    """M(0), M(1), ...: the nodes with at least bound - t edges, and t more."""
+    below = np.searchsorted(np.sort(whole.degrees), np.maximum(bound - np.arange(count), 0), side="left")
+    return [int(many) for many in whole.nodes - below + np.arange(count)]
 
 
 def count_for_ladder(name: str, plan: NetworkPlan, network: Network) -> int:
@@ -296,7 +372,18 @@ def count_for_ladder(name: str, plan: NetworkPlan, network: Network) -> int:
     whole = network.without_direction()
     if name == "stars":
         return count_stars(whole.degrees, plan.star)
-    return count_triangles(whole.keep(project_edges(whole, _bound(plan))) if plan.shape.unit == NODE else whole)
+    kept = whole.keep(project_edges(whole, _bound(plan))) if plan.shape.unit == NODE else whole
+    return add_moment(name, kept) if name in MOMENTS else count_triangles(kept)
+
+
+def add_moment(name: str, network: Network) -> int:
+    """The sum over all nodes of a power of the degree; or over all edges of the product of both degrees."""
+    degrees = network.degrees
+    if name == "products":
+        return int((degrees[network.first] * degrees[network.second]).sum())
+    power = 1 + MOMENTS.index(name)
+    values, often = np.unique(degrees, return_counts=True)
+    return sum(int(d) ** power * int(n) for d, n in zip(values, often, strict=True))
 
 
 Measured = dict[str, NDArray[np.int64]]
@@ -320,8 +407,8 @@ def measure(plan: NetworkPlan, network: Network, entropy: Entropy = SYSTEM) -> M
             chosen = mechanism.release(_list_losses(network.without_direction(), bounds), entropy)
             plan = replace(plan, bound=bounds[int(chosen[0])] if chosen.size else bounds[-1])
         else:
-            rungs = build_rungs("triangles", plan, network, LadderMechanism(_count_epsilon(plan)).rungs)
-            doubled = mechanism.release(_find_doublings(rungs, plan.least_rung), entropy)
+            limits = _find_doublings(*_list_widths(part.name, plan, network))
+            doubled = mechanism.release(limits, entropy)
             found[part.name] = np.array([doubled[0] if doubled.size else DOUBLINGS], np.int64)
     if plan.bound is not None:
         found["bound"] = np.array([plan.bound], np.int64)
@@ -331,8 +418,13 @@ def measure(plan: NetworkPlan, network: Network, entropy: Entropy = SYSTEM) -> M
     return found
 
 
-def _count_epsilon(plan: NetworkPlan) -> Fraction:
-    return next(part.epsilon for part in plan.parts if part.name == "triangles")
+def _list_widths(name: str, plan: NetworkPlan, network: Network) -> tuple[list[int], int]:
+    """What widths of rungs are bounded by where the unit is a node, and the least that it can be."""
+    count = plan.rungs_needed + math.ceil(165 / min(part.epsilon for part in plan.parts))
+    if name == "triangle rungs":
+        return build_rungs("triangles", plan, network, count), plan.least_rung
+    hubs = _count_hubs(_bound(plan), network.without_direction(), count)
+    return [max(_bound(plan), many) for many in hubs], _bound(plan)
 
 
 def list_bounds(plan: NetworkPlan) -> tuple[int, ...]:
@@ -375,7 +467,10 @@ def find_error(name: str, plan: NetworkPlan, measured: Mapping[str, NDArray[np.i
         return mechanism.accuracy(1 - confidence)
     assert isinstance(mechanism, LadderMechanism)
     if plan.shape.unit == NODE:
-        widest = plan.least_rung * (1 << int(measured["triangle rungs"][0]))
+        if name in MOMENTS:
+            widest = _bound_edge(name, _bound(plan)) * (_bound(plan) << int(measured["hub rungs"][0]))
+        else:
+            widest = plan.least_rung << int(measured["triangle rungs"][0])
         return mechanism.find_reach([widest] * mechanism.rungs, (1 - confidence) / 2)
     aside = "triangle rungs" if name == "triangles" else "star rungs"
     noise = plan.mechanism(next(part for part in plan.parts if part.name == aside))
@@ -384,9 +479,17 @@ def find_error(name: str, plan: NetworkPlan, measured: Mapping[str, NDArray[np.i
     most = max(0, int(measured[aside][0]) + noise.accuracy(1 - confidence))
     if name == "triangles":
         rungs = [most + 2 * t for t in range(mechanism.rungs)]
+    elif name in MOMENTS:
+        sums = 2 * min(most**2, _bound_ends(plan, measured, confidence)) if name == "products" else 0
+        rungs = [bound_moves(name, (most, most), sums, t) for t in range(mechanism.rungs)]
     else:
         rungs = [2 * math.comb(most + t, plan.star - 1) for t in range(mechanism.rungs)]
     return mechanism.find_reach(rungs, half)
+
+
+def _bound_ends(plan: NetworkPlan, measured: Mapping[str, NDArray[np.int64]], confidence: float) -> int:
+    """A number that all degrees together do not pass: nor do those of a node's neighbors."""
+    return max(0, int(measured["ends"][0]) + find_error("ends", plan, measured, confidence))
 
 
 def settle_bound(plan: NetworkPlan, measured: Mapping[str, NDArray[np.int64]]) -> NetworkPlan:
@@ -428,24 +531,3 @@ def fit_degrees(plan: NetworkPlan, measured: Mapping[str, NDArray[np.int64]]) ->
         tails = np.minimum(tails, measured["nodes"][0])
     first = measured["nodes"][0] if "nodes" in measured else tails[0] if tails.size else 0
     return np.concatenate([[first], tails]).astype(np.int64)
-
-
-def compute_assortativity(cells: NDArray[Any], shape: Shape) -> tuple[float, float, float]:
-    """Newman's coefficient of a mixing matrix; the share of edges inside groups; and that share by chance alone.
-
-    With e the matrix of shares of edge ends and a, b its margins: (sum of e_gg - sum of a_g b_g) / (1 - sum of
-    a_g b_g). It is 1 where all edges are inside groups, 0 where groups play no part, and not defined (0 is given)
-    where all edges are in one group.
-    """
-    many = len(shape.groups)
-    table = np.zeros((many, many))
-    for (g, h), value in zip(shape.cells, np.maximum(cells.astype(float), 0), strict=True):
-        table[g, h] += value
-        if not shape.directed:
-            table[h, g] += value  # an edge has two ends; one inside a group counts twice there
-    total = table.sum()
-    if total <= 0:
-        return 0.0, 0.0, 0.0
-    shares = table / total
-    inside, chance = float(np.trace(shares)), float(shares.sum(axis=1) @ shares.sum(axis=0))
-    return ((inside - chance) / (1 - chance) if chance < 1 else 0.0), inside, chance

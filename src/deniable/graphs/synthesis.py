@@ -1,4 +1,4 @@
-"""Networks that are made from noisy counts, and how rumors spread on a network. All of it is post-processing.
+"""What follows from noisy counts: assortativity, made networks, and how rumors spread. All of it is post-processing.
 
 A made network has the noisy degrees, the noisy number of edges between groups where there are any, and as many
 triangles as were measured, as far as degrees allow. Its nodes are nobody: they have numbers, and no row of a person
@@ -15,14 +15,16 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import product
 from typing import Any
 
 import numba as nb
 import numpy as np
 from numpy.typing import NDArray
 
+from deniable.dp.mechanisms import LaplaceMechanism
 from deniable.graphs.network import Network, Numbers, count_triangles, list_neighbors
-from deniable.graphs.statistics import NetworkPlan, fit_degrees
+from deniable.graphs.statistics import MOMENTS, NetworkPlan, Shape, find_error, fit_degrees
 
 HALVINGS = 8
 """How often the interval of the probability inside blocks is halved."""
@@ -237,3 +239,76 @@ def _spread(starts, targets, chosen, passing, stopping, steps, seed):  # type: i
             many = kept
             reached[run, step] = heard
     return reached
+
+
+def compute_assortativity(cells: NDArray[Any], shape: Shape) -> tuple[float, float, float]:
+    """Newman's coefficient of a mixing matrix; the share of edges inside groups; and that share by chance alone.
+
+    With e the matrix of shares of edge ends and a, b its margins: (sum of e_gg - sum of a_g b_g) / (1 - sum of
+    a_g b_g). It is 1 where all edges are inside groups, 0 where groups play no part, and not defined (0 is given)
+    where all edges are in one group.
+    """
+    many = len(shape.groups)
+    table = np.zeros((many, many))
+    for (g, h), value in zip(shape.cells, np.maximum(cells.astype(float), 0), strict=True):
+        table[g, h] += value
+        if not shape.directed:
+            table[h, g] += value  # an edge has two ends; one inside a group counts twice there
+    total = table.sum()
+    if total <= 0:
+        return 0.0, 0.0, 0.0
+    shares = table / total
+    inside, chance = float(np.trace(shares)), float(shares.sum(axis=1) @ shares.sum(axis=0))
+    return ((inside - chance) / (1 - chance) if chance < 1 else 0.0), inside, chance
+
+
+DRAWS = 500
+Enclosed = tuple[float, float, float]
+"""A number, and the ends of its interval."""
+
+
+def estimate_assortativity(
+    plan: NetworkPlan, measured: Mapping[str, Any], confidence: float, seed: int
+) -> NDArray[np.float64]:
+    """The three numbers of `compute_assortativity`, each with the ends of an estimated interval.
+
+    The interval is from noise that is drawn once more on the noisy numbers, which estimates how far they are off.
+    """
+    cells = np.asarray(measured["cells"], np.int64)
+    noise = plan.mechanism(next(part for part in plan.parts if part.name == "cells"))
+    assert isinstance(noise, LaplaceMechanism)
+    drawn = cells + np.rint(np.random.default_rng(seed).laplace(0, float(noise.scale), (DRAWS, cells.size)))
+    found = np.array([compute_assortativity(each, plan.shape) for each in drawn])
+    low, high = np.quantile(found, [(1 - confidence) / 2, (1 + confidence) / 2], axis=0)
+    value = np.array(compute_assortativity(cells, plan.shape))
+    return np.array([value, np.minimum(low, value), np.maximum(high, value)])
+
+
+def correlate_degrees(ends: float, squares: float, cubes: float, products: float) -> float | None:
+    """The correlation of the degrees at the two ends of an edge; None where all of them are alike.
+
+    With m edges it is (products / m - (squares / 2 m)^2) / (cubes / 2 m - (squares / 2 m)^2) (Newman 2002).
+
+    >>> correlate_degrees(ends=8, squares=20, cubes=68, products=16)  # a star of four edges
+    -1.0
+    """
+    spread = ends * cubes - squares**2
+    return min(1.0, max(-1.0, (2 * ends * products - squares**2) / spread)) if spread > 0 else None
+
+
+def enclose_correlation(plan: NetworkPlan, measured: Mapping[str, Any], confidence: float) -> Enclosed:
+    """Assortativity by degree (0 where it is not defined) with an interval that holds the noise of all four sums.
+
+    Each sum has an interval that it leaves with a fourth of the rest of probability. The coefficient rises or falls
+    with each sum alone, wherever degrees differ, so that its ends are those of some corner of the four intervals.
+    """
+    level = 1 - (1 - confidence) / len(MOMENTS)
+    sums = [max(0, int(measured[name][0])) for name in MOMENTS]
+    errors = [find_error(name, plan, measured, level) for name in MOMENTS]
+    value = correlate_degrees(*sums) or 0.0
+    sides = [(max(0, total - error), total + error) for total, error in zip(sums, errors, strict=True)]
+    corners = [correlate_degrees(*corner) for corner in product(*sides)]
+    known = [each for each in corners if each is not None]
+    if len(known) < len(corners):
+        return value, -1.0, 1.0
+    return value, min(known), max(known)

@@ -1,7 +1,8 @@
-"""Pages of numbers that are published: a stream over time with its error bars, a tabulation, and a network."""
+"""Pages of numbers with error bars: a stream over time, a tabulation, a weighted survey, and a network."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import date
@@ -158,6 +159,34 @@ def _show_totals(totals: Sequence[Row], level: str) -> tuple[Block, ...]:
     return tuple(blocks)
 
 
+def build_weighted_page(told: Mapping[str, Any]) -> Page:
+    """The page of a weighted estimate: the document that `deniable weighted --json` prints, and whom it protects."""
+    rows, statistic, level = told["rows"], told["statistic"], f"{told['confidence']:.0%}"
+    ends = {statistic, f"{statistic}_low", f"{statistic}_high", "standard_error"}
+    words = f"The {statistic} in the population, estimated from the survey"
+    blocks: list[Block] = []
+    if 1 < len(rows) <= MOST_BARS:  # what is not known at all has no bar
+        bars = [
+            {"group": ", ".join(str(value) for name, value in row.items() if name not in ends),
+             statistic: row[statistic], "low": row[f"{statistic}_low"], "high": row[f"{statistic}_high"]}
+            for row in rows if math.isfinite(row["standard_error"])
+        ]  # fmt: skip
+        alt = f"{words}, for {len(bars)} groups with {level} intervals."
+        spec = plots.draw_bars(bars, category="group", value=statistic, low="low", high="high", alt=alt)
+        blocks.append(Plot(spec, caption=f"{words}, with {level} intervals of sample and noise"))
+    listed = [_join_ends(row, level) for row in rows[:MOST_ROWS]]
+    blocks.append(Table.of(listed, caption=f"With {level} intervals of sample and noise, each by itself"))
+    figures = tuple(KeyFigure(str(value), name) for name, value in (told["cost"] or {}).items() if value != "0")
+    if len(rows) == 1:
+        figures = (_show_figure(statistic, rows[0], level), *figures)
+    sections = (
+        Section("At a glance", (KeyFigures(figures), Callout(told["protects"], title="Whom this protects"))),
+        Section(statistic.capitalize(), tuple(blocks)),
+        Section("How to read it", tuple(Paragraph(note) for note in told["notes"])),
+    )
+    return Page(f"Survey: weighted {statistic}", lead=f"{words}.", sections=sections, foot="Drawn by deniable.")
+
+
 CURVES = {"degrees": ("degree", "nodes_at_least", "Nodes with at least so many edges"),
           "spread": ("step", "reached", "The share of nodes that a rumor has reached")}  # fmt: skip
 MOST_ROWS = 200
@@ -175,8 +204,9 @@ def build_network_page(told: Mapping[str, Any]) -> Page:
         spec = plots.draw_lines(flat, x=x, y=y, low="low", high="high", alt=alt, title=words)
         blocks.append(Plot(spec, caption=f"{words}, with {level} intervals"))
     if statistic == "mixing" and rows:
+        names = ("from", "to") if "from" in rows[0] else ("group", "with")
         both = [{"group": row[one], "with": row[two], "edges": row["edges"]} for row in rows
-                for one, two in (("group", "with"), ("with", "group"))]  # fmt: skip
+                for one, two in ((names, names[::-1]) if "group" in names else (names,))]  # fmt: skip
         words = "Edges between each two groups"
         limits = (0.0, max([1.0, *(float(row["edges"]) for row in rows)]))
         cells = list({(row["group"], row["with"]): row for row in both}.values())

@@ -39,11 +39,12 @@ MEASURED = {
     "clustering": "clustering",
     "mixing": "mixing",
     "assortativity": "mixing",
+    "degree-assortativity": "degree assortativity",
     "graph": "graph",
     "spread": "graph",
 }
 """What is measured for each statistic."""
-LARGEST_STAR, MOST_STEPS, RUNS, DRAWS = 8, 1000, 40, 500
+LARGEST_STAR, MOST_STEPS, RUNS = 8, 1000, 40
 MOST_GROUPS = 100
 
 
@@ -286,7 +287,7 @@ def _require_nodes(order: NetworkOrder, table: TableSchema, by: Column | None) -
     if (
         table.unit.network == "node"
         and not listed
-        and MEASURED[order.statistic] in ("triangles", "clustering", "graph")
+        and MEASURED[order.statistic] in ("triangles", "clustering", "degree assortativity", "graph")
     ):
         raise ParameterError(
             f"{order.statistic} with unit: node needs a table of nodes: how far one node moves the number depends on "
@@ -390,28 +391,17 @@ def _state_notes(asked: Asked, measured: Mapping[str, Any]) -> list[str]:
     return notes
 
 
-WORDS = {
-    "bound": "the largest degree, by how many edges twice as large a one would keep",
-    "edges": "the number of edges",
-    "degrees": "the numbers of nodes with at least, or at most, so many edges",
-    "triangles": "the number of triangles",
-    "triangle rungs": "how far one unit moves the triangles, for the interval",
-    "stars": "the number of stars",
-    "star rungs": "how far one unit moves the stars, for the interval",
-    "cells": "the numbers of edges between groups",
-    "sizes": "the sizes of the groups",
-}
-
-
 def _explain_parts(asked: Asked) -> list[PartExplanation]:
     from deniable.dp.mechanisms import LadderMechanism, LaplaceMechanism
+    from deniable.graphs.statistics import MOMENTS, PARTS
 
     plan, found = asked.plan, []
     for part in plan.parts:
-        epsilon, words = f"{float(part.epsilon):.6g}", WORDS[part.name]
-        if plan.bound is None and part.name not in ("bound", "triangles"):
+        epsilon, words = f"{float(part.epsilon):.6g}", PARTS[part.name]
+        if plan.bound is None and part.name not in ("bound", "triangles", *MOMENTS):
             note = "the noise follows the largest degree, which is chosen first"
-            found.append(PartExplanation(words, epsilon, "discrete Laplace", None, None, None, note))
+            kind = "sparse vector" if part.name.endswith("rungs") else "discrete Laplace"
+            found.append(PartExplanation(words, epsilon, kind, None, None, None, note))
             continue
         made = plan.mechanism(part)
         if isinstance(made, LaplaceMechanism):
@@ -517,32 +507,34 @@ def _present_mixing(asked: Asked, plan: NetworkPlan, measured: dict[str, Any]) -
 
 
 def _present_assortativity(asked: Asked, plan: NetworkPlan, measured: dict[str, Any]) -> tuple[Any, list[str]]:
-    """Newman's coefficient with its interval: from noise that is drawn once more, which estimates how far it is off."""
-    from deniable.dp.mechanisms import LaplaceMechanism
-    from deniable.graphs.statistics import compute_assortativity
-    from deniable.graphs.synthesis import find_seed
+    """Newman's coefficient, the share of edges inside groups, and that share by chance, with intervals."""
+    from deniable.graphs.synthesis import estimate_assortativity, find_seed
 
-    cells = np.asarray(measured["cells"], np.int64)
-    noise = plan.mechanism(next(part for part in plan.parts if part.name == "cells"))
-    assert isinstance(noise, LaplaceMechanism)
-    random = np.random.default_rng(find_seed(measured))
-    drawn = cells + np.rint(random.laplace(0, float(noise.scale), (DRAWS, cells.size)))
-    found = np.array([compute_assortativity(each, plan.shape) for each in drawn])
-    sides = [(1 - asked.order.confidence) / 2, (1 + asked.order.confidence) / 2]
-    low, high = np.quantile(found, sides, axis=0)
+    found = estimate_assortativity(plan, measured, asked.order.confidence, find_seed(measured)).T.tolist()
     row: dict[str, float] = {}
-    for place, name in enumerate(("assortativity", "inside", "inside_by_chance")):
-        value = compute_assortativity(cells, plan.shape)[place]
-        row |= {
-            name: value,
-            f"{name}_low": min(float(low[place]), value),
-            f"{name}_high": max(float(high[place]), value),
-        }
+    for name, (value, low, high) in zip(("assortativity", "inside", "inside_by_chance"), found, strict=True):
+        row |= {name: value, f"{name}_low": low, f"{name}_high": high}
     note = (
         "Assortativity: 1 if all edges are inside groups, 0 if groups play no part, below 0 if edges avoid their own "
         "group. Intervals are estimates, from noise drawn once more on the noisy numbers."
     )
     return [row], [note]
+
+
+def _present_correlation(asked: Asked, plan: NetworkPlan, measured: dict[str, Any]) -> tuple[Any, list[str]]:
+    from deniable.graphs.synthesis import enclose_correlation
+
+    value, low, high = enclose_correlation(plan, measured, asked.order.confidence)
+    name = "degree_assortativity"
+    notes = [
+        "Assortativity by degree: above 0 if nodes with many edges are joined to one another, below 0 if they are "
+        "joined to nodes with few, -1 to 1. The interval holds the noise of all sums that it is made of."
+    ]
+    if (low, high) == (-1.0, 1.0):
+        notes.append("The noise is too large for this network: the coefficient can be any. Ask with a larger epsilon.")
+    if plan.shape.unit == "node":
+        notes.append("Cutting degrees off at max_degree moves this coefficient, up or down, and can move it far.")
+    return [{name: value, f"{name}_low": low, f"{name}_high": high}], notes
 
 
 def _present_graph(asked: Asked, plan: NetworkPlan, measured: dict[str, Any]) -> tuple[Any, list[str]]:
@@ -593,6 +585,7 @@ PRESENT: dict[str, Any] = {
     "clustering": _present_clustering,
     "mixing": _present_mixing,
     "assortativity": _present_assortativity,
+    "degree-assortativity": _present_correlation,
     "graph": _present_graph,
     "spread": _present_spread,
 }

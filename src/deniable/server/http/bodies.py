@@ -90,7 +90,7 @@ class NetworkBody:
 
     table: str = describe_field("The table of edges.", minLength=1, maxLength=200)
     statistic: str = describe_field(
-        "edges, degrees, triangles, stars, clustering, mixing, assortativity, graph or spread.",
+        "edges, degrees, triangles, stars, clustering, mixing, assortativity, degree-assortativity, graph or spread.",
         minLength=1,
         maxLength=40,
     )
