@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from deniable.curator.governance import requests
 from deniable.query import execute
+from deniable.server.limits import Limits
+from deniable.server.service import Service
 
 FOREVER = "SELECT sum(a.range * b.range % 7) AS m0 FROM range(1000000) a, range(1000000) b"
 SLOW, QUICK = "SELECT COUNT(*) AS n FROM people WHERE age > 77", "SELECT COUNT(*) AS n FROM people WHERE age > 76"
@@ -41,8 +45,8 @@ def until(holds: Any) -> None:
     raise AssertionError("it did not come to that")
 
 
-def ask(served: Any, sql: str, request: str, found: dict[str, Any] | None = None) -> httpx.Response:
-    header = {"authorization": f"Bearer {served.tokens['ana']}", "x-request-id": request}
+def ask(served: Any, sql: str, request: str, found: dict[str, Any] | None = None, token: str = "") -> httpx.Response:
+    header = {"authorization": f"Bearer {token or served.tokens['ana']}", "x-request-id": request}
     answer = httpx.post(f"{served.http}/v1/query", json={"sql": sql, "epsilon": "1"}, headers=header, timeout=120)
     if found is not None:
         found[request] = answer
@@ -223,3 +227,28 @@ def wait_until(holds) -> None:
     while not holds() and time.monotonic() < until:
         time.sleep(0.01)
     assert holds()
+
+
+@pytest.mark.parametrize("end", ["revoke", "pause", "expire"])
+def test_a_question_that_waits_while_its_token_ends_is_refused_and_costs_nothing(serve, endless, end, monkeypatch):
+    real, admitted = Service._check_later, list[str]()
+    monkeypatch.setattr(Service, "_check_later", lambda self, grant: admitted.append(grant.id) or real(self, grant))
+    with serve(limits=Limits(workers=2)) as served:
+        context, found = served.curator.context, dict[str, Any]()
+        slow = threading.Thread(target=ask, args=(served, SLOW, "slow", found))
+        slow.start()
+        until(lambda: charged(served, SLOW))
+        token, grant = requests.issue(context, "ana", purposes=["research"], days=3 / 86_400 if end == "expire" else 1)
+        waits = threading.Thread(target=ask, args=(served, QUICK, "waits", found, token))
+        waits.start()
+        until(lambda: grant.id in admitted)
+        if end == "expire":
+            until(lambda: grant.expires < datetime.now(UTC))
+        else:
+            {"revoke": requests.revoke, "pause": requests.pause}[end](context, grant.id)
+        httpx.delete(f"{served.http}/v1/queries/slow", headers={"authorization": f"Bearer {served.tokens['ana']}"})
+        slow.join(60)
+        waits.join(60)
+        assert found["waits"].status_code == 401
+        assert (found["waits"].json()["error"], found["waits"].json()["charged"]) == ("token", False)
+        assert not charged(served, QUICK)

@@ -105,13 +105,17 @@ class Grant:
             )
         if dataset != self.dataset:
             raise AccessRefused(f"the grant is for another dataset than '{dataset}'", remedy="Ask the steward")
-        if self.expires is not None and now >= self.expires:
-            raise AccessRefused(f"the grant expired on {self.expires:%Y-%m-%d}", remedy="Ask the steward for another")
+        self.refuse_ended(now)
         if policy_expires is not None and now.date() > policy_expires and action not in AFTER_EXPIRY:
             raise AccessRefused(f"the policy expired on {policy_expires}", remedy="The steward may extend it")
         if action in FOR_A_PURPOSE and self.purposes is not None and purpose not in self.purposes:
             happened = f"purpose '{purpose}' is outside the grant" if purpose else "no purpose was named"
             raise AccessRefused(happened, expected=f"Granted are: {', '.join(self.purposes) or 'none'}")
+
+    def refuse_ended(self, now: datetime) -> None:
+        """Refuse a grant whose term is over."""
+        if self.expires is not None and now >= self.expires:
+            raise AccessRefused(f"the grant expired on {self.expires:%Y-%m-%d}", remedy="Ask the steward for another")
 
 
 def refuse_name(name: str, role: Role) -> None:

@@ -206,12 +206,18 @@ class Scheduler:
         return await self._begin_and_wait(owner, self._threads, work, named, request, charges=True)
 
     async def work(
-        self, owner: str, kind: str, given: Mapping[str, Any], name: Hashable = None, request: str = ""
-    ) -> Any:
-        """Have the curator do some kind of work, in the worker pool if there is one; as `charge` does."""
+        self, owner: str, kind: str, given: Mapping[str, Any], name: Hashable = None, request: str = "",
+        check: Callable[[], None] | None = None,
+    ) -> Any:  # fmt: skip
+        """Have the curator do some kind of work, in the worker pool if there is one; as `charge` does.
+
+        What `check` refuses when the work begins is not done.
+        """
         pool, threads = self._worker_pool, self._slot_threads
 
         def do(stop: threading.Event) -> Any:
+            if check is not None:
+                check()
             if pool is None:
                 return WORK[kind](self._curator, stop, **given)
             return pool.work(kind, given, threads.add_seconds, costly=threads.is_costly(owner))

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Awaitable, Callable, Hashable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -209,7 +211,29 @@ class Service:
         self, grant: Grant, work: Callable[[threading.Event], Result], name: Hashable = None, request: str = ""
     ) -> Result:
         """Run something of the curator's that may charge; it is given the event that takes it back, by request id."""
-        return await self.scheduler.charge(grant.name, work, name, request)
+        check = self._check_later(grant)
+
+        def checked(stop: threading.Event) -> Result:
+            check()
+            return work(stop)
+
+        return await self.scheduler.charge(grant.name, checked, name, request)
+
+    def _check_later(self, grant: Grant) -> Callable[[], None]:
+        """What refuses a grant whose term or token ended while its question waited; called when its work begins."""
+        admitted, known = time.monotonic(), grant.id and not grant.id.startswith("oidc ")
+
+        def check() -> None:
+            if time.monotonic() - admitted < REPEAT_SECONDS:
+                return
+            try:
+                grant.refuse_ended(datetime.now(UTC))
+                if known:
+                    requests.confirm(self.curator.context, grant)
+            except AccessRefused as refusal:
+                raise TokenRefused(refusal.happened, remedy=refusal.remedy) from None
+
+        return check
 
     async def answer(self, grant: Grant, question: Question, work_name: str = "") -> QueryAnswer:
         """The answer to a question, charged to the grant's name and purpose; by the work's name it can be cancelled."""
@@ -222,7 +246,8 @@ class Service:
         # One asker's equal questions at one moment are one question, unless they may be taken back one by one. Another
         # question under the same request id is another piece of work, which the ledger refuses.
         given = self._build_query_arguments(asked, who)
-        answer: QueryAnswer = await self.scheduler.work(grant.name, "query", given, key, asked.request or work_name)
+        check, request = self._check_later(grant), asked.request or work_name
+        answer: QueryAnswer = await self.scheduler.work(grant.name, "query", given, key, request, check)
         if answer.repeated:
             self._answers[key] = answer
         return answer
