@@ -291,6 +291,13 @@ def test_a_role_that_may_not_enter_or_make_the_tables_is_told_what_it_lacks(
         steward.verify(policy, address, None, None)
 
 
+def test_an_address_that_is_none_is_refused_without_its_password() -> None:
+    with pytest.raises(StorageError, match="could not be used") as told:
+        PostgresStore("postgresql://ana:secret@localhost/ledger?nonsense=1", "other")
+    assert told.value.__cause__ is None
+    assert told.value.__suppress_context__
+
+
 def test_rights_that_are_taken_away_while_a_ledger_is_open_are_named_and_hide_no_ledger(
     clerk: tuple[Path, str, psycopg.Connection],
 ) -> None:

@@ -542,8 +542,8 @@ def refuse_closed_schemas(run: Any, *, make: bool) -> None:
 def find_missing_right(address: str, failure: Exception) -> AccessRefused | None:
     """The refusal of a role that lacks a right, with what to grant to it; None where a failure has another cause."""
     psycopg = import_driver()
-    told = psycopg.conninfo.conninfo_to_dict(address)
     if isinstance(failure, psycopg.OperationalError) and "CONNECT" in str(failure):
+        told = psycopg.conninfo.conninfo_to_dict(address)
         return AccessRefused(
             "the database role may not connect to the ledger's database",
             remedy=f"Have its owner run: GRANT CONNECT ON DATABASE {told.get('dbname')} TO {told.get('user')};",
