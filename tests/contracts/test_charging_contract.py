@@ -453,7 +453,7 @@ CHARGING = {
         "learn_and_keep",
         "_synthesize_linked",
     },
-    "synthesize/gate.py": {"synthesize_checked", "_synthesize_linked"},
+    "synthesize/gate.py": {"_describe_and_attack", "_synthesize_linked"},
     "train.py": {"train"},
     "federate.py": {"_measure_vector"},
     "survey.py": {"randomize_rows", "record_results"},
