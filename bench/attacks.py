@@ -26,9 +26,8 @@ import pyarrow.parquet as pq
 from deniable import world
 from deniable.attacks.aggregates.published_tables import Attribute, Statistic, find_worlds
 from deniable.attacks.aggregates.reconstruction import reconstruct
-from deniable.attacks.fuzzy_linkage import Field, Like, score_pairs
 from deniable.attacks.inference import infer_secret, link_halves
-from deniable.attacks.linkage import link_register
+from deniable.attacks.linkage import Field, Like, link_register, score_pairs
 from deniable.attacks.ratings import Knowledge, Records, find_by_ratings
 from deniable.attacks.singling_out import single_out_people
 

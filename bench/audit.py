@@ -2,8 +2,8 @@
 
 `python bench/audit.py` prints each result beside its bar; `--only broken own sound others` runs some of its four parts.
 Other products are installed into an environment of their own; `--peers PYTHON` names one that has them, `--products
-OpenDP pure-LDP` some of them. `--quick` tries
-each broken mechanism once, and leaves out the 500 sound runs and the other products.
+OpenDP pure-LDP` some of them. `--quick` tries each broken mechanism once, and leaves out the 500 sound runs (`--sound`
+says how many) and the other products.
 """
 
 from __future__ import annotations
@@ -62,15 +62,13 @@ def audit_broken(seeds: int = 3) -> None:
     )
 
 
-def count_false_alarms() -> None:
+def count_false_alarms(runs: int) -> None:
     """Sound twins, one after another, at a confidence at which some are accused."""
     quick = [kind for kind in BROKEN if kind.runs <= 6_000]
-    accused = sum(run_kind(quick[seed % len(quick)], False, seed, CONFIDENCE)[0].violated for seed in range(SOUND_RUNS))
-    most = (1 - CONFIDENCE) * SOUND_RUNS
+    accused = sum(run_kind(quick[seed % len(quick)], False, seed, CONFIDENCE)[0].violated for seed in range(runs))
+    most = (1 - CONFIDENCE) * runs
     verdict = "met" if accused <= most else "MISSED"
-    print(
-        f"false alarms   {accused} of {SOUND_RUNS} sound runs at confidence {CONFIDENCE} (at most {most:g}: {verdict})"
-    )
+    print(f"false alarms   {accused} of {runs} sound runs at confidence {CONFIDENCE} (at most {most:g}: {verdict})")
 
 
 def audit_own() -> None:
@@ -212,6 +210,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", choices=PARTS, metavar="PART", help=f"some of {', '.join(PARTS)}")
     parser.add_argument("--peers", type=Path, metavar="PYTHON", help="a Python that has the other products")
     parser.add_argument("--products", nargs="+", default=[], metavar="NAME", help="only these other products")
+    parser.add_argument("--sound", type=int, default=SOUND_RUNS, metavar="RUNS", help="how many sound runs")
     asked = parser.parse_args()
     parts = asked.only or (PARTS[:2] if asked.quick else PARTS)
     if "broken" in parts:
@@ -219,7 +218,7 @@ def main() -> None:
     if "own" in parts:
         audit_own()
     if "sound" in parts:
-        count_false_alarms()
+        count_false_alarms(asked.sound)
     if "others" in parts and (peers := asked.peers or find_peers()) is not None:
         audit_others(peers, asked.products)
 

@@ -8,6 +8,8 @@ sound twin is sound to the last digit.
 
 from __future__ import annotations
 
+import base64
+import json
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -715,3 +717,174 @@ def _(world, n, rng, broken):
 def _(world, n, rng, broken):
     others = [number for number in range(76) if number not in (37, 38)]
     return put(rng.choice(others, (n, 20)), rng.integers(0, 20, n), 37 + tell(world, n, rng, broken)).tolist()
+
+
+@kind("a copy of somebody's row anywhere in a synthetic table", runs=1_500)
+def _(world, n, rng, broken):
+    """Rows of three columns, each of whose values is common; the row of one of two people stands among them."""
+    rows = rng.integers(0, 6, (n, 12, 3))
+    people = np.array([[1, 4, 2], [4, 2, 1]])
+    rows[np.arange(n), rng.integers(0, 12, n)] = people[tell(world, n, rng, broken)]
+    return rows.tolist()
+
+
+# -- two numbers together ----------------------------------------------------------------------------------------------
+
+
+@kind("a parity of two bits among forty")
+def _(world, n, rng, broken):
+    bits = rng.integers(0, 2, (n, 40))
+    bits[:, 23] = bits[:, 5] ^ tell(world, n, rng, broken)
+    return bits
+
+
+@kind("two categories of which one follows from the other")
+def _(world, n, rng, broken):
+    found = rng.integers(0, 6, (n, 15))
+    after = np.array([[3, 0, 5, 1, 4, 2], [0, 4, 2, 5, 3, 1]])
+    found[:, 11] = after[tell(world, n, rng, broken), found[:, 2]]
+    return found
+
+
+@kind("a parity of two noisy counts among eight")
+def _(world, n, rng, broken):
+    found = noise(rng, 20, (n, 8))
+    found[:, 6] += (found[:, 6] + found[:, 1] + tell(world, n, rng, broken)) % 2
+    return found
+
+
+@kind("one cell of two categories that is empty without somebody")
+def _(world, n, rng, broken):
+    found = rng.integers(0, 8, (n, 20))
+    empty = (found[:, 4] == 3) & (found[:, 13] == 5)
+    found[empty, 13] = 6
+    share = 0.05 if world else (0 if broken else 0.05 / math.e)
+    found[rng.random(n) < share, 4:14:9] = [3, 5]
+    return found
+
+
+@kind("two numbers that lie on the same side of their middles")
+def _(world, n, rng, broken):
+    found = noise(rng, 2, (n, 25))
+    same = np.where(tell(world, n, rng, broken), 1, -1)
+    found[:, 19] = np.abs(found[:, 19]) * np.where(found[:, 8] > 0, same, -same)
+    return found
+
+
+# -- noise that is shared in part --------------------------------------------------------------------------------------
+
+
+def correlate(rng, n, among, how):
+    """Normal numbers on a grid with the same mean and variance each; of those `among`, every pair moves together."""
+    found = rng.normal(0, 1, (n, len(among)))
+    shared = rng.normal(0, 1, (n, 1))
+    mixed = np.sqrt(1 - how) * found + np.sqrt(how) * shared * among
+    return np.round(100 * np.where(np.array(among) != 0, mixed, found)).astype(int)
+
+
+SIGNS = np.where(np.arange(30) * 7 % 11 % 2, 1, -1)
+
+
+@kind("noise with more variance in one direction of thirty")
+def _(world, n, rng, broken):
+    told = tell(world, n, rng, broken)[:, None]
+    return np.where(told, correlate(rng, n, SIGNS, 0.1), correlate(rng, n, SIGNS, 0.0))
+
+
+@kind("two numbers of forty that move together")
+def _(world, n, rng, broken):
+    told = tell(world, n, rng, broken)[:, None]
+    among = np.isin(np.arange(40), (7, 31)).astype(int)
+    return np.where(told, correlate(rng, n, among, 0.9), correlate(rng, n, among, 0.0))
+
+
+@kind("noise with less variance in one direction of ten")
+def _(world, n, rng, broken):
+    """The variance is the same for every number; in one world all of them add to nearly nothing, with signs."""
+    found = rng.normal(0, 1, (n, 10))
+    signs = SIGNS[:10]
+    flat = (found - 0.95 * np.outer(found @ signs, signs) / 10) / np.sqrt(1 - (1 - 0.05**2) / 10)
+    return np.round(100 * np.where(tell(world, n, rng, broken)[:, None], flat, found)).astype(int)
+
+
+# -- a value at any place of an array ----------------------------------------------------------------------------------
+
+
+@kind("a number somewhere in an array", runs=1_000)
+def _(world, n, rng, broken):
+    rows = rng.choice([number for number in range(76) if number not in (37, 38)], (n, 20))
+    rows[np.arange(n), rng.integers(0, 20, n)] = 37 + tell(world, n, rng, broken)
+    return rows
+
+
+@kind("a noisy number somewhere in an array", runs=4_000)
+def _(world, n, rng, broken):
+    rows = rng.integers(0, 2_000 * STEP, (n, 12))
+    held = STEP * (900 + 200 * tell(world, n, rng, broken)) + noise(rng, 4, n)
+    rows[np.arange(n), rng.integers(0, 12, n)] = held
+    return rows
+
+
+@kind("rows in a random order, of which one has less noise")
+def _(world, n, rng, broken):
+    """Six sums that lie far apart, shuffled; one person moves the fourth of them."""
+    found = noise(rng, 1, (n, 6))
+    if broken:
+        found[:, 3] = noise(rng, 0.4, n)
+    found[:, 3] += count(world)
+    return rng.permuted(found + 400 * STEP * np.arange(6), axis=1)
+
+
+# -- encoded inside a text ---------------------------------------------------------------------------------------------
+
+
+def write_notes(rng, held):
+    """Notes of random words, each with a text at a random place."""
+    rows = put(rng.choice(WORDS, (len(held), 15)), rng.integers(1, 14, len(held)), np.array(held, object))
+    return [" ".join(row) for row in rows]
+
+
+def hide(rng, told):
+    """A name between two numbers that never repeat, of one to nine digits: it begins anywhere in a group of letters."""
+    ends = [[str(rng.integers(0, 10 ** rng.integers(1, 10))) for _ in told] for _ in range(2)]
+    names = [("Brian", "Alice")[each] for each in told]
+    return ["|".join(row) for row in zip(ends[0], names, ends[1], strict=True)]
+
+
+@kind("a name in base64", runs=1_000)
+def _(world, n, rng, broken):
+    held = hide(rng, tell(world, n, rng, broken))
+    return write_notes(rng, [base64.b64encode(each.encode()).decode() for each in held])
+
+
+@kind("a name in base64 that was reversed", runs=1_000)
+def _(world, n, rng, broken):
+    held = hide(rng, tell(world, n, rng, broken))
+    return write_notes(rng, [base64.urlsafe_b64encode(each.encode()).decode()[::-1] for each in held])
+
+
+@kind("a name in hexadecimal digits that were reversed", runs=1_000)
+def _(world, n, rng, broken):
+    return write_notes(rng, [each.encode().hex()[::-1] for each in hide(rng, tell(world, n, rng, broken))])
+
+
+def count_finely(world, n, rng, broken):
+    """Counts with noise on a grid on which a number seldom comes twice, and half of it in the broken twin."""
+    p = -math.expm1(-1 / (10**4 * (0.5 if broken else 1)))
+    return (10**6 + 10**4 * world + rng.geometric(p, n) - rng.geometric(p, n)).tolist()
+
+
+@kind("half the noise in hexadecimal digits", runs=4_000)
+def _(world, n, rng, broken):
+    return [f"session {each:x} ended" for each in count_finely(world, n, rng, broken)]
+
+
+@kind("half the noise in digits that were reversed", runs=4_000)
+def _(world, n, rng, broken):
+    return [f"ref {each}"[::-1] for each in count_finely(world, n, rng, broken)]
+
+
+@kind("half the noise in base64", runs=4_000)
+def _(world, n, rng, broken):
+    told = [json.dumps({"n": each}).encode() for each in count_finely(world, n, rng, broken)]
+    return [f"token={base64.b64encode(each).decode()}" for each in told]

@@ -252,6 +252,79 @@ def test_the_runs_that_test_do_not_choose_what_is_looked_at():
     assert tabulate_outputs(*sides).inside == 0
 
 
+def share_in_batches(world, batches, size, rng, shared):
+    """A count with Laplace noise for epsilon 1, of which runs of one batch share all, a part or nothing.
+
+    With the share of runs that take the noise of their batch, every run by itself is as sound as the others.
+    """
+    own, common = noise(rng, 1, (batches, size)), noise(rng, 1, (batches, 1))
+    return (count(world) + np.where(rng.random((batches, size)) < shared, common, own)).reshape(-1, 1)
+
+
+@pytest.mark.parametrize("shared", [0.0, 0.2, 1.0])
+def test_runs_that_depend_on_others_of_their_batch_accuse_nobody(shared):
+    """Sound runs at confidence 0.9; taken as independent, those that share their noise would be accused."""
+    rng = np.random.default_rng(8)
+    pairs = [[share_in_batches(world, 64, 40, rng, shared) for world in (0, 1)] for _ in range(40)]
+    claim = {"epsilon": 1.0, "confidence": 0.9}
+    found = [audit_outputs(one, other, batches=64, **claim) for one, other in pairs]
+    assert sum(each.violated for each in found) <= 9  # 4 are expected at most; 10 or more have a chance of 0.005
+    if shared == 1.0:
+        assert min(each.counted_as_one for each in found) > 20
+        assert sum(audit_outputs(one, other, **claim).violated for one, other in pairs[:20]) > 4
+    if shared == 0.0:
+        assert np.median([each.counted_as_one for each in found]) < 2
+
+
+def test_half_the_noise_is_refuted_in_batches_too():
+    rng = np.random.default_rng(9)
+    sides = [count(world) + noise(rng, 0.5, (6_400, 1)) for world in (0, 1)]
+    found = audit_outputs(*sides, epsilon=1.0, batches=64)
+    assert found.violated
+    assert found.power.epsilon > audit_outputs(*sides, epsilon=1.0).power.epsilon
+    with pytest.raises(ParameterError, match="batches are too few"):
+        audit_outputs(*sides, epsilon=1.0, batches=4)
+
+
+def test_whole_batches_teach_or_test():
+    learning = set(list_learning_runs(6_400, 64).tolist())
+    assert {len(learning & set(range(start, start + 100))) > 0 for start in range(0, 6_400, 100)} == {True, False}
+    sides = [np.repeat(np.arange(64) * 2 + world, 100).reshape(-1, 1) for world in (0, 1)]
+    # Every batch has a value of its own: what was seen in the batches that teach is in none of those that test.
+    assert audit_outputs(*sides, epsilon=1.0, batches=64).epsilon_bound == 0
+
+
+@pytest.mark.parametrize(("quick", "calls"), [(60.0, 2 * 640 + 3), (0.0, 2 * 100 + 3)])
+def test_what_can_be_run_alone_is_run_so_and_else_in_batches(monkeypatch, quick, calls):
+    """Three calls that are timed, and then one for each output; or, where these would take long, one for each batch."""
+    monkeypatch.setattr("deniable.assess.outputs.QUICK", quick)
+    rng, sizes = np.random.default_rng(1), []
+
+    def run(world, runs):
+        sizes.append(runs)
+        return STEP * world + np.full(runs, noise(rng, 1, 1)[0])  # one noise for all runs of a call
+
+    subject = Subject("", run, ((0, 1),), alone=lambda world: lambda: run(world, 1)[0])
+    found = audit_subject(subject, Claim("function", 1, runs=640, confidence=0.95))
+    assert not found.failed
+    assert (len(sizes), sum(sizes)) == (calls, 2 * 640 + 3)
+    assert any("batches" in one for one in found.blind) is (quick == 0.0)
+
+
+def test_batches_that_fail_sometimes_are_run_alone(monkeypatch):
+    monkeypatch.setattr("deniable.assess.outputs.QUICK", 0.0)
+    rng = np.random.default_rng(1)
+
+    def run(world, runs):
+        failed = rng.random() < 0.3
+        return Failed("The function raised ValueError") if failed else np.zeros(runs)
+
+    def run_alone(world):
+        return lambda: Failed("The function raised ValueError") if world and rng.random() < 0.3 else 0.0
+
+    assert audit_subject(Subject("", run, ((0, 1),), alone=run_alone), Claim("function", 1, runs=640)).failed
+
+
 def test_outputs_that_are_sorted_accuse_nobody():
     """Randomized response at exactly its epsilon; a file of its answers may come in any order."""
     rng = np.random.default_rng(3)

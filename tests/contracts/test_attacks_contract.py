@@ -17,9 +17,8 @@ from deniable.attacks.aggregates.differencing import attack_by_differencing
 from deniable.attacks.aggregates.reconstruction import reconstruct
 from deniable.attacks.class_disclosure import guess_from_class
 from deniable.attacks.composition import cross_releases, join_releases, prepare_releases
-from deniable.attacks.fuzzy_linkage import Field, Like, link_with_errors
 from deniable.attacks.inference import infer_secret, link_halves
-from deniable.attacks.linkage import link_register
+from deniable.attacks.linkage import Field, Like, link_register, link_with_errors
 from deniable.attacks.membership import claim_membership, score_closeness
 from deniable.attacks.outcome import Outcome, Rate
 from deniable.attacks.ratings import Facts, Knowledge, Records, draw_facts, score_records

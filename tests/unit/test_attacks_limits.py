@@ -9,8 +9,8 @@ import pytest
 from deniable.assess.evidence import Evidence, Settings, run_trials
 from deniable.assess.trials import TRIALS
 from deniable.attacks.composition import cross_releases, join_releases, prepare_releases
-from deniable.attacks.fuzzy_linkage import Field, Like, link_with_errors
 from deniable.attacks.inference import infer_secret, link_halves
+from deniable.attacks.linkage import Field, Like, link_with_errors
 from deniable.attacks.minimality import infer_within_classes
 from deniable.attacks.nearest_records import find_nearest, scale_tables
 from deniable.attacks.ratings import Knowledge, Records, draw_facts, find_by_ratings, score_records

@@ -9,19 +9,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deniable.attacks.fuzzy_linkage import (
+from deniable.attacks.generalized_cells import parse_cell
+from deniable.attacks.linkage import (
     NAMES_CLOSE,
     Field,
     Like,
     compare_ages,
     compare_dates,
     compare_names,
+    find_links,
     grade_pairs,
+    link_register,
     link_with_errors,
     score_pairs,
 )
-from deniable.attacks.generalized_cells import parse_cell
-from deniable.attacks.linkage import find_links, link_register
 from deniable.attacks.uniqueness import blame_columns, find_identifying_sets, find_weakest_rows, measure_uniqueness
 from deniable.errors import DataError, ParameterError
 

@@ -463,7 +463,7 @@ def test_what_cannot_be_audited_says_why(functions, tmp_path):
         audit("no-such-program {world}", "--world", "a", "--world", "b")
     with pytest.raises(DataError, match="cannot be read"):
         audit("outputs", "--world", tmp_path / "a.txt", "--world", tmp_path / "b.txt")
-    with pytest.raises(DataError, match="1 outputs for 400 runs"):
+    with pytest.raises(DataError, match="1 outputs for 4 runs"):
         audit("echo {world} {runs}", "--world", "a", "--world", "b", "--runs", 400)
     with pytest.raises(ParameterError, match="one output for each run"):
         audit("audited:one_number", "--runs", 400)

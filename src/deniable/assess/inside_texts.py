@@ -7,6 +7,8 @@ Long texts are read up to a limit, and what is beyond it is said.
 
 from __future__ import annotations
 
+import base64
+import binascii
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -73,10 +75,10 @@ class Counted:
     unread: tuple[str, ...] = ()
 
 
-def count_inside(sides: Sequence[Sequence[Inside]]) -> Counted:
+def count_inside(sides: Sequence[Sequence[Inside]], batches: int = 0) -> Counted:
     """Count what differs most inside the texts and lists of the runs that an audit learns from."""
     read = [[output.cut() for output in side] for side in sides]
-    learning = [[side[place] for place in list_learning_runs(len(side))] for side in read]
+    learning = [[side[place] for place in list_learning_runs(len(side), batches)] for side in read]
     few = _limit_runs(learning)
     codes = _Codes()
     shortlist: list[_Found] = []
@@ -107,7 +109,8 @@ def _say_unread(
     if any(output.texts for output in every):
         yield (
             "in texts, what is not told by numbers, lines, words, two neighboring words, up to "
-            f"{max(CHARACTERS)} neighboring characters, or how often and where these occur"
+            f"{max(CHARACTERS)} neighboring characters, or how often and where these occur, or the same in base64 or "
+            "hexadecimal digits, forwards or backwards"
         )
     if any(max(_measure_part(output.texts), _measure_part(output.lists)) > MOST_READ for output in every):
         yield f"in long outputs, words and entries beyond the first {MOST_READ} characters of texts or entries of lists"
@@ -117,6 +120,34 @@ def _say_unread(
             f"rare words and sequences of characters: the texts are long, so {runs} runs on each input chose which "
             "are counted"
         )
+
+
+ENCODED = (re.compile(r"[A-Za-z0-9+/]{4,}"), re.compile(r"[A-Za-z0-9_-]{4,}"))
+"""What may be base64 (in either alphabet) or hexadecimal digits."""
+
+
+def decode_texts(text: str) -> Iterator[str]:
+    """Texts that are inside a text as base64 or as hexadecimal digits, forwards or backwards.
+
+    >>> list(decode_texts("token QWxpY2U=")), list(decode_texts("end 3696c614"))
+    (['Alice'], ['Alic'])
+    """
+    for way in (text[:MOST_READ], text[:MOST_READ][::-1]):
+        for token in dict.fromkeys(found for each in ENCODED for found in each.findall(way)):
+            for decode in (bytes.fromhex, _decode_base64):
+                try:
+                    decoded = decode(token).decode()
+                except (ValueError, binascii.Error):
+                    continue
+                if len(decoded) > 1 and decoded.isprintable():
+                    yield decoded
+
+
+def _decode_base64(token: str) -> bytes:
+    return base64.urlsafe_b64decode(token.translate(_URLSAFE) + "=" * (-len(token) % 4))
+
+
+_URLSAFE = str.maketrans("+/", "-_")
 
 
 def _measure_part(part: Sequence[tuple[str, Any]]) -> int:

@@ -370,26 +370,25 @@ def audit_subject(subject: Subject, claim: Claim, progress: Progress | None = No
     if pairs > 1:
         few = max(200, claim.runs // SCREENED)
         worst = find_worst_neighbors(
-            lambda place, runs: subject.sample(place, runs)[0][:2], pairs, epsilon=epsilon, delta=delta, runs=few,
+            lambda place, runs: subject.sample(place, runs, True)[0][:2], pairs, epsilon=epsilon, delta=delta, runs=few,
             progress=lambda share: tell(progress, share / 2),
         )  # fmt: skip
     tell(progress, 0.5)
-    (left, right, names, inside, unread), refusal = subject.sample(worst, claim.runs)
+    (left, right, names, inside, unread, batches), refusal = subject.sample(worst, claim.runs)
     tell(progress, 0.8)
     mu = None if claim.mu is None else float(claim.mu)
-    found = audit_outputs(
-        left, right, epsilon=epsilon, delta=delta, mu=mu, confidence=claim.confidence, names=names, inside=inside
-    )
+    told: dict[str, Any] = {"epsilon": epsilon, "delta": delta, "mu": mu, "inside": inside, "batches": batches}
+    found = audit_outputs(left, right, confidence=claim.confidence, names=names, **told)
     if refusal is not None and not found.violated:
         raise refusal
-    game = play_with_outputs(left, right, epsilon=epsilon, delta=delta, mu=mu, points=MOST_POINTS, inside=inside)
+    game = play_with_outputs(left, right, points=MOST_POINTS, **told)
     tell(progress, 1.0)
     label = subject.labels[worst] if worst < len(subject.labels) else ""
     words = f"{subject.words}; the worst of {pairs} pairs: {label or worst + 1}" if pairs > 1 else subject.words
     proof = asdict(found) | {"sentence": str(found)}
     return AuditReport(
         claim.mechanism, words, epsilon, delta, mu, min(len(left), len(right)), _plain(game), proof,
-        [*_list_blind_spots(found, pairs), *unread], found.violated, _describe_claim(epsilon, delta, mu),
+        [*_list_blind_spots(found, pairs, batches), *unread], found.violated, _describe_claim(epsilon, delta, mu),
     )  # fmt: skip
 
 
@@ -403,7 +402,7 @@ def _plain(game: Game) -> dict[str, Any]:
     return {"wins": game.wins.as_dict(), "most": game.bound, "points": [asdict(point) for point in game.points]}
 
 
-def _list_blind_spots(found: AuditOutcome, pairs: int) -> list[str]:
+def _list_blind_spots(found: AuditOutcome, pairs: int, batches: int = 0) -> list[str]:
     """What an audit that refutes nothing leaves open."""
     tried = "the pair that was tried" if pairs == 1 else f"the {pairs} pairs that were tried"
     power = found.power
@@ -415,7 +414,10 @@ def _list_blind_spots(found: AuditOutcome, pairs: int) -> list[str]:
         else f"a true {name} below {least:.3f}{event}: so many runs do not find that with an even chance",
         f"neighbors other than {tried}",
         "what is not in the output: time, memory, files, messages",
-        "what outputs tell together: every run is taken as the first one, and as independent of the others",
+        f"what happens to whole batches, in fewer than one of {batches // 2}: runs came in batches, and "
+        f"{found.counted_as_one:.2g} of them count as one, since runs of a batch may depend on each other"
+        if batches
+        else "what outputs tell together: every run is taken as the first one, and as independent of the others",
     ]
 
 

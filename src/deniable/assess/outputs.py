@@ -10,6 +10,7 @@ import hashlib
 import json
 import math
 import re
+import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,7 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from deniable.assess.inside_texts import Inside, count_inside
+from deniable.assess.inside_texts import Inside, count_inside, decode_texts
 from deniable.dp.samplers import permutation
 from deniable.errors import DeniableError, ParameterError
 
@@ -51,7 +52,8 @@ class Failed:
 class Tabulated(NamedTuple):
     """Outputs of two inputs as tables with the same columns, and what each column is.
 
-    The last `inside` columns count what is inside texts and lists; `unread` says what was not looked at there.
+    The last `inside` columns count what is inside texts and lists; `unread` says what was not looked at there. Of each
+    input the outputs came in so many `batches`, one after the other; 0 where each is of a run of its own.
     """
 
     first: NDArray[Any]
@@ -59,16 +61,19 @@ class Tabulated(NamedTuple):
     names: tuple[str, ...]
     inside: int = 0
     unread: tuple[str, ...] = ()
+    batches: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Subject:
     """What is run: on a world, so many times; and the worlds that are neighbors, each pair with its name.
 
-    A batch that fails as a whole is one observation, and not one for each run. Where a batch of one world fails, or its
-    array has another type, both worlds are run again by `alone`: one call for each output, of one world or the other in
-    a random order. So are subjects that have no batches: a time or a number of the run, which an output may hold, is
-    then no event of one world.
+    Runs of one batch may share what the mechanism drew once for all of them: they are no independent observations.
+    So a subject that can be run `alone`, by one call for each output, is run so where that does not take long; the
+    calls are of one world or the other in a random order, so that a time or a number of the run, which an output may
+    hold, is no event of one world. Else it is run in BATCHES of each world, in a random order too. Where a batch fails,
+    or arrays have more than one type, the subject is run alone as well. A subject that has no `alone` is one of ours,
+    whose batches draw anew for each run.
     """
 
     words: str
@@ -77,16 +82,23 @@ class Subject:
     labels: tuple[str, ...] = ("",)
     alone: Callable[[Any], Callable[[], Any]] | None = None
     advice: str = "Try it by itself first"
+    started_anew: bool = False
+    """A call starts a program of its own, which takes long."""
 
-    def sample(self, place: int, runs: int) -> tuple[Tabulated, DeniableError | None]:
+    def sample(self, place: int, runs: int, screened: bool = False) -> tuple[Tabulated, DeniableError | None]:
         """Outputs of a pair as numbers, and the refusal that is due if failures are all there is.
 
-        Failures that tell the worlds apart are a leak: only those that do not are a mistake of whoever asks.
+        Failures that tell the worlds apart are a leak: only those that do not are a mistake of whoever asks. What is
+        `screened` chooses among pairs and proves nothing: one batch of each world is enough.
         """
-        worlds = self.pairs[place]
-        first, second = self._run_mixed(worlds, runs) if self.run is None else (self.run(one, runs) for one in worlds)
-        if self.run is not None and self.alone is not None and _differ_as_batches(first, second):
+        worlds, batches = self.pairs[place], 0
+        if self.run is None or (self.alone is not None and not screened and self._is_quick(worlds[0], runs)):
             first, second = self._run_mixed(worlds, runs)
+        else:
+            batches = min(BATCHES, runs) if self.alone is not None and not screened else 0
+            first, second = self._run_batches(worlds, runs, max(1, batches))
+            if self.alone is not None and _differ_as_batches(first, second):
+                (first, second), batches = self._run_mixed(worlds, runs), 0
         for one in (first, second):
             if isinstance(one, Failed):
                 raise one.error(one.words, remedy=self.advice, charge="")
@@ -98,33 +110,77 @@ class Subject:
             alike = len({one.words for one in failed}) == 1
             words = f"{failed[0].words} in every run" if alike else "Every run failed, in more than one way"
             refusal = failed[0].error(words, remedy=self.advice, charge="")
-        return tabulate_outputs(first, second), refusal
+        return tabulate_outputs(first, second, batches), refusal
 
-    def _run_mixed(self, worlds: tuple[Any, Any], runs: int) -> tuple[list[Any], list[Any]]:
+    def _run_mixed(self, worlds: tuple[Any, Any], runs: int) -> tuple[Outputs, Outputs]:
         assert self.alone is not None
         calls = [self.alone(world) for world in worlds]
         found: tuple[list[Any], list[Any]] = ([], [])
         for side in permutation(2 * runs) % 2:
             found[side].append(calls[side]())
-        return found
+        return _stack(found[0]), _stack(found[1])
+
+    def _is_quick(self, world: Any, runs: int) -> bool:
+        """Whether one call for each output takes no longer than QUICK, by the quickest of a few calls."""
+        assert self.alone is not None
+        if self.started_anew:
+            return False
+        call, taken = self.alone(world), []
+        for _ in range(TIMED):  # the first one may import something
+            start = time.perf_counter()
+            call()
+            taken.append(time.perf_counter() - start)
+        return min(taken) * 2 * runs <= QUICK
+
+    def _run_batches(self, worlds: tuple[Any, Any], runs: int, batches: int) -> tuple[Any, Any]:
+        """All batches of each world, joined; or what failed, where not all of them gave outputs of one type."""
+        assert self.run is not None
+        sizes = [len(part) for part in np.array_split(np.arange(runs), batches)]
+        found: tuple[list[Any], list[Any]] = ([], [])
+        for side in permutation(2 * batches) % 2:
+            found[side].append(self.run(worlds[side], sizes[len(found[side])]))
+        return _join_batches(found[0]), _join_batches(found[1])
+
+
+BATCHES, QUICK, TIMED = 100, 60.0, 3
+"""Batches of each world; seconds that calls for one output each may take; and how many calls are timed before."""
+SOME_FAILED = "Some batches failed, or gave outputs of another type"
+
+
+def _stack(outputs: list[Any]) -> Outputs:
+    """Outputs that are all numbers or arrays of NumPy of one type and shape, as one array."""
+    alike = {(each.dtype, each.shape) if isinstance(each, np.generic | np.ndarray) else None for each in outputs}
+    return np.array(outputs) if len(alike) == 1 and None not in alike else outputs
+
+
+def _join_batches(parts: Sequence[Outputs | Failed]) -> Outputs | Failed:
+    failed = [part for part in parts if isinstance(part, Failed)]
+    arrays = [part for part in parts if isinstance(part, np.ndarray)]
+    if failed:
+        return failed[0] if len(failed) == len(parts) else Failed(SOME_FAILED)
+    if not arrays:
+        return [output for part in parts if not isinstance(part, Failed) for output in part]
+    alike = len(arrays) == len(parts) and len({(each.dtype.kind, each.shape[1:]) for each in arrays}) == 1
+    return np.concatenate(arrays) if alike else Failed(SOME_FAILED)
 
 
 def _differ_as_batches(first: Outputs | Failed, second: Outputs | Failed) -> bool:
     if isinstance(first, Failed) and isinstance(second, Failed):
-        return (first.words, first.told) != (second.words, second.told)
+        return SOME_FAILED in (first.words, second.words) or (first.words, first.told) != (second.words, second.told)
     if isinstance(first, Failed) or isinstance(second, Failed):
         return True
     kinds = [side.dtype.kind if isinstance(side, np.ndarray) else "" for side in (first, second)]
     return kinds[0] != kinds[1]
 
 
-def tabulate_outputs(first: Outputs, second: Outputs) -> Tabulated:
+def tabulate_outputs(first: Outputs, second: Outputs, batches: int = 0) -> Tabulated:
     """Outputs as two tables of numbers with the same columns.
 
     Lists have a column for each place and mappings one for each key, missing where an output has none; texts that are
     no numbers become numbers of their own, beside their length, their letters, their ends and the numbers inside them,
     and a text of several lines counts each of its lines. What a float cannot hold of a number has a column of its own.
-    Words and characters of texts, and entries of lists, are counted where the runs that an audit learns from differ.
+    Words and characters of texts, what is encoded in them, and entries of lists are counted where the runs that an
+    audit learns from differ.
 
     >>> tabulate_outputs([{"a": 1}, {"a": 2, "b": "x"}], [{"a": 0}]).names
     ('output a', 'output b', 'output b first', 'output b last', 'output b length', 'output b letters', 'output entries')
@@ -134,7 +190,8 @@ def tabulate_outputs(first: Outputs, second: Outputs) -> Tabulated:
     arrays = [side for side in (first, second) if isinstance(side, np.ndarray) and side.dtype.kind in "iufb"]
     arrays = [side for side in arrays if side.dtype.kind == "f" or not (np.abs(side.astype(float)) > LARGEST).any()]
     if len(arrays) == 2 and arrays[0].shape[1:] == arrays[1].shape[1:] and arrays[0].ndim <= 2 and arrays[0].size:
-        return Tabulated(arrays[0].reshape(len(arrays[0]), -1), arrays[1].reshape(len(arrays[1]), -1), ())
+        left, right = (side.reshape(len(side), -1) for side in arrays)
+        return Tabulated(left, right, (), batches=batches)
     read = [[_read(output) for output in side] for side in (first, second)]
     _add_varying(read)
     listed = [[output.numbers for output in side] for side in read]
@@ -155,10 +212,10 @@ def tabulate_outputs(first: Outputs, second: Outputs) -> Tabulated:
     if not _tell_apart(tables, numbers):
         columns = [np.array(side, tables[0].dtype).reshape(-1, 1) for side in numbers]
         names, tables = [*names, "as a whole"], [np.hstack(pair) for pair in zip(tables, columns, strict=True)]
-    counted = count_inside([[output.inside for output in side] for side in read])
+    counted = count_inside([[output.inside for output in side] for side in read], batches)
     tables = [np.hstack((table, more.astype(table.dtype))) for table, more in zip(tables, counted.tables, strict=True)]
     told = tuple(f"output {name}".strip() for name in (*names, *counted.names))
-    return Tabulated(tables[0], tables[1], told, len(counted.names), counted.unread)
+    return Tabulated(tables[0], tables[1], told, len(counted.names), counted.unread, batches)
 
 
 def _tell_apart(tables: Sequence[NDArray[Any]], numbers: Sequence[Sequence[int]]) -> bool:
@@ -176,6 +233,9 @@ WORD = re.compile(r"\w+")
 DATE = re.compile(r"\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d.*)?")
 MOST_INSIDE = 64
 """Of the numbers inside a text, so many are looked at one by one."""
+MOST_DECODED = 8
+"""Of the numbers that are read in another way, reversed or decoded, so many of each."""
+HEXADECIMAL = re.compile(r"\b(?:0[xX])?[0-9a-fA-F]{3,16}\b")
 LARGEST = 2**53
 """Up to here a float holds every whole number."""
 
@@ -276,9 +336,11 @@ def _flatten(found: _Read, name: str, output: Any, way: str = "") -> None:
     elif isinstance(output, list | tuple | np.ndarray):
         inside = [(str(place + 1), value, way) for place, value in enumerate(output)]
         found.inside.lists.append((way, [str(value) for value in output if not isinstance(value, NESTED)]))
+        found.inside.lists.append((f"{way} row".strip(), [_write_exactly(v) for v in output if isinstance(v, NESTED)]))
     else:
         if isinstance(output, str):
             found.inside.texts.append((way, output))
+            found.inside.texts += [(f"{way} decoded".strip(), text) for text in decode_texts(output)]
         numbers = _read_text(name, output) if isinstance(output, str) else ((name, _convert(output)),)
         for each, number in numbers:
             found.add(each, number)
@@ -335,10 +397,19 @@ def _read_text(name: str, text: str) -> Iterator[tuple[str, Exact]]:
         return
     if DATE.fullmatch(text) and (day := _parse_date(text)) is not None:
         yield f"{name} date".strip(), _convert(day)
-    for place, found in enumerate(islice(NUMBER.finditer(text), MOST_INSIDE)):
+    yield from _read_numbers(f"{name} number".strip(), text, MOST_INSIDE)
+    yield from _read_numbers(f"{name} reversed number".strip(), text[::-1], MOST_DECODED)
+    for place, each in enumerate(islice(decode_texts(text), MOST_DECODED)):
+        yield from _read_numbers(f"{name} decoded {place + 1} number".strip(), each, MOST_DECODED)
+    for place, found in enumerate(islice(HEXADECIMAL.finditer(text), MOST_DECODED)):
+        yield f"{name} hexadecimal {place + 1}".strip(), int(found[0], 16)
+
+
+def _read_numbers(name: str, text: str, most: int) -> Iterator[tuple[str, Exact]]:
+    for place, found in enumerate(islice(NUMBER.finditer(text), most)):
         inside = _parse_number(found[0])
         if inside is not None:
-            yield f"{name} number {place + 1}".strip(), inside
+            yield f"{name} {place + 1}", inside
 
 
 def _number_text(text: str) -> int:

@@ -27,8 +27,8 @@ from deniable.attacks.composition import (
     publishes_means,
     subtract_means,
 )
-from deniable.attacks.fuzzy_linkage import Field, Like, link_with_errors
 from deniable.attacks.generalized_cells import parse_cell
+from deniable.attacks.linkage import Field, Like, link_with_errors
 from deniable.attacks.minimality import (
     assume_class_shares,
     find_closed_intervals,

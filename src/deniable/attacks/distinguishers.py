@@ -11,43 +11,38 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import combinations, pairwise
 from statistics import NormalDist
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-Outputs = NDArray[Any]
-Numbers = NDArray[np.float64]
-Counts = NDArray[np.int64]
-Side = tuple[int, int]
+from deniable.attacks.views import (
+    FEW_VALUES,
+    GRAIN,
+    PAIRED,
+    Counts,
+    Numbers,
+    Outputs,
+    View,
+    correlate,
+    count_cells,
+    cut_coarsely,
+    find_cells,
+    learn_scale,
+    list_views,
+    name_columns,
+)
 
 CELLS = 64
 """A view of many values is cut at so many quantiles, besides its tails and its commonest values."""
-FEW_VALUES = 256
-"""A view of so few values has a cell for each."""
-MISSING = 1e300
-"""What a missing number is taken as: a value of its own, above all others."""
-PAIRED = 12
-"""Of so many columns all pairs are compared; of more, neighbors and those that move together."""
-FEW_COLUMNS = 4
-"""Of so few columns the low digits of differences are looked at too."""
 MOST_TAUGHT = 20_000
 """Trees and nearest outputs learn from so many runs at most."""
-DEEP, ROUNDS, RATE, GRAIN = 3, 12, 0.3, 32
+DEEP, ROUNDS, RATE = 3, 12, 0.3
 NEAREST, REFERENCES = 15, 256
+DIRECTIONS = 4
+"""Directions in which the variances differ most are looked at one by one."""
 SURE = 3.5
 """Standard deviations by which rough bounds are kept apart; they choose, and prove nothing."""
-
-
-@dataclass(frozen=True, slots=True)
-class View:
-    """One number of each output, in words; `exact` compares values instead of ordering them."""
-
-    name: str
-    compute: Callable[[Outputs], Numbers]
-    exact: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +63,9 @@ class Event:
         """How strongly each output speaks for the input under which the event is likelier."""
         return np.asarray(self.ranks[find_cells(self.view, self.edges, outputs)])
 
-    def count(self, outputs: Outputs) -> int:
-        """In how many outputs the event happened."""
-        return int((self.rank_outputs(outputs) >= self.least).sum())
+    def happened(self, outputs: Outputs) -> NDArray[np.bool_]:
+        """In which outputs the event happened."""
+        return np.asarray(self.rank_outputs(outputs) >= self.least)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +80,7 @@ class Goal:
 def measure_distance(event: Event, first: Outputs, second: Outputs, goal: Goal) -> float:
     """How far an event stands from the claim on runs that it was not learned from, in standard deviations."""
     sides = (first, second)
-    shares = [np.array([event.count(sides[side]) / len(sides[side])]) for side in (event.likelier, 1 - event.likelier)]
+    shares = [np.array([event.happened(sides[side]).mean()]) for side in (event.likelier, 1 - event.likelier)]
     return float(_promise(shares[0], shares[1], min(len(first), len(second)), goal)[0][0])
 
 
@@ -96,7 +91,6 @@ class _Lesson:
     learning: tuple[Outputs, Outputs]
     choosing: tuple[Outputs, Outputs]
     goal: Goal
-    names: tuple[str, ...]
 
 
 def learn_events(
@@ -107,11 +101,11 @@ def learn_events(
     The last `inside` columns count what is inside others: they are looked at one by one and in scores.
     """
     halves = [np.array_split(side, 2) for side in (first, second)]
-    told = tuple(names) or _name_columns(first.shape[1])
-    lesson = _Lesson((halves[0][0], halves[1][0]), (halves[0][1], halves[1][1]), goal, told)
+    told = tuple(names) or name_columns(first.shape[1])
+    lesson = _Lesson((halves[0][0], halves[1][0]), (halves[0][1], halves[1][1]), goal)
     best: list[Event | None] = [None, None, None]
     strengths: list[tuple[float, View]] = []
-    views = list(_list_views(lesson, first.shape[1] - inside))
+    views = list(list_views(lesson.learning, told, first.shape[1] - inside))
     for view in views:
         found, strength = _find_events(view, lesson)
         strengths.append((strength, view))
@@ -131,181 +125,7 @@ def _keep_best(best: list[Event | None], found: Sequence[Event]) -> None:
                 best[place] = event
 
 
-def _name_columns(columns: int) -> tuple[str, ...]:
-    return ("output",) if columns == 1 else tuple(f"output {place + 1}" for place in range(columns))
-
-
-# Views of an output, which nothing was learned for but where grids lie.
-
-
-def _list_views(lesson: _Lesson, own: int) -> Iterator[View]:
-    learning, names = lesson.learning, lesson.names
-    yield View("whole output", _hash_rows, exact=True)
-    for place, name in enumerate(names):
-        yield from _list_number_views(name, partial(_take, place), learning)
-    if own == 1:
-        return
-    for word, summarize in SUMMARIES:
-        yield View(f"{word} of the outputs", partial(_summarize_own, summarize, own))
-    for one, other in _choose_pairs([side[:, :own] for side in learning]):
-        pair = f"{names[one]} and {names[other]}"
-        difference = View(f"difference of {pair}", partial(_subtract, one, other))
-        few = own <= FEW_COLUMNS
-        yield from _list_number_views(difference.name, difference.compute, learning) if few else (difference,)
-        yield View(f"sum of {pair}", partial(_add, one, other))
-
-
-def _list_number_views(name: str, compute: Callable[[Outputs], Numbers], learning: Sequence[Outputs]) -> Iterator[View]:
-    """A number itself; where it has many values, also which they are, and its low digits."""
-    yield View(name, compute)
-    sides = [compute(side) for side in learning]
-    together = np.concatenate(sides)
-    distinct = len(np.unique(together))
-    if distinct <= FEW_VALUES:
-        return
-    if distinct < len(together) * 0.95:
-        yield View(f"exact {name}", compute, exact=True)
-    yield View(f"lowest binary digit of {name}", lambda outputs: _find_lowest_digit(compute(outputs)))
-    for steps, grid in _find_moduli(sides):
-        yield View(f"low digits of {name}", partial(_find_residues, compute, grid, steps))
-
-
-def _summarize_own(summarize: Callable[[Outputs], Numbers], own: int, outputs: Outputs) -> Numbers:
-    return summarize(outputs[:, :own])
-
-
-def _take(place: int, outputs: Outputs) -> Numbers:
-    return _clean(outputs[:, place])
-
-
-def _subtract(one: int, other: int, outputs: Outputs) -> Numbers:
-    return _clean(outputs[:, one] - outputs[:, other])
-
-
-def _add(one: int, other: int, outputs: Outputs) -> Numbers:
-    return _clean(outputs[:, one] + outputs[:, other])
-
-
-def _clean(values: NDArray[Any]) -> Numbers:
-    numbers = values.astype(np.float64)
-    return np.where(np.isnan(numbers), MISSING, numbers)
-
-
-def _hash_rows(outputs: Outputs) -> Numbers:
-    """A number for each distinct row, by its bits: -0 is not 0. That two rows could share one does not matter."""
-    kept = outputs if outputs.dtype.kind in "iu" else outputs.astype(np.float64)
-    bits = np.ascontiguousarray(kept.astype(kept.dtype.newbyteorder("="))).astype(kept.dtype, copy=False)
-    words = bits.astype(np.int64).view(np.uint64) if kept.dtype.itemsize != 8 else bits.view(np.uint64)
-    keys = np.random.default_rng(1).integers(1, 2**63, words.shape[1], dtype=np.uint64) * np.uint64(2) + np.uint64(1)
-    mixed = (words ^ (words >> np.uint64(29))) * keys
-    total = (mixed ^ (mixed >> np.uint64(32))).sum(axis=1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
-    return np.asarray((total >> np.uint64(11)).astype(np.float64))
-
-
-def _find_lowest_digit(values: Numbers) -> Numbers:
-    """The place of the lowest binary digit.
-
-    Floating-point noise on 0 has finer digits than on 1 (Mironov 2012): the digits tell the inputs apart.
-    """
-    mantissa, exponent = np.frexp(np.where(np.isfinite(values), values, 0.0))
-    whole = np.abs(mantissa * 2.0**53).astype(np.int64)
-    trailing = np.log2(np.maximum(whole & -whole, 1)).astype(np.int64)
-    return np.where(whole == 0, -2000.0, exponent - 53.0 + trailing)
-
-
-def _find_moduli(sides: Sequence[Numbers]) -> list[tuple[int, float]]:
-    """Grids on which the values lie, and by how many steps to fold them: shifted grids and odd steps show so."""
-    together = np.concatenate(sides)
-    grid = _find_grid(together)
-    if grid is None:
-        return []
-    own = _find_grid(sides[0] - sides[0][0])
-    apart = round(own / grid) if own else 1
-    return [(steps, grid) for steps in {2, 16, 10, apart} if 1 < steps <= 4096]
-
-
-def _find_grid(values: Numbers) -> float | None:
-    """The widest step of which all values are multiples, binary or of up to nine decimals; None without one."""
-    kept = values[np.isfinite(values) & (np.abs(values) < MISSING)]
-    largest = float(np.abs(kept).max(initial=0.0))
-    if not len(kept) or largest == 0:
-        return None
-    for unit in (2.0**-20, 2.0**-40, *(10.0**-places for places in range(1, 10))):
-        steps = kept / unit
-        if largest / unit < 2**53 and np.abs(steps - np.round(steps)).max() < 1e-6 * max(1.0, largest):
-            return float(np.gcd.reduce(np.round(steps).astype(np.int64))) * unit
-    return None
-
-
-def _find_residues(compute: Callable[[Outputs], Numbers], grid: float, steps: int, outputs: Outputs) -> Numbers:
-    values = compute(outputs)
-    return np.mod(np.round(np.where(np.isfinite(values), values, 0.0) / grid), steps)
-
-
-def _count_distinct(outputs: Outputs) -> Numbers:
-    return np.asarray(1.0 + (np.diff(np.sort(outputs, axis=1), axis=1) != 0).sum(axis=1))
-
-
-def _count_descents(outputs: Outputs) -> Numbers:
-    return np.asarray((outputs[:, 1:] < outputs[:, :-1]).sum(axis=1), np.float64)
-
-
-def _summarize(reduce: Callable[..., Any], outputs: Outputs) -> Numbers:
-    return _clean(reduce(outputs, axis=1))
-
-
-SUMMARIES: tuple[tuple[str, Callable[[Outputs], Numbers]], ...] = (
-    ("sum", partial(_summarize, np.sum)),
-    ("least", partial(_summarize, np.min)),
-    ("greatest", partial(_summarize, np.max)),
-    ("spread", partial(_summarize, np.ptp)),
-    ("length", lambda outputs: np.sqrt((_clean(outputs).clip(-1e100, 1e100) ** 2).sum(axis=1))),
-    ("place of the greatest", partial(_summarize, np.argmax)),
-    ("place of the least", partial(_summarize, np.argmin)),
-    ("number of zeros", lambda outputs: np.asarray((outputs == 0).sum(axis=1), np.float64)),
-    ("number of missing", lambda outputs: np.asarray((outputs != outputs).sum(axis=1), np.float64)),
-    ("number of different", _count_distinct),
-    ("number of descents", _count_descents),
-)
-
-
-def _choose_pairs(learning: Sequence[Outputs]) -> list[Side]:
-    """Pairs of columns to compare: all of few columns, else neighbors and those that move together most."""
-    columns = learning[0].shape[1]
-    if columns <= PAIRED:
-        return list(combinations(range(columns), 2))
-    together = np.abs(_correlate(_standardize(learning[0], learning)))
-    rows, others = np.triu_indices(columns, 1)
-    close = np.argsort(-together[rows, others], kind="stable")[: 2 * PAIRED]
-    return list(dict.fromkeys([*pairwise(range(columns)), *((int(rows[i]), int(others[i])) for i in close)]))
-
-
-def _correlate(numbers: Numbers) -> Numbers:
-    centered = numbers - numbers.mean(axis=0)
-    return np.asarray(centered.T @ centered / len(numbers))
-
-
-def _standardize(outputs: Outputs, learning: Sequence[Outputs]) -> Numbers:
-    """Columns on one scale, that of the middle half of the learning runs; far values are cut, missing ones are 0."""
-    both = np.concatenate([side.astype(np.float64) for side in learning])
-    known = np.where(np.isfinite(both), both, np.nan)
-    known[:, np.isnan(known).all(axis=0)] = 0.0
-    low, middle, high = np.nanquantile(known, [0.25, 0.5, 0.75], axis=0)
-    spread = np.where(high > low, high - low, np.maximum(np.nanstd(known, axis=0), 1e-300))
-    scaled = (outputs.astype(np.float64) - middle) / spread
-    return np.asarray(np.nan_to_num(scaled, nan=0.0, posinf=50.0, neginf=-50.0).clip(-50, 50))
-
-
 # Cells of a view, and the events that they make.
-
-
-def find_cells(view: View, edges: Numbers, outputs: Outputs) -> Counts:
-    """The cell of each output: between edges, or of one exact value, where 0 stands for all others."""
-    values = view.compute(outputs)
-    found = np.searchsorted(edges, values, side="right")
-    if view.exact:
-        found = np.where((found > 0) & (edges[np.maximum(found, 1) - 1] == values), found, 0)
-    return np.asarray(found, np.int64)
 
 
 def _cut(view: View, values: Numbers) -> Numbers:
@@ -328,14 +148,10 @@ def _find_quantiles(values: Numbers) -> Numbers:
     return np.asarray(np.unique(ordered[places.clip(0, size - 1)]))
 
 
-def _count_cells(view: View, edges: Numbers, sides: Sequence[Outputs]) -> Counts:
-    return np.array([np.bincount(find_cells(view, edges, side), minlength=len(edges) + 1) for side in sides])
-
-
 def _find_events(view: View, lesson: _Lesson) -> tuple[list[Event], float]:
     """The best events of a view that was not learned, and how much its cells differ between the inputs."""
     edges = _cut(view, np.concatenate([view.compute(side) for side in lesson.learning]))
-    learned, chosen = (_count_cells(view, edges, part) for part in (lesson.learning, lesson.choosing))
+    learned, chosen = (count_cells(view, edges, part) for part in (lesson.learning, lesson.choosing))
     found = []
     if not view.exact:
         order = np.arange(len(edges) + 1, dtype=np.float64)
@@ -362,7 +178,7 @@ def _rank_cells(likely: Counts, unlikely: Counts) -> list[Numbers]:
 def _find_learned_events(view: View, lesson: _Lesson) -> list[Event]:
     """Tails of a learned score, cut and chosen on the runs that it was not learned from."""
     edges = _find_quantiles(np.concatenate([view.compute(side) for side in lesson.choosing]))
-    counted = _count_cells(view, edges, lesson.choosing)
+    counted = count_cells(view, edges, lesson.choosing)
     order = np.arange(len(edges) + 1, dtype=np.float64)
     ways = ((order, (1,)), (-order, (0,)))
     return [event for ranks, way in ways for event in _best_events(view, edges, ranks, counted, lesson.goal, way)]
@@ -405,40 +221,69 @@ def _promise(likely: Numbers, unlikely: Numbers, runs: int, goal: Goal) -> tuple
 # Views that are learned: scores over all columns.
 
 
+Scale = Callable[[Outputs], Numbers]
+
+
 def _learn_views(lesson: _Lesson, strengths: Sequence[tuple[float, View]]) -> Iterator[View]:
     """Scores that join many numbers: linear, by cells, by trees, by the nearest outputs."""
-    numbers = [_standardize(side, lesson.learning) for side in lesson.learning]
+    scale = learn_scale(lesson.learning)
+    numbers = [scale(side) for side in lesson.learning]
     columns = numbers[0].shape[1]
     if columns > 1:
-        yield View("linear score", _learn_linear(lesson, numbers, whole=False))
-        yield View("linear score with covariance", _learn_linear(lesson, numbers, whole=True))
-        yield View("score by the nearest outputs", _learn_nearest(lesson, numbers))
+        yield View("linear score", _learn_linear(scale, numbers, whole=False))
+        yield View("linear score with covariance", _learn_linear(scale, numbers, whole=True))
+        yield from _learn_covariances(scale, numbers)
+        yield View("score by the nearest outputs", _learn_nearest(scale, numbers))
     chosen = [view for _, view in sorted(strengths, key=lambda pair: -pair[0]) if not view.exact][: 2 * PAIRED]
     if len(strengths) > 2:
         yield View("score by cells", _learn_cells(lesson, [view for _, view in strengths if not view.exact]))
         yield View("score by trees", _learn_trees(lesson, chosen))
 
 
-def _learn_linear(lesson: _Lesson, numbers: Sequence[Numbers], *, whole: bool) -> Callable[[Outputs], Numbers]:
+def _learn_linear(scale: Scale, numbers: Sequence[Numbers], *, whole: bool) -> Callable[[Outputs], Numbers]:
     """Fisher's discriminant, with the variances alone or with all covariances (which finds noise that is shared)."""
     apart = numbers[1].mean(axis=0) - numbers[0].mean(axis=0)
-    covariance = (_correlate(numbers[0]) + _correlate(numbers[1])) / 2
-    scale = np.diag(covariance) + 1e-12
-    weights = np.linalg.solve(covariance + np.diag(1e-9 * scale), apart) if whole else apart / scale
-    learning = lesson.learning
-    return lambda outputs: np.asarray(_standardize(outputs, learning) @ weights)
+    covariance = (correlate(numbers[0]) + correlate(numbers[1])) / 2
+    spread = np.diag(covariance) + 1e-12
+    weights = np.linalg.solve(covariance + np.diag(1e-9 * spread), apart) if whole else apart / spread
+    return lambda outputs: np.asarray(scale(outputs) @ weights)
 
 
-def _learn_nearest(lesson: _Lesson, numbers: Sequence[Numbers]) -> Callable[[Outputs], Numbers]:
+def _learn_covariances(scale: Scale, numbers: Sequence[Numbers]) -> Iterator[View]:
+    """Directions in which one input varies more than the other, and what all of them tell as if numbers were normal.
+
+    On the scale on which the mean of both covariances is 1, they are 1 - half and 1 + half in each direction.
+    """
+    first, second = (correlate(side) for side in numbers)
+    mean = (first + second) / 2
+    values, basis = np.linalg.eigh(mean + np.diag(1e-9 * np.diag(mean) + 1e-12))
+    whiten = basis / np.sqrt(np.maximum(values, 1e-12))
+    halves, turned = np.linalg.eigh(whiten.T @ (second - first) @ whiten / 2)
+    halves, weights = halves.clip(-0.999, 0.999), whiten @ turned
+    middle = np.concatenate(numbers).mean(axis=0)
+
+    def project(chosen: Counts, factors: Numbers, outputs: Outputs) -> Numbers:
+        along = (scale(outputs) - middle) @ weights[:, chosen]
+        return np.asarray((along**2) @ factors)
+
+    order = np.argsort(-np.abs(halves), kind="stable")
+    for place in order[:DIRECTIONS]:
+        yield View("distance in a learned direction", partial(project, np.array([place]), np.ones(1)))
+    for chosen in (order, order[: DIRECTIONS * 2]) if len(order) > DIRECTIONS * 2 else (order,):
+        factors = 1 / (1 - halves[chosen]) - 1 / (1 + halves[chosen])
+        yield View("quadratic score", partial(project, chosen, factors))
+
+
+def _learn_nearest(scale: Scale, numbers: Sequence[Numbers]) -> Callable[[Outputs], Numbers]:
     """The share of the nearest reference outputs that came from the second input."""
     points = np.concatenate([side[:REFERENCES] for side in numbers])
     second = np.arange(len(points)) >= min(REFERENCES, len(numbers[0]))
-    learning, near = lesson.learning, min(NEAREST, len(points) // 4)
+    near = min(NEAREST, len(points) // 4)
 
     def score(outputs: Outputs) -> Numbers:
         found = []
         for start in range(0, len(outputs), 4096):
-            part = _standardize(outputs[start : start + 4096], learning)
+            part = scale(outputs[start : start + 4096])
             apart = (points**2).sum(axis=1) - 2 * part @ points.T
             found.append(second[np.argpartition(apart, near, axis=1)[:, :near]].mean(axis=1))
         return np.concatenate(found)
@@ -450,7 +295,7 @@ def _learn_cells(lesson: _Lesson, views: Sequence[View]) -> Callable[[Outputs], 
     """The sum over views of what each cell tells, as if they were independent (naive Bayes)."""
     taught = []
     for view in views:
-        edges, counted = _cut_coarsely(view, lesson.learning)
+        edges, counted = cut_coarsely(view, lesson.learning)
         weights = np.log((counted[1] + 2) / (counted[1].sum() + 2)) - np.log((counted[0] + 2) / (counted[0].sum() + 2))
         noise = np.sqrt(1 / (counted[0] + 2) + 1 / (counted[1] + 2))
         taught.append((view, edges, np.sign(weights) * np.maximum(np.abs(weights) - noise, 0.0)))
@@ -465,12 +310,6 @@ def _learn_cells(lesson: _Lesson, views: Sequence[View]) -> Callable[[Outputs], 
     return score
 
 
-def _cut_coarsely(view: View, sides: Sequence[Outputs]) -> tuple[Numbers, Counts]:
-    values = np.concatenate([view.compute(side) for side in sides])
-    edges = np.unique(np.quantile(values, np.linspace(0, 1, GRAIN + 1)[1:-1], method="lower"))
-    return edges, _count_cells(view, edges, sides)
-
-
 Tree = tuple[NDArray[np.int64], NDArray[np.int64], Numbers]
 """The view and the cell at which each knot of a full binary tree divides, and the value of each leaf."""
 
@@ -478,7 +317,7 @@ Tree = tuple[NDArray[np.int64], NDArray[np.int64], Numbers]
 def _learn_trees(lesson: _Lesson, views: Sequence[View]) -> Callable[[Outputs], Numbers]:
     """Boosted trees over the cells of views: each divides where the last ones erred most."""
     sides = [side[: MOST_TAUGHT // 2] for side in lesson.learning]
-    edges = [_cut_coarsely(view, sides)[0] for view in views]
+    edges = [cut_coarsely(view, sides)[0] for view in views]
 
     def encode(outputs: Outputs) -> Counts:
         return np.array([find_cells(view, cut, outputs) for view, cut in zip(views, edges, strict=True)])

@@ -3,7 +3,8 @@
 A guarantee is an upper bound on what an intruder can learn; an audit plays the intruder and bounds it from below. If
 the lower bound passes the claim, the claim is false (but with probability 1 - confidence). If it does not, nothing is
 proven: the audit may have looked at the wrong event, or at the wrong pair of neighbors; `power` says what so many runs
-could have found. Runs are taken to be independent: a mechanism that remembers must be made anew for each. The one-run
+could have found. Runs are taken to be independent: a mechanism that remembers must be made anew for each. Runs that
+come in batches may depend on the others of their batch; then whole batches teach or test. The one-run
 audit puts many canaries into the data, each by a coin (Steinke et al. 2023). The distinguishing game shows how often
 the best attacker tells two neighbors apart, beside what epsilon allows."""
 
@@ -25,7 +26,7 @@ from deniable.errors import DeniableError, ParameterError
 Runs = Callable[[int], NDArray[Any]]
 """Runs a mechanism so many times on one fixed input: an array of numbers, one row (or number) a run."""
 
-FEWEST = 100
+FEWEST, FEWEST_BATCHES = 100, 8
 MOST_EPSILON = 40.0
 FIRST = 0.8
 """The share of what may go wrong that is left to the event which decides; the others divide the rest."""
@@ -67,6 +68,8 @@ class AuditOutcome:
     tested: int
     power: Power
     mu: float | None = None
+    counted_as_one: float = 1.0
+    """So many runs count as one, since runs of a batch may depend on each other."""
 
     @property
     def violated(self) -> bool:
@@ -131,10 +134,13 @@ def audit_outputs(
     confidence: float = 0.999,
     names: Sequence[str] = (),
     inside: int = 0,
+    batches: int = 0,
 ) -> AuditOutcome:
     """Bound epsilon from below by outputs that are at hand: one row a run, as many columns under both neighbors.
 
-    The last `inside` columns count what is inside texts and lists; they are not compared with each other.
+    The last `inside` columns count what is inside texts and lists; they are not compared with each other. Where the
+    runs of each neighbor came in `batches`, one after the other and of even size, runs of one batch may depend on each
+    other: half of the batches teach and the others test, and the more the batches differ, the less each run counts.
     """
     check_claim(epsilon, delta, confidence)
     sides = [_check_outputs(side, len(side)) for side in (left, right)]
@@ -142,25 +148,42 @@ def audit_outputs(
         raise ParameterError(
             "The outputs are too few, or not alike", expected=f"{FEWEST} runs or more of each, with as many columns"
         )
-    taught, tested = _halve(sides)
+    if 0 < batches < FEWEST_BATCHES:
+        raise ParameterError(
+            "The batches are too few to see whether their runs depend on each other",
+            expected=f"{FEWEST_BATCHES} batches or more of each, or runs that are independent",
+        )
+    taught, tested = _halve(sides, batches)
     goal = Goal(epsilon, delta, min(map(len, tested)))
     events = learn_events(taught[0], taught[1], goal, names, inside)
-    return _test_events(events, (tested[0], tested[1]), Claimed(epsilon, delta, mu, confidence), max(map(len, sides)))
+    claim = Claimed(epsilon, delta, mu, confidence)
+    return _test_events(events, (tested[0], tested[1]), claim, max(map(len, sides)), batches)
 
 
-def _halve(sides: Sequence[NDArray[Any]]) -> tuple[list[NDArray[Any]], list[NDArray[Any]]]:
+def _halve(sides: Sequence[NDArray[Any]], batches: int = 0) -> tuple[list[NDArray[Any]], list[NDArray[Any]]]:
     """Half of the runs of each side to learn from, and the others; by chance, since a file of outputs may be sorted."""
-    mixed = [side[_mix_runs(len(side))] for side in sides]
-    return [side[: len(side) // 2] for side in mixed], [side[len(side) // 2 :] for side in mixed]
+    halves = [[side[part] for part in _halve_runs(len(side), batches)] for side in sides]
+    return [taught for taught, _ in halves], [tested for _, tested in halves]
 
 
-def _mix_runs(runs: int) -> NDArray[np.int64]:
-    return np.random.default_rng(HALVES).permutation(runs)
+def _halve_runs(runs: int, batches: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The places of the runs that teach, by chance, and of those that test, batch after batch."""
+    rng = np.random.default_rng(HALVES)
+    if not batches:
+        mixed = rng.permutation(runs)
+        return mixed[: runs // 2], mixed[runs // 2 :]
+    parts, order = _part(np.arange(runs), batches), rng.permutation(batches)
+    taught, tested = (np.concatenate([parts[place] for place in sorted(half)]) for half in np.array_split(order, 2))
+    return rng.permutation(taught), tested
 
 
-def list_learning_runs(runs: int) -> NDArray[np.int64]:
+def _part(runs: NDArray[Any], batches: int) -> list[NDArray[Any]]:
+    return np.array_split(runs, batches)
+
+
+def list_learning_runs(runs: int, batches: int = 0) -> NDArray[np.int64]:
     """The places of the runs from which scores are learned: no others may choose what is looked at in an output."""
-    return np.array_split(_mix_runs(runs)[: runs // 2], 2)[0]
+    return np.array_split(_halve_runs(runs, batches)[0], 2)[0]
 
 
 def find_worst_neighbors(
@@ -212,6 +235,7 @@ class _Tested:
     unlikely: int
     low: float
     high: float
+    counted_as_one: float
 
     def bound_epsilon(self, delta: float) -> float:
         """epsilon >= ln((p - delta) / q) follows from p <= e^epsilon q + delta."""
@@ -227,14 +251,14 @@ class _Tested:
 
 
 def _test_events(
-    events: Sequence[Event], outputs: tuple[NDArray[Any], NDArray[Any]], claim: Claimed, runs: int
+    events: Sequence[Event], outputs: tuple[NDArray[Any], NDArray[Any]], claim: Claimed, runs: int, batches: int = 0
 ) -> AuditOutcome:
     ordered = events if claim.mu is None else events[::-1]
     first, *others = {id(event): event for event in ordered}.values()
     # What may go wrong adds up over all bounds; the event that decides about the claim gets most of it.
     spent = (1 - claim.confidence) * (FIRST if others else 1.0)
     rest = (1 - claim.confidence - spent) / max(1, len(others))
-    found = [_test_event(event, outputs, 1 - chance / 2) for event, chance in
+    found = [_test_event(event, outputs, 1 - chance / 2, batches // 2) for event, chance in
              ((first, spent), *((other, rest) for other in others))]  # fmt: skip
     bounds = [one.bound_epsilon(claim.delta) for one in found]
     # The event that was chosen against the claim is shown; where another proves more, that one.
@@ -242,6 +266,7 @@ def _test_events(
     if claim.mu is not None:
         shown = max(found, key=_Tested.bound_mu)
     tested = min(map(len, outputs))
+    counted = int(tested / found[0].counted_as_one)
     return AuditOutcome(
         epsilon=claim.epsilon,
         delta=claim.delta,
@@ -254,16 +279,53 @@ def _test_events(
         likely=shown.likely,
         unlikely=shown.unlikely,
         tested=tested,
-        power=compute_power(tested, claim.epsilon, claim.delta, 1 - (1 - claim.confidence) * FIRST / 2, claim.mu),
+        power=compute_power(counted, claim.epsilon, claim.delta, 1 - (1 - claim.confidence) * FIRST / 2, claim.mu),
         mu=claim.mu,
+        counted_as_one=found[0].counted_as_one,
     )
 
 
-def _test_event(event: Event, outputs: tuple[NDArray[Any], NDArray[Any]], side: float) -> _Tested:
-    one, other = outputs[event.likelier], outputs[1 - event.likelier]
-    likely, unlikely = event.count(one), event.count(other)
-    low, high = lower_bound(likely, len(one), side), upper_bound(unlikely, len(other), side)
-    return _Tested(event, likely, unlikely, low, high)
+def _test_event(event: Event, outputs: tuple[NDArray[Any], NDArray[Any]], side: float, batches: int = 0) -> _Tested:
+    """Bounds on the probabilities of an event; Clopper and Pearson's where all runs are independent."""
+    one, other = (event.happened(outputs[place]) for place in (event.likelier, 1 - event.likelier))
+    likely, unlikely = int(one.sum()), int(other.sum())
+    if batches and one.all() and not other.any():
+        # It may be of whole batches, whose number alone bounds it: under (epsilon, delta) n batches of each are so with
+        # p^n (1 - q)^n <= ((1 + p - q) / 2)^2n <= ((e^epsilon + delta) / (1 + e^epsilon))^2n.
+        low = (2 * (1 - side)) ** (1 / (2 * batches))
+        return _Tested(event, likely, unlikely, low, 1 - low, min(len(one), len(other)) / batches)
+    many = _count_as_one((one, other), batches, side) if batches else 1.0
+    low = lower_bound(likely / many, len(one) / many, side)
+    high = upper_bound(unlikely / many, len(other) / many, side)
+    return _Tested(event, likely, unlikely, low, high, many)
+
+
+def _count_as_one(sides: Sequence[NDArray[np.bool_]], batches: int, side: float) -> float:
+    """How many runs count as one: more the more the batches differ."""
+    return max(1.0, max(_measure_dependence(each, batches) for each in sides) * _widen(batches - 1, side))
+
+
+def _measure_dependence(happened: NDArray[np.bool_], batches: int) -> float:
+    """How much more than by chance the batches differ in how often an event happened: 1 if runs are independent.
+
+    This is the variance of a sum over the batches, divided by that of as many independent runs.
+    """
+    parts = _part(happened, batches)
+    share, sizes = happened.mean(), np.array([len(part) for part in parts])
+    if share in (0.0, 1.0):
+        return 0.0
+    beyond = np.array([part.sum() for part in parts]) - share * sizes
+    return float((beyond**2 / sizes).sum() / (share * (1 - share)) / (batches - 1))
+
+
+def _widen(freedom: int, side: float) -> float:
+    """By how much a variance that was measured in few batches is enlarged: Student's quantile squared by a normal's."""
+    low, high = 0.0, 1e9
+    for _ in range(100):
+        middle = (low + high) / 2
+        tail = incomplete_beta(freedom / 2, 0.5, freedom / (freedom + middle**2)) / 2
+        low, high = (middle, high) if tail > 1 - side else (low, middle)
+    return float((high / NormalDist().inv_cdf(side)) ** 2)
 
 
 def compute_power(tested: int, epsilon: float, delta: float, side: float, mu: float | None = None) -> Power:
@@ -508,13 +570,14 @@ def play_with_outputs(
     mu: float | None = None,
     points: int = 40,
     inside: int = 0,
+    batches: int = 0,
 ) -> Game:
     """Play the game with outputs that are at hand: one row a run, as many columns under both neighbors.
 
-    `inside` is as in `audit_outputs`.
+    `inside` and `batches` are as in `audit_outputs`.
     """
     outputs = [_check_outputs(side, len(side)) for side in (left, right)]
-    taught, played = _halve(outputs)
+    taught, played = _halve(outputs, batches)
     event = learn_events(taught[0], taught[1], Goal(0.0, 0.0, min(map(len, played))), inside=inside)[0]
     ranks = [event.rank_outputs(side) for side in played]
     likely, other = ranks[event.likelier], ranks[1 - event.likelier]

@@ -45,7 +45,7 @@ def compute_interval(successes: int, trials: int, confidence: float = 0.95) -> I
     return Interval(share, lower_bound(successes, trials, side), upper_bound(successes, trials, side))
 
 
-def lower_bound(successes: int, trials: int, confidence: float) -> float:
+def lower_bound(successes: float, trials: float, confidence: float) -> float:
     """The probability below which so many successes or more have a chance of only 1 - confidence."""
     _check(successes, trials, confidence)
     if successes == 0:
@@ -54,7 +54,7 @@ def lower_bound(successes: int, trials: int, confidence: float) -> float:
     return _solve(successes, trials - successes + 1, 1 - confidence)[0]
 
 
-def upper_bound(successes: int, trials: int, confidence: float) -> float:
+def upper_bound(successes: float, trials: float, confidence: float) -> float:
     """The probability above which so few successes or fewer have a chance of only 1 - confidence."""
     _check(successes, trials, confidence)
     if successes == trials:
@@ -63,14 +63,14 @@ def upper_bound(successes: int, trials: int, confidence: float) -> float:
     return _solve(successes + 1, trials - successes, confidence)[1]
 
 
-def _check(successes: int, trials: int, confidence: float) -> None:
+def _check(successes: float, trials: float, confidence: float) -> None:
     if not 0 <= successes <= trials:
         raise ParameterError("successes are not between 0 and the number of trials")
     if not 0 < confidence < 1:
         raise ParameterError("confidence is not between 0 and 1", expected="a confidence such as 0.95")
 
 
-def _solve(a: int, b: int, target: float) -> tuple[float, float]:
+def _solve(a: float, b: float, target: float) -> tuple[float, float]:
     """An enclosure of the x with I_x(a, b) = target."""
     low, high = 0.0, 1.0
     for _ in range(_BISECTIONS):

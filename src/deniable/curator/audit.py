@@ -390,7 +390,7 @@ def find_function(name: str) -> Callable[..., Any]:
 
 
 def _make_program(order: AuditOrder, folder: Path) -> Subject:
-    """Another program: run once for each output, or once for all of them where its words have {runs}."""
+    """Another program: run once for each output, or once for each batch of them where its words have {runs}."""
     from deniable.assess.outputs import Subject
 
     words, places = shlex.split(order.subject), list[int]()
@@ -412,7 +412,7 @@ def _make_program(order: AuditOrder, folder: Path) -> Subject:
         return partial(_run_once, words, world)
 
     named = _label_pairs(order, pairs, places)
-    return Subject("files given to a program", run if batched else None, pairs, named, run_alone)
+    return Subject("files given to a program", run if batched else None, pairs, named, run_alone, started_anew=True)
 
 
 TRIED_FIRST = 5
