@@ -12,6 +12,7 @@ import time
 from fractions import Fraction
 from pathlib import Path
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
@@ -482,3 +483,16 @@ def test_times_and_numbers_of_runs_refute_no_sound_mechanism_and_hide_no_leak(no
 
     order = AuditOrder("f", worlds=(0, 1), runs=1_000, function=stamp, confidence=float(SURE))
     assert audited(order).failed is failed
+
+
+@pytest.mark.parametrize(("seed", "failed"), [(None, False), (7, True)], ids=["drawn anew", "the same in every call"])
+def test_runs_of_one_call_that_share_their_noise_accuse_nobody_and_a_seed_is_found(seed, failed):
+    """In one batch of each world all runs had one noise, which told the worlds apart; a seed seemed to be new noise."""
+    from deniable.curator.audit import AuditOrder
+    from deniable.curator.audit import audit as audited
+
+    def share(world, runs):
+        drawn = np.random.default_rng(seed).geometric(-np.expm1(-1), 2)
+        return np.full(runs, world + drawn[0] - drawn[1])
+
+    assert audited(AuditOrder("f", worlds=(0, 1), runs=1_000, function=share, confidence=float(SURE))).failed is failed
