@@ -15,18 +15,27 @@ Flows: the mean absolute error of a pair of regions beside its mean count. Trace
 (0 is equal, 1 is nothing in common) between real and drawn shares of lengths, pairs of ends and steps; beside them a
 model of shares of regions alone.
 
-    python bench/places.py [--rides 1000000] [--only maps flows traces attack]
+With `--only peer`, dp-mobility-report 0.2.11 stands beside ours: visits per tile of both ends of each trip, on a
+tessellation of 16 or 64 rows, with all of its budget on that analysis. Both are given the same points, and noise that
+hides one trip with both ends. `--peer` names the interpreter of an environment with `dp-mobility-report`, `pandas<2.2`
+and `numpy<2`; without one there is no comparison.
+
+    python bench/places.py [--rides 1000000] [--only maps flows traces attack peer] [--peer PYTHON]
 """
 
 from __future__ import annotations
 
 import argparse
+import tempfile
 import time
 from fractions import Fraction
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+from _query_accuracy import peer
 from numpy.typing import NDArray
+from pyarrow import csv
 
 from deniable import world
 from deniable.attacks.traces import Resolution, sweep_traces
@@ -159,8 +168,8 @@ def compare_maps(rides: pa.Table) -> None:
                 print(f"  {way:20} {shown}")
             ratio = found["ours"].mean(axis=0) / found[f"uniform ({side})"].mean(axis=0)
             hindsight = found["ours"].mean(axis=0) / found[f"best uniform ({best})"].mean(axis=0)
-            print(f"  ours beside uniform: absolute {ratio[0]:.3f}, relative {ratio[1]:.3f}; beside the best uniform: "
-                  f"absolute {hindsight[0]:.3f}, relative {hindsight[1]:.3f}")  # fmt: skip
+            print(f"  ours beside uniform: absolute {ratio[0]:.3f} (bar at epsilon 1: 0.8), relative {ratio[1]:.3f}; "
+                  f"beside the best uniform: absolute {hindsight[0]:.3f}, relative {hindsight[1]:.3f}")  # fmt: skip
 
 
 def compare_flows(rides: pa.Table) -> None:
@@ -228,18 +237,79 @@ def attack_traces(rides: pa.Table) -> None:
         print(f"  {resolution!s:44} {shown}")
 
 
+TILES = """
+import json, sys, time, warnings
+warnings.simplefilter("ignore")
+import geopandas, numpy as np, pandas as pd
+from shapely.geometry import box
+from dp_mobility_report import DpMobilityReport, constants as const
+from dp_mobility_report.model import place_analysis
+path, south, west, north, east, side = sys.argv[1], *map(float, sys.argv[2:6]), int(sys.argv[6])
+down, across = np.linspace(south, north, side + 1), np.linspace(west, east, side + 1)
+tiles = geopandas.GeoDataFrame(
+    {"tile_id": [str(i) for i in range(side * side)]}, crs="EPSG:4326",
+    geometry=[box(across[j], down[i], across[j + 1], down[i + 1]) for i in range(side) for j in range(side)])
+points = pd.read_csv(path, parse_dates=["datetime"])
+begun = time.process_time()
+made = DpMobilityReport(points, tiles, privacy_budget=1, user_privacy=False, disable_progress_bar=True,
+                        analysis_selection=[const.VISITS_PER_TILE])
+found = place_analysis.get_visits_per_tile(made, 1.0).data
+counts = found.set_index("tile_id").visits.reindex([str(i) for i in range(side * side)]).astype(float)
+print(json.dumps([{"counts": counts.tolist(), "cpu": time.process_time() - begun}]))
+"""
+"""What the peer runs: its own preprocessing and its own counts with noise."""
+
+
+def compare_peer(rides: pa.Table, python: Path | None) -> None:
+    """Errors of range queries over both ends of each trip, beside tiles of dp-mobility-report at epsilon 1."""
+    if python is None or not python.exists():
+        print("\ndp-mobility-report is not installed: its comparison is left out (--peer PYTHON)")
+        return
+    ends = {name: pa.concat_arrays([rides[f"{end}_{name}"].combine_chunks() for end in ("pickup", "dropoff")])
+            for name in ("latitude", "longitude")}  # fmt: skip
+    twice = [rides["rider_id"].combine_chunks()] * 2
+    times = [rides[f"{end}_time"].combine_chunks().cast(pa.timestamp("us")) for end in ("pickup", "dropoff")]
+    trip = np.tile(np.arange(rides.num_rows), 2)
+    points = pa.table({"uid": pa.concat_arrays(twice), "tid": trip, "datetime": pa.concat_arrays(times),
+                       "lat": ends["latitude"], "lng": ends["longitude"]})  # fmt: skip
+    y, x = (points[name].to_numpy() for name in ("lat", "lng"))
+    print(f"\nboth ends of {rides.num_rows:,} trips, epsilon 1, beside dp-mobility-report")
+    with tempfile.TemporaryDirectory() as folder:
+        csv.write_csv(points, f"{folder}/points.csv")
+        for name, box in BOXES.items():
+            down, across = take_inside(box, y, x)
+            truth = sum_raster(down, across)
+            plan = MapPlan.within(PureDP(Fraction(1)), box, 1, Reach.of(2, False), adaptive=True, pure=True)
+            began = time.process_time()
+            ours = find_errors(measure_ours(plan, down, across), truth).mean(axis=0)
+            spent = time.process_time() - began
+            for side in (16, 64):
+                edges = (str(each) for each in (box.south, box.west, box.north, box.east))
+                told = peer(python, TILES, f"{folder}/points.csv", *edges, str(side))[0]
+                counts = np.array(told["counts"]).reshape(side, side)
+                theirs = find_errors(answer_all(spread_grid(counts)), truth).mean(axis=0)
+                print(f"  {name} box, {side} rows of tiles: absolute {ours[0]:,.1f} and {theirs[0]:,.1f} (ratio "
+                      f"{ours[0] / theirs[0]:.3f}), relative {ours[1]:.3f} and {theirs[1]:.3f}; CPU seconds "
+                      f"{spent:.2f} and {float(str(told['cpu'])):.2f}", flush=True)  # fmt: skip
+
+
 PARTS = {"maps": compare_maps, "flows": compare_flows, "traces": compare_traces, "attack": attack_traces}
+PEER = "peer"
 
 
 def main() -> None:
     """Print all tables, or those that are named."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rides", type=int, default=1_000_000)
-    parser.add_argument("--only", nargs="*", choices=PARTS, default=list(PARTS))
+    parser.add_argument("--only", nargs="*", choices=[*PARTS, PEER], default=[*PARTS, PEER])
+    parser.add_argument("--peer", type=Path)
     given = parser.parse_args()
     rides = read_rides(given.rides)
     for name in given.only:
-        PARTS[name](rides)
+        if name == PEER:
+            compare_peer(rides, given.peer)
+        else:
+            PARTS[name](rides)
 
 
 if __name__ == "__main__":

@@ -54,6 +54,7 @@ PINNED = {
     "county.people": "6176e0854f1ca449",
     "county.friends": "41b75c69c1abd188",
     "county.calls": "27fad7e7925d6264",
+    "county.poll": "aea04fa36d82aab4",
     "county.blocks": "756d566642ff4e05",
 }
 

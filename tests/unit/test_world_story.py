@@ -319,3 +319,14 @@ def test_in_the_county_friends_share_a_club_and_a_water_main_breaks_in_august() 
     used = set(made["people"]["block"])
     assert used < set(made["blocks"]["block"])
     assert len(used) == 448
+
+
+def test_the_poll_of_the_county_tells_of_everybody_with_its_weights_alone() -> None:
+    made = frames("county", 20_000)
+    people, poll = made["people"].set_index("person"), made["poll"]
+    old = people.age[poll["person"]].to_numpy() >= 65
+    assert poll["weight"].sum() == pytest.approx(20_000, rel=0.03)
+    assert ((poll["weight"] == 2) == old).all()
+    riders = 0.7 * (people.age >= 65).mean() + 0.3 * (people.age < 65).mean()
+    assert (poll["bus"] * poll["weight"]).sum() / 20_000 == pytest.approx(riders, abs=0.02)
+    assert poll["bus"].mean() > riders + 0.03

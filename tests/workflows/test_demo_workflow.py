@@ -50,6 +50,7 @@ def test_the_demo_finds_the_governor_answers_with_noise_and_writes_its_page(told
     levels = {row["level"]: row for row in chapters["A census"]["table"]}
     assert (levels["block"]["areas"], levels["all"]["standard deviation of a total"]) == (512, "0.0")
     assert "2,000 people of the county" in chapters["A census"]["sentences"][0]
+    assert "holds both the error of the sample and the noise" in chapters["A poll"]["sentences"][0]
     assert "are found by how many friends" in chapters["Who knows whom"]["sentences"][0]
     assert "are inside a club" in chapters["Who knows whom"]["sentences"][1]
     assert "of 1,000" in chapters["Where people go"]["sentences"][0]

@@ -343,7 +343,7 @@ def _refusal(stage: Stage) -> str:
 
 
 def show_stream(stage: Stage) -> Chapter:
-    """A number every week for one charge; the county is made here, and serves two chapters more."""
+    """A number every week for one charge; the county is made here, and serves three chapters more."""
     with stage.visit("county") as (curator, folder, at):
         found = curator.publish("weekly", out=folder / "weekly.csv")
     weeks = [row for row in found.rows if row.span == "period" and row.group == {"reason": "water"}]
@@ -376,6 +376,19 @@ def show_census(stage: Stage) -> Chapter:
               for each in found.levels),
         commands=(f"deniable tabulate census -p {at}/policy.yaml -o {at}/census.csv --report {at}/census.html",),
     )  # fmt: skip
+
+
+def show_poll(stage: Stage) -> Chapter:
+    """A poll with weights: what it says of everybody, with the error of the sample and of the noise."""
+    with stage.visit("county") as (curator, _, at):
+        (found,) = curator.weighted("poll", "bus", weight="weight", epsilon="0.5").to_pylist()
+    told = (
+        "One in four of the county was asked whether they ride the bus, and one in two of those from 65 on. With "
+        f"weights {found['total']:,.0f} of all do, {found['total_low']:,.0f} to {found['total_high']:,.0f}: that "
+        "holds both the error of the sample and the noise, which hides each one who was asked."
+    )
+    command = f"deniable weighted poll bus -p {at}/policy.yaml --epsilon 0.5 --report {at}/poll.html"
+    return Chapter("A poll", (told,), commands=(command,))
 
 
 def show_network(stage: Stage) -> Chapter:
@@ -479,29 +492,15 @@ ChapterMaker = Callable[[Stage], Chapter]
 
 def chapters() -> tuple[ChapterMaker, ...]:
     """The chapters in the order in which they are told."""
-
     return (
-        show_linkage,
-        show_uniqueness,
-        show_masking,
-        show_anonymity,
-        show_price,
-        show_answer,
-        show_averaging,
-        show_synthesis,
-        show_attacks,
-        show_ledger,
-        show_stream,
-        show_census,
-        show_network,
-        show_places,
+        show_linkage, show_uniqueness, show_masking, show_anonymity, show_price, show_answer, show_averaging,
+        show_synthesis, show_attacks, show_ledger, show_stream, show_census, show_poll, show_network, show_places,
         show_coins,
-    )
+    )  # fmt: skip
 
 
 def run_demo(folder: Path, people: int, progress: Callable[[float], None] | None = None) -> Iterator[Chapter]:
     """Make the town and tell the story, chapter by chapter."""
-
     yield make_town(folder, people, progress)
     ledger = _remove_old_ledger(folder)
     with Curator.open(folder / "policy.yaml", ledger=ledger) as curator:

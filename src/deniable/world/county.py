@@ -3,6 +3,8 @@
 512 blocks lie in 32 counties of 2 states; one block in eight is empty. People live in circles of forty neighbors, in
 which most friendships stay, and each circle has a club that most of it belongs to: so friends share a club far more
 often than by chance. Calls come all year, more in winter. Friendships and circles never cross a chunk of people.
+A poll asks one in four people whether they ride the bus, and one in two of those from 65 on, who ride it more than
+twice as often: with weights of 4 and 2 it tells of everybody, without them too many do.
 
 Planted: **a water main broke on 2025-08-14**: one call in twelve of the year is about water, in the week from that day.
 """
@@ -24,7 +26,7 @@ STATES, COUNTIES, BLOCKS = 2, 16, 16
 CLUBS = ("chess", "choir", "football", "garden", "none")
 REASONS = ("health", "noise", "road", "water")
 YEAR, BROKEN = date(2025, 1, 1), date(2025, 8, 14)
-CIRCLE, OLDEST = 40, 99
+CIRCLE, OLD, OLDEST = 40, 65, 99
 _KEY = 6
 _BLOCK = make_choice_table([0 if i % 8 == 7 else 1 + (i * 37) % 23 for i in range(STATES * COUNTIES * BLOCKS)])
 _AGE = make_choice_table([12 if age < 60 else max(1, 12 - (age - 60) // 4) for age in range(OLDEST + 1)])
@@ -42,7 +44,7 @@ def reference() -> dict[str, pa.Table]:
 
 
 def batches(people: int, seed: int) -> Iterator[dict[str, pa.Table]]:
-    """People, friendships and calls of a chunk of people at a time."""
+    """People, friendships, calls and answers to the poll of a chunk of people at a time."""
     for start in range(0, max(1, people), CHUNK):
         yield _draw_chunk(Draws(seed, _KEY, start // CHUNK), start, min(CHUNK, people - start))
 
@@ -69,7 +71,17 @@ def _draw_chunk(draws: Draws, start: int, size: int) -> dict[str, pa.Table]:
             "club": arrays.look_up(CLUBS, club),
         }
     )
-    return {"people": people, "friends": _draw_friends(draws, person), "calls": _draw_calls(draws, person)}
+    drawn = {"people": people, "friends": _draw_friends(draws, person), "calls": _draw_calls(draws, person)}
+    return drawn | {"poll": _draw_poll(draws, people)}
+
+
+def _draw_poll(draws: Draws, people: pa.Table) -> pa.Table:
+    """Who was asked, whether they ride the bus, and how many people each stands for."""
+    old, size = people["age"].to_numpy() >= OLD, people.num_rows
+    asked = np.where(old, draws.chance(500, size), draws.chance(250, size))
+    bus = np.where(old, draws.chance(700, size), draws.chance(300, size)).astype(np.int64)
+    taken = people.select(["person", "sex"]).append_column("bus", pa.array(bus))
+    return taken.append_column("weight", pa.array(np.where(old, 2, 4).astype(np.int64))).filter(pa.array(asked))
 
 
 def _draw_friends(draws: Draws, person: Ints) -> pa.Table:

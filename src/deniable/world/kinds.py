@@ -62,8 +62,8 @@ KINDS = (
     Kind("taxi", "taxi rides with places and times, busy and lone", ("rides",), ("hotspots",), 20_000, 1 << 15),
     Kind(
         "county",
-        "people by block, their friendships, and calls to a help line: for censuses, networks and streams",
-        ("people", "friends", "calls"),
+        "people by block, friendships, calls to a help line, a poll: for censuses, networks, streams and weights",
+        ("people", "friends", "calls", "poll"),
         ("blocks",),
         20_000,
         1 << 15,
