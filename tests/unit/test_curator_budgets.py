@@ -62,6 +62,9 @@ def test_without_budgets_nothing_is_answered_about_people(ask: Callable[[Curator
 
 TIMED: dict[str, Callable[[Curator, Any], Any]] = {
     "a question": lambda curator, seconds: curator.query("SELECT COUNT(*) FROM t", epsilon=1, seconds=seconds),
+    "bounds first": lambda curator, seconds: curator.query(
+        "SELECT SUM(AUTO_CLAMP(x)) FROM t", epsilon=1, seconds=seconds
+    ),
     "a batch": lambda curator, seconds: curator.query_batch(["SELECT COUNT(*) FROM t"], epsilon=1, seconds=seconds),
     "k-anonymous rows": lambda curator, seconds: curator.anonymize("t", k=2, quasi_identifiers=["g"], seconds=seconds),
     "an attack": lambda curator, seconds: curator.attack("t.csv", seconds=seconds),

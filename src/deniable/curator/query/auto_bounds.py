@@ -24,7 +24,7 @@ from deniable.curator.charge import (
 from deniable.curator.context import Context
 from deniable.curator.query import sql as plain
 from deniable.curator.query.sql import QueryAnswer, answer_job, compile_sql
-from deniable.errors import QueryRefused, nearest
+from deniable.errors import QueryRefused, check_seconds, nearest
 from deniable.policy.budget import ZCDP, Amount, Budget, budget, split
 
 if TYPE_CHECKING:
@@ -140,6 +140,7 @@ def query(context: Context, sql: str, asked: Budget | None, **rest: Any) -> Quer
         return plain.query(context, staged, asked, **rest)
     rest.pop("bias_share", None)
     plain.check_confidence(rest.get("confidence", CONFIDENCE))
+    check_seconds(rest.get("seconds"))  # before the stages are charged
     unpaid = _list_unpaid(context, staged)
     if unpaid:  # where all bounds are known, the question itself is repeated, or refused by its own price
         _refuse_unaffordable(context, staged, unpaid)
