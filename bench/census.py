@@ -229,7 +229,10 @@ def try_surveys(runs: int) -> None:
     plain, true = np.array([(hours[taken] * weight[taken]).sum() for taken in surveys], float), float(hours.sum())
     taken = np.mean([survey.size for survey in surveys])
     print(f"{runs} surveys of {hours.size:,} people, about {taken:,.0f} of them taken; the exact total is {true:,.0f}")
-    print(f"without noise: root mean square error {np.sqrt(np.mean((plain - true) ** 2)):,.0f}")
+    spread = np.array([(weight[s] * (weight[s] - 1) * hours[s] ** 2).sum() for s in surveys], float)
+    held = np.mean(np.abs(plain - true) <= 1.96 * np.sqrt(spread))
+    print(f"without noise: root mean square error {np.sqrt(np.mean((plain - true) ** 2)):,.0f}, by theory "
+          f"{np.sqrt(((weight - 1) * hours**2).sum()):,.0f}; 95% intervals hold {held:.0%}", flush=True)  # fmt: skip
     found = np.array([ask_survey(hours[survey], weight[survey]) for survey in surveys])
     for place, epsilon in enumerate(EPSILONS):
         value, low, high = found[:, place].T
