@@ -325,6 +325,14 @@ def test_batches_that_fail_sometimes_are_run_alone(monkeypatch):
     assert audit_subject(Subject("", run, ((0, 1),), alone=run_alone), Claim("function", 1, runs=640)).failed
 
 
+def test_numbers_near_the_largest_float_are_put_on_a_scale():
+    """A text such as 1e300, read backwards or decoded, may be one; its square is beyond all floats."""
+    rng = np.random.default_rng(6)
+    huge = np.where(rng.random(1_000) < 0.1, 1e300, 0.0)
+    sides = [np.column_stack([huge, world + noise(rng, 1, 1_000)]) for world in (0, 1)]
+    assert not audit_outputs(*sides, epsilon=1.0).violated
+
+
 def test_outputs_that_are_sorted_accuse_nobody():
     """Randomized response at exactly its epsilon; a file of its answers may come in any order."""
     rng = np.random.default_rng(3)

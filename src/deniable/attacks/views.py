@@ -230,7 +230,7 @@ def correlate(numbers: Numbers) -> Numbers:
 def learn_scale(learning: Sequence[Outputs]) -> Callable[[Outputs], Numbers]:
     """Columns on one scale, that of the middle half of the learning runs; far values are cut, missing ones are 0."""
     both = np.concatenate([side.astype(np.float64) for side in learning])
-    known = np.where(np.isfinite(both), both, np.nan)
+    known = np.where(np.isfinite(both), both.clip(-1e100, 1e100), np.nan)
     known[:, np.isnan(known).all(axis=0)] = 0.0
     low, middle, high = np.nanquantile(known, [0.25, 0.5, 0.75], axis=0)
     spread = np.where(high > low, high - low, np.maximum(np.nanstd(known, axis=0), 1e-300))
