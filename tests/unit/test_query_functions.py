@@ -41,7 +41,10 @@ def test_every_function_has_a_form() -> None:
 
 @pytest.mark.parametrize("name", sorted(FUNCTION_FORMS))
 def test_every_form_is_understood_as_its_function(name: str) -> None:
-    plan = compile_query(f"SELECT COUNT({written(FUNCTION_FORMS[name])}) FROM visits", clinic.TABLES, BUDGET)
+    form = written(FUNCTION_FORMS[name])
+    if name == "cast_integer":  # of a whole number it is that number
+        form = form.replace("age", "charge")
+    plan = compile_query(f"SELECT COUNT({form}) FROM visits", clinic.TABLES, BUDGET)
     assert f"name='{name}'" in repr(plan.relation)
 
 

@@ -141,6 +141,11 @@ PAIRS = [
     ("SELECT * FROM visits WHERE FALSE", None),
     ("SELECT city, age FROM visits WHERE 1 = 0", None),
     ("SELECT COUNT(*) AS n FROM visits WHERE FALSE", None),
+    ("SELECT MEDIAN(age) AS m, STDDEV(delta) AS s, CORR(age, delta) AS c, COUNT(insured) AS n, "
+     "COALESCE(SUM(DISTINCT age), 7) AS d FROM visits WHERE 2 < 1", None),
+    ("SELECT city, VARIANCE(age) AS v FROM visits WHERE NULL GROUP BY city", None),
+    ("SELECT MEDIAN(age) AS m, COUNT(*) AS n FROM visits LIMIT 0", None),
+    ("SELECT MEDIAN(age) AS m FROM visits WHERE FALSE HAVING COUNT(*) > 3", None),
 ]  # fmt: skip
 
 

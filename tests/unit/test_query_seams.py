@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from deniable import Curator
+from deniable import Curator, col, count
 from deniable.errors import DataError, DeniableError, ParameterError, QueryRefused
 from deniable.policy.document import parse
 
@@ -167,3 +167,49 @@ def test_an_epoch_whose_copy_is_damaged_does_not_begin(tmp_path: Path) -> None:
         with pytest.raises(DeniableError):
             curator.new_epoch("a load")
         assert curator.epoch == first
+
+
+def test_names_with_dots_can_be_asked_in_sql_and_by_methods() -> None:
+    frame = pa.table({"id": range(200), "a.b": [n % 50 for n in range(200)], "k": ["p", "q"] * 100})
+    given: dict[str, Any] = {"bounds": {"a.b": (0, 50)}, "categories": {"k": ["p", "q"]}, "name": "my.table"}
+    with Curator.from_frame(frame, "id", 1e5, **given) as curator:
+        asked = [
+            'SELECT COUNT(*) AS n FROM "my.table" WHERE "a.b" > 3',
+            'SELECT COUNT(*) AS n FROM my.table WHERE my.table."a.b" > 3',
+            "SELECT COUNT(*) AS n FROM \"my.table\" AS t WHERE t.\"a.b\" > 3 AND t.k IN ('p', 'q')",
+            'SELECT COUNT(*) AS n FROM "my.table" WHERE "my.table"."a.b" > 3',
+            curator.table("my.table").filter(col("a.b") > 3).agg(count(name="n")).sql,
+        ]
+        assert [curator.query(each, epsilon=500).rows["n"].to_pylist() for each in asked] == [[184]] * 5
+        with pytest.raises(QueryRefused, match=r"no column 'a\.c'"):
+            curator.explain('SELECT COUNT(*) FROM "my.table" WHERE a.c > 3', epsilon=1)
+        with pytest.raises(QueryRefused, match="no table 'tables'"):
+            curator.explain("SELECT COUNT(*) FROM my.tables", epsilon=1)
+
+
+@pytest.mark.parametrize(
+    "condition",
+    ["n = CAST('9007199254740993' AS BIGINT)", "CAST(n AS BIGINT) = 9007199254740993",
+     "n = CAST(9007199254740993 AS BIGINT)", "n = 9007199254740993"],
+)  # fmt: skip
+def test_whole_numbers_beyond_those_of_a_double_are_compared_as_they_are(condition: str) -> None:
+    frame = pa.table({"id": range(300), "n": [2**53 + 1 + place % 3 for place in range(300)]})
+    with Curator.from_frame(frame, "id", 1e5, bounds={"n": (0, 2**62)}, name="t") as curator:
+        answer = curator.query(f"SELECT COUNT(*) AS n FROM t WHERE {condition}", epsilon=500)
+        assert answer.rows["n"].to_pylist() == [100]
+
+
+@pytest.mark.parametrize("none", ["WHERE FALSE", "WHERE 2 < 1", "LIMIT 0"])
+@pytest.mark.parametrize(
+    "aggregate", ["MEDIAN(n)", "QUANTILE(n, 0.9)", "STDDEV(n)", "CORR(n, n)", "HISTOGRAM(n, 3)", "COUNT_IF(n > 3)",
+                  "SUM(DISTINCT n)", "COUNT(*)", "PERCENTILE_CONT(0.5) WITHIN GROUP (ORDER BY n)"],
+)  # fmt: skip
+def test_a_question_that_takes_no_rows_is_free_whatever_it_aggregates(aggregate: str, none: str) -> None:
+    with Curator.from_frame(pa.table({"id": [1], "n": [3]}), "id", 1, bounds={"n": (0, 9)}, name="t") as curator:
+        answer = curator.query(f"SELECT {aggregate} AS m FROM t {none}", epsilon=1)
+        counts = aggregate.startswith("COUNT")
+        empty = none == "LIMIT 0" or "HISTOGRAM" in aggregate
+        assert answer.rows["m"].to_pylist() == ([] if empty else [0 if counts else None])
+        assert answer.receipt is None
+        with pytest.raises(QueryRefused, match="MEDAN"):
+            curator.query(f"SELECT MEDAN(n) AS m FROM t {none}", epsilon=1)

@@ -7,8 +7,11 @@ relation and is refused here, before any data is touched."""
 
 from __future__ import annotations
 
+import operator
 from bisect import bisect_right
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 from sqlglot import expressions as exp
 from sqlglot.dialects.dialect import Dialect
@@ -47,7 +50,7 @@ from deniable.query.algebra.relation import (
     personal_fields,
 )
 from deniable.query.sql import select as sql_select
-from deniable.query.sql.aggregates import has_aggregate
+from deniable.query.sql.aggregates import has_aggregate, is_aggregate
 from deniable.query.sql.clauses import Clauses, cut_clauses, tokens_of
 from deniable.query.sql.from_clause import (
     ONE_TYPE,
@@ -58,6 +61,7 @@ from deniable.query.sql.from_clause import (
     list_links,
     rename_columns,
 )
+from deniable.query.sql.render import TYPES
 from deniable.query.sql.scalar import bind_expression
 from deniable.query.sql.scope import Scope, refuse_unread_part, refuse_unread_words
 from deniable.query.sql.select import bind_group_by, bind_items
@@ -329,11 +333,16 @@ def bind_select(node: exp.Select, context: Context) -> Relation:
     for part, name in REFUSED_PARTS.items():
         if node.args.get(part):
             raise scope.refusal(node, f"{name} is not allowed", remedy="Leave it out")
-    source, conditions = bind_from(node, context)
-    source = _apply_where(source, conditions, node, context)
+    rows, conditions = bind_from(node, context)
+    source = _apply_where(rows, conditions, node, context)
     grouped = node.args.get("group") is not None or any(has_aggregate(item) for item in node.expressions)
     if not is_private(source):
-        return sql_select.bind_public_block(node, source, context.clauses, grouped, Attached(source, context))
+        try:
+            return sql_select.bind_public_block(node, source, context.clauses, grouped, Attached(source, context))
+        except QueryRefused:
+            if not (grouped and is_private(rows)):
+                raise
+            return _ask_of_nobody(node, context)
     if node.args.get("distinct") is not None and not grouped:
         node, grouped = _group_distinct(node, context.scope(source.fields)), True
     if not grouped:
@@ -375,15 +384,57 @@ def _drop_fields(filtered: Relation, source: Relation) -> Relation:
     return replace(filtered, projections=kept, fields=tuple(Field(name, e.facts) for name, e in kept))
 
 
+def _ask_of_nobody(node: exp.Select, context: Context) -> Relation:
+    """A question about people that takes no rows: it is bound like any, so that its columns and refusals are the same.
+
+    Over no rows there are no groups; without groups counts are 0, and everything else is null.
+    """
+    asked = node.copy()
+    for part in ("where", "limit"):
+        asked.set(part, None)
+    bound = bind_select(asked, context)
+    spread = len(bound.fields) != len(node.expressions)  # HISTOGRAM has a group for each of its bins
+    if node.args.get("group") is not None or spread or _takes_nothing(node):
+        return _empty(bound)
+    having = asked.args.get("having")
+    for part in ("from_", "from", "joins", "having"):
+        asked.set(part, None)
+    asked.set("expressions", [
+        exp.alias_(_count_nobody(item.unalias(), field.facts.kind), field.name, quoted=True)
+        for item, field in zip(asked.expressions, bound.fields, strict=True)
+    ])  # fmt: skip
+    if having is not None:
+        asked.set("where", exp.Where(this=_count_nobody(having.this, Kind.DECIMAL)))
+    return bind_select(asked, context)
+
+
+def _count_nobody(node: exp.Expression, kind: Kind) -> exp.Expression:
+    """An expression with each aggregate as it is over no rows; `kind` is that of the whole."""
+
+    def replace_aggregate(part: exp.Expression) -> exp.Expression:
+        if not (isinstance(part, exp.Filter | exp.WithinGroup) or is_aggregate(part)):
+            return part
+        if part.find(exp.Count, exp.CountIf, exp.ApproxDistinct) is not None:
+            return exp.Literal.number(0)
+        return exp.cast(exp.Null(), TYPES[kind if part is node else Kind.DECIMAL])
+
+    return node.transform(replace_aggregate, copy=False)
+
+
 def _is_false(condition: Expression) -> bool:
     """Whether a condition holds for no row, by what is written alone: FALSE, or 1 = 0 of two literals."""
     match condition:
         case Literal(value):
             return value is None or value is False
-        case Call("eq", (Literal(a), Literal(b))):
-            return type(a) is type(b) and a != b
+        case Call(name, (Literal(a), Literal(b))) if name in COMPARISONS:
+            return a is None or b is None or (type(a) is type(b) and not COMPARISONS[name](a, b))
         case _:
             return False
+
+
+COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
+    "eq": operator.eq, "ne": operator.ne, "lt": operator.lt, "le": operator.le, "gt": operator.gt, "ge": operator.ge
+}  # fmt: skip
 
 
 def _takes_nothing(node: exp.Select) -> bool:

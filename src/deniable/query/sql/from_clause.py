@@ -33,7 +33,7 @@ from deniable.query.algebra.relation import (
 )
 from deniable.query.sql.clauses import Clauses
 from deniable.query.sql.scalar import COMPARE, bind_expression
-from deniable.query.sql.scope import Scope
+from deniable.query.sql.scope import Scope, fold_alias
 
 ALLOWED_JOINS = ("", "INNER", "LEFT", "RIGHT", "FULL", "OUTER", "CROSS")
 ONE_TYPE = "Declare the unit's column in all tables as integer or text"
@@ -60,7 +60,7 @@ class Context:
 
 def rename_fields(relation: Relation, alias: str) -> Relation:
     """The relation under a name: its fields become `alias.column`."""
-    prefix = alias.lower()
+    prefix = fold_alias(alias)
     projections = tuple(
         (f"{prefix}.{field.name.split('.', 1)[-1]}", ColumnRef(field.name, field.facts)) for field in relation.fields
     )
@@ -191,7 +191,7 @@ def bind_source(node: exp.Expression, context: Context) -> Relation:
     if not node.db and name.lower() in context.named:
         found = context.named[name.lower()]
     else:
-        found = _scan(node, alias.lower(), context)
+        found = _scan(node, fold_alias(alias), context)
         if not renamed:
             return found
     return rename_fields(rename_columns(found, renamed, scope, node), alias)
@@ -199,8 +199,11 @@ def bind_source(node: exp.Expression, context: Context) -> Relation:
 
 def _scan(node: exp.Table, alias: str, context: Context) -> Relation:
     scope, name = context.scope(()), node.name
-    table = next((t for t in context.tables if t.name.lower() == name.lower()), None)
-    if table is None or node.db not in SCHEMAS or node.catalog:
+    named = {t.name.lower(): t for t in reversed(context.tables)}
+    table, dotted = named.get(name.lower()), named.get(f"{node.db}.{name}".lower())
+    if dotted is not None and not node.catalog and (table is None or node.db not in SCHEMAS):
+        table = dotted
+    elif table is None or node.db not in SCHEMAS or node.catalog:
         known = [t.name for t in context.tables] + list(context.named)
         if table is not None:
             raise scope.refusal(node, f"there is no schema '{node.db}'", remedy=f"Write {table.name} alone")

@@ -16,7 +16,7 @@ from sqlglot import expressions as exp
 
 from deniable.errors import QueryRefused
 from deniable.query.algebra.dates import DAY, add_months, add_seconds, read_date, read_seconds, translate_pattern
-from deniable.query.algebra.expression import Expression, Kind, Literal, literal
+from deniable.query.algebra.expression import ColumnRef, Expression, Kind, Literal, literal
 from deniable.query.algebra.functions import FUNCTION_FORMS, call
 from deniable.query.algebra.intervals import PARTS, TRUNCATIONS, Mismatch
 from deniable.query.sql.scope import Scope, spell_name
@@ -91,6 +91,7 @@ CHANGING = ("NOW", "RANDOM", "RAND", "UUID", "GEN_RANDOM_UUID", "TODAY", "NEXTVA
 COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge", "in")
 LITERALLY = "Write the value itself"
 DEEPEST = 200
+MOST_COUNT = 10**7
 MOST_DIGITS = 60
 """Characters of a number before its exponent."""
 
@@ -223,6 +224,8 @@ def _bind_any(node: exp.Expression, scope: Scope, inner: Callable[[exp.Expressio
 
 def _bind_wide(node: exp.Expression, inner: Callable[[exp.Expression], Expression]) -> Expression:
     """An operand of a comparison: whole numbers of 64 bits are compared as they are, and nowhere else exact."""
+    if isinstance(node, exp.Cast) and node.is_type("bigint") and isinstance(node.this, exp.Literal):
+        node = exp.Literal.number(node.this.name) if node.this.name.isdecimal() else node
     if isinstance(node, exp.Neg) and isinstance(node.this, exp.Literal):
         below = _bind_wide(node.this, inner)
         return literal(-below.value) if isinstance(below, Literal) and type(below.value) is int else inner(node)
@@ -405,9 +408,6 @@ def _read_interval(node: exp.Interval, scope: Scope) -> tuple[int, int]:
     return count * months, count * seconds
 
 
-MOST_COUNT = 10**7
-
-
 def refuse_unknown(node: exp.Expression, scope: Scope) -> QueryRefused:
     """The refusal of a construct that is not on the list, with the reason where there is a particular one."""
     if isinstance(node, exp.IgnoreNulls | exp.RespectNulls):
@@ -476,7 +476,7 @@ def _read_number(node: exp.Expression, scope: Scope) -> int | Fraction:
     except (ValueError, ZeroDivisionError):
         raise scope.refusal(node, "this number cannot be read") from None
     if abs(number) >= 2**53 or number.denominator > 10**15:
-        raise scope.refusal(node, "this number is too large or too fine", expected="Numbers up to 2^53, 15 places")
+        raise scope.refusal(node, "this number is too large or too fine", expected="Numbers below 2^53, 15 places")
     return int(number) if number.denominator == 1 else number
 
 
@@ -554,6 +554,8 @@ def _bind_cast(node: exp.Cast, scope: Scope, inner: Callable[[exp.Expression], E
     argument = inner(node.this)
     if isinstance(argument, Literal) and isinstance(argument.value, str) and kind in (Kind.DATE, Kind.DATETIME):
         return _parse_date(argument, kind)
+    if isinstance(argument, ColumnRef) and argument.facts.kind is kind is Kind.INTEGER:
+        return _bind_size(node.to, wanted, scope, argument)  # as it is: beyond 2^53 a DOUBLE would round it
     if argument.facts.kind is Kind.BOOLEAN and kind.numeric:
         return call("case", argument, literal(1), call("not", argument), literal(0), literal(None))
     return _bind_size(node.to, wanted, scope, call(f"cast_{kind.value}", argument))
@@ -586,9 +588,8 @@ def _bind_part(part: str, node: exp.Expression, scope: Scope, argument: Expressi
     if part in ("year", "epoch"):
         return call(part, argument)
     if part not in PARTS:
-        raise scope.refusal(
-            node, f"the date part '{part}' is not on the list", expected="Parts: year, epoch, " + ", ".join(PARTS)
-        )
+        expected = "Parts: year, epoch, " + ", ".join(PARTS)
+        raise scope.refusal(node, f"the date part '{part}' is not on the list", expected=expected)
     return call(f"part_{part}", argument)
 
 

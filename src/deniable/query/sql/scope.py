@@ -47,13 +47,17 @@ class Scope:
 
     def column(self, node: exp.Column) -> ColumnRef:
         """The field a column name means, without regard to case."""
-        name, table = node.name.lower(), node.table.lower()
+        name, table, above = node.name.lower(), fold_alias(node.table), fold_alias(node.db)
         wanted = f"{table}.{name}" if table else name
         found = [
             field
             for field in self.fields
             if field.name.lower() == wanted or (not table and field.name.lower().split(".", 1)[-1] == name)
         ]
+        if table and not found:  # a column or a table whose own name has a dot
+            dotted = {f"{above}.{wanted}", f"{above}:{wanted}"}
+            found = [field for field in self.fields if field.name.lower() in dotted
+                     or (not above and field.name.lower().split(".", 1)[-1] == wanted)]  # fmt: skip
         if len(found) == 1:
             return ColumnRef(found[0].name, found[0].facts)
         known = [field.name.split(".", 1)[-1] for field in self.fields]
@@ -61,6 +65,11 @@ class Scope:
             raise self.refusal(node, f"there is no column '{wanted}' here", expected=describe_columns(known),
                                remedy=nearest(name, known))  # fmt: skip
         raise self.refusal(node, f"the column '{name}' is in more than one table", remedy="Write table.column")
+
+
+def fold_alias(name: str) -> str:
+    """The first part of the names of a table's fields, in which a dot ends that part: a dot of its own is a colon."""
+    return name.lower().replace(".", ":")
 
 
 def fold_names(items: Iterable[tuple[str, Expression]]) -> dict[str, Expression]:

@@ -48,7 +48,7 @@ from deniable.query.sql.aggregates import (
 )
 from deniable.query.sql.clauses import Clauses
 from deniable.query.sql.scalar import bind_expression
-from deniable.query.sql.scope import Scope, fold_names
+from deniable.query.sql.scope import Scope, fold_alias, fold_names
 
 
 def bind_per_unit(node: exp.Select, block: Grouped, clauses: Clauses) -> Relation:
@@ -362,7 +362,7 @@ def list_items(node: exp.Select, scope: Scope) -> list[exp.Expression]:
 
 def _list_all(item: exp.Expression, scope: Scope) -> list[Field]:
     """The fields that `*` stands for, or `t.*`."""
-    table = item.table.lower() if isinstance(item, exp.Column) else ""
+    table = fold_alias(item.table) if isinstance(item, exp.Column) else ""
     found = [each for each in scope.fields if not table or each.name.lower().startswith(f"{table}.")]
     star = item.this if isinstance(item, exp.Column) else item
     if not found or any(held for part, held in star.args.items() if held):

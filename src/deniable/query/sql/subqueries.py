@@ -30,7 +30,7 @@ from deniable.query.algebra.relation import (
 from deniable.query.sql.aggregates import has_aggregate
 from deniable.query.sql.from_clause import ONE_TYPE, Context, Pair, bind_source, build_join, split_conjunction
 from deniable.query.sql.scalar import bind_expression
-from deniable.query.sql.scope import Scope
+from deniable.query.sql.scope import Scope, fold_alias
 
 COMPARED: dict[type[exp.Expression], tuple[str, str]] = {
     exp.EQ: ("eq", "eq"), exp.NEQ: ("ne", "ne"), exp.LT: ("lt", "gt"), exp.LTE: ("le", "ge"), exp.GT: ("gt", "lt"),
@@ -290,7 +290,7 @@ def _list_columns(node: exp.Expression) -> list[exp.Column]:
 
 
 def _knows(scope: Scope, column: exp.Column) -> bool:
-    name, table = column.name.lower(), column.table.lower()
+    name, table = column.name.lower(), fold_alias(column.table)
     names = [each.name.lower() for each in scope.fields]
     return f"{table}.{name}" in names if table else name in (each.split(".", 1)[-1] for each in names)
 
