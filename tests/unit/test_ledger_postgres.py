@@ -287,7 +287,7 @@ def test_a_role_that_may_not_enter_or_make_the_tables_is_told_what_it_lacks(
     owner.execute(f"GRANT CREATE ON SCHEMA empty TO {role}")
     PostgresStore(address, "other").close()
     owner.execute(f"REVOKE CONNECT ON DATABASE {database} FROM PUBLIC")
-    with pytest.raises(AccessRefused, match=f"GRANT CONNECT ON DATABASE {database} TO {role};"):
+    with pytest.raises(AccessRefused, match=f'GRANT CONNECT ON DATABASE "{database}" TO "{role}";'):
         steward.verify(policy, address, None, None)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -56,6 +57,17 @@ def test_totals_and_means_of_four_people_are_those_by_hand(at: Path) -> None:
     squares = sum(w * (w - 1) * (y - 5.25) ** 2 for _, _, y, w in ROWS)
     assert mean["mean"] == pytest.approx(5.25, rel=0.1)
     assert mean["standard_error"] == pytest.approx(math.sqrt(squares) / 40, rel=0.2)
+
+
+def test_whoever_gave_no_value_is_in_no_weighted_mean(at: Path) -> None:
+    """As AVG leaves nulls out; before, their weights were in the number of people."""
+    with (at / "survey.csv").open("a") as file:
+        file.write("5,F,,20\n6,M,,15\n")
+    for where in ("", "sex IN ('F', 'M') OR sex IS NULL"):
+        with Curator.open(at / "policy.yaml", ledger=at / "ledger.sqlite") as curator:
+            asked: Any = {"weight": "weight", "statistic": "mean", "where": where, "epsilon": 10_000}
+            (mean,) = curator.weighted("survey", "hours", **asked).to_pylist()
+        assert mean["mean"] == pytest.approx(5.25, rel=0.1)
 
 
 def test_the_command_gives_what_python_gives_explains_for_nothing_and_writes_a_file(at: Path) -> None:

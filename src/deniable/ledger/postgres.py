@@ -544,9 +544,10 @@ def find_missing_right(address: str, failure: Exception) -> AccessRefused | None
     psycopg = import_driver()
     if isinstance(failure, psycopg.OperationalError) and "CONNECT" in str(failure):
         told = psycopg.conninfo.conninfo_to_dict(address)
+        database, role = (psycopg.sql.Identifier(str(told.get(each))).as_string(None) for each in ("dbname", "user"))
         return AccessRefused(
             "the database role may not connect to the ledger's database",
-            remedy=f"Have its owner run: GRANT CONNECT ON DATABASE {told.get('dbname')} TO {told.get('user')};",
+            remedy=f"Have its owner run: GRANT CONNECT ON DATABASE {database} TO {role};",
         )
     hidden, denied = psycopg.errors.UndefinedTable, psycopg.errors.InsufficientPrivilege
     if not isinstance(failure, hidden | denied | psycopg.errors.InvalidSchemaName):
@@ -594,7 +595,6 @@ def import_driver() -> Any:
     try:
         import psycopg
     except ImportError:
-        raise MissingExtra(
-            "a ledger in PostgreSQL needs psycopg", remedy="Install it: pip install 'deniable[postgres]'"
-        ) from None
+        install = "Install it: pip install 'deniable[postgres]'"
+        raise MissingExtra("a ledger in PostgreSQL needs psycopg", remedy=install) from None
     return psycopg

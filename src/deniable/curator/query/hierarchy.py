@@ -226,7 +226,9 @@ def write_question(
     if statistic == MEAN:
         sums += [f"SUM({w}) AS people", f"SUM({w} * ({w} - 1)) AS people_spread"]
         sums += [f"SUM({w} * ({w} - 1){times}) AS joint"]
-    condition = f" WHERE (\n{where}\n)" if where else ""
+    # Whoever gave no value is in neither sum of a mean.
+    kept = [f"(\n{where}\n)" if where else "", f"{y} IS NOT NULL" if statistic == MEAN else ""]
+    condition = f" WHERE {' AND '.join(filter(None, kept))}" if any(kept) else ""
     groups = f" GROUP BY {', '.join(keys)}" if keys else ""
     return f"SELECT {', '.join([*keys, *sums])} FROM {quote(bare_name(table))}{condition}{groups}"
 
