@@ -31,7 +31,7 @@ from deniable.ledger import Ledger
 from deniable.ledger.ledger import _open_store
 
 place, dataset, limit, attempts = sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4])
-ledger = Ledger(dataset, plain(limit), _open_store(place, dataset, True))
+ledger = Ledger(dataset, plain(limit), _open_store(place, dataset, True, True))
 print("ready", flush=True)
 sys.stdin.readline()
 granted = 0
