@@ -445,3 +445,110 @@ def test_refusals_say_the_nearest_question_that_is_answered(open_ended: Curator,
 )
 def test_what_a_refusal_must_not_take_for_a_mistake(open_ended: Curator, asked: str) -> None:
     assert open_ended.explain(asked, epsilon=1)["cost"]["epsilon"] == "1"
+
+
+# Bounds that the question cannot be planned with
+
+AGGREGATES = [
+    "SUM(AUTO_CLAMP(big))", "SUM(EXP(AUTO_CLAMP(big)))", "AVG(AUTO_CLAMP(big))", "VARIANCE(AUTO_CLAMP(big))",
+    "STDDEV(AUTO_CLAMP(big))", "MAX(AUTO_CLAMP(big))", "MEDIAN(AUTO_CLAMP(big))", "SUM(DISTINCT AUTO_CLAMP(big))",
+    "COUNT(DISTINCT AUTO_CLAMP(big))", "CORR(AUTO_CLAMP(big), AUTO_CLAMP(-big))", "SUM(POWER(AUTO_CLAMP(big), 2))",
+    "SUM(AUTO_CLAMP(big) * AUTO_CLAMP(big))", "SUM(SQRT(AUTO_CLAMP(big)))", "SUM(SQRT(AUTO_CLAMP(-big)))",
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def huge() -> Iterator[Curator]:
+    """Of 4,000 people each has two values above 2^53: all of them are in the outermost bin."""
+    people = np.repeat(np.arange(4_000), 2)
+    rows = pa.table({"person": people, "big": 2**53 + people * 2**40})
+    with Curator.from_frame(rows, unit="person", budget=10_000, name="events", max_rows_per_group=8) as opened:
+        yield opened
+
+
+def _ask(curator: Curator, sql: str, epsilon: str) -> Any:
+    before = curator.remaining()
+    answer = curator.query(sql, epsilon=epsilon)
+    spent = before.epsilon - curator.remaining().epsilon
+    assert spent <= Fraction(epsilon), "less where a stage was measured for another question"
+    assert answer.release.details["cost"]["epsilon"] == epsilon
+    return answer.release
+
+
+@pytest.mark.parametrize("epsilon", ["0.05", "0.5", "100"])
+@pytest.mark.parametrize("clause", ["CONTRIBUTION (max_rows_per_group = 1)", "CONTRIBUTION AUTO"])
+def test_whatever_bounds_are_found_the_question_is_answered(huge: Curator, clause: str, epsilon: str) -> None:
+    narrowed = {}
+    for aggregate in AGGREGATES if epsilon != "0.5" else AGGREGATES[:2]:
+        release = _ask(huge, f"SELECT {aggregate} AS q FROM events {clause}", epsilon)
+        narrowed[aggregate] = auto_bounds.NARROWED in release.details["notes"]
+    assert narrowed["SUM(AUTO_CLAMP(big))"] == (epsilon != "100"), "2^52 / 90 can be drawn"
+    assert narrowed["SUM(EXP(AUTO_CLAMP(big)))"]
+
+
+def test_bounds_are_narrowed_no_more_than_the_noise_demands(huge: Curator) -> None:
+    """Epsilon 0.45 is left: 2^50 / 0.45 is below 2^52, and 2^51 / 0.45 is above it."""
+    release = _ask(huge, "SELECT SUM(AUTO_CLAMP(big)) AS q FROM events CONTRIBUTION (max_rows_per_group = 1)", "0.5")
+    assert f"CLAMP(big, 0, {2**50})" in release.provenance.parameters["sql"]
+    assert release.details["bounds"][0]["upper"] == 2**50
+    release = _ask(huge, "SELECT SUM(AUTO_CLAMP(big)) AS q FROM events CONTRIBUTION (max_rows_per_group = 1)", "90")
+    assert release.details["bounds"][0]["upper"] == 2**52
+    assert "No wider ones are looked for" in release.details["notes"][0]
+
+
+def test_a_function_of_values_of_both_signs_is_asked_of_those_above_zero(curator: Curator) -> None:
+    value = "amount * CASE WHEN rating < 3 THEN -1 ELSE 1 END"
+    release = _ask(curator, f"SELECT SUM(SQRT(AUTO_CLAMP({value}))) AS q FROM sales CONTRIBUTION AUTO", "20")
+    assert (release.details["bounds"][0]["lower"], release.details["bounds"][0]["upper"]) == (0, 64)
+    assert auto_bounds.NARROWED in release.details["notes"]
+
+
+def test_what_cannot_be_planned_with_the_narrowest_bounds_is_refused_before_the_first_charge(huge: Curator) -> None:
+    """2^52 fits the whole budget, and nine tenths of it leave 2^52 / 0.9."""
+    before = huge.remaining()
+    with pytest.raises(QueryRefused, match="above 2"):
+        huge.query(
+            f"SELECT SUM(AUTO_CLAMP(big) + {2**52 - 1}) AS q FROM events CONTRIBUTION (max_rows_per_group = 1)",
+            epsilon=1,
+        )
+    assert huge.remaining() == before
+
+
+# Rows that no aggregate reads
+
+
+def _sell_apart() -> Curator:
+    """Each of 400 buyers has four rows, of which one has a rating of 5."""
+    buyers = np.repeat(np.arange(400), 4)
+    table = {
+        "buyer": buyers,
+        "kind": ["a", "b", "c", "d"] * 400,
+        "amount": 1.0 * (buyers % 9),
+        "rating": [0, 1, 2, 5] * 400,
+    }
+    return Curator(parse(POLICY.replace("BOUNDS", "")), sources={"sales": pa.table(table)})
+
+
+@pytest.mark.parametrize(
+    ("select", "wanted"),
+    [
+        ("SUM(rating) AS n FROM sales WHERE rating > 4", 1),
+        ("SUM(rating) FILTER (WHERE rating > 4) AS n FROM sales", 1),
+        ("SUM(rating) FILTER (WHERE rating > 4) AS n, COUNT(*) FILTER (WHERE rating = 2) AS m FROM sales", 2),
+        ("SUM(rating) FILTER (WHERE rating > 4) AS n, COUNT(*) AS m FROM sales", 4),
+    ],
+)
+def test_rows_that_no_filter_keeps_are_not_counted(select: str, wanted: int) -> None:
+    with _sell_apart() as curator:
+        assert _chosen(curator.query(f"SELECT {select} CONTRIBUTION AUTO", epsilon=50)) == {
+            "max_rows_per_group": wanted
+        }
+
+
+def test_groups_of_rows_that_no_filter_keeps_count_only_where_keys_are_chosen_by_them() -> None:
+    """Whether a key that is not public is shown follows from all people who have it."""
+    asked = "COUNT(*) FILTER (WHERE rating > 4) AS n FROM sales GROUP BY 1 CONTRIBUTION AUTO"
+    with _sell_apart() as curator:
+        assert _chosen(curator.query(f"SELECT kind, {asked}", epsilon=50))["max_groups_contributed"] == 1
+        shown = curator.query(f"SELECT UPPER(kind || 'x'), {asked}", epsilon=50, delta="1e-7")
+        assert _chosen(shown)["max_groups_contributed"] > 1

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from fractions import Fraction
+from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 from deniable.errors import ParameterError, QueryRefused
@@ -16,8 +17,19 @@ from deniable.policy.budget import exact
 from deniable.policy.schema import Bounding, PrivacyUnit
 from deniable.query.algebra.expression import ColumnRef, Expression, Facts, Kind, literal
 from deniable.query.algebra.functions import call
-from deniable.query.algebra.relation import ExactAggregate, Field, Measure, Measured, NoisyAggregate, PerUnit, Summary
+from deniable.query.algebra.relation import (
+    ExactAggregate,
+    Field,
+    Measure,
+    Measured,
+    NoisyAggregate,
+    PerUnit,
+    Relation,
+    Summary,
+    Transform,
+)
 from deniable.query.explain import BiasEstimate
+from deniable.query.keys import PublicKeys, keys_of
 from deniable.query.measurements import Recipe, Total
 from deniable.query.plan import NodePlan, QueryPlan
 
@@ -80,7 +92,9 @@ def count_contributions(node: Measured) -> PerUnit:
     """One row for each unit: in how many groups it is, and the most rows that it has in one: summarized twice."""
     keys = tuple((name, expression) for name, expression in node.keys)
     fields = tuple(Field(name, expression.facts) for name, expression in keys)
-    groups = PerUnit(node.input, keys, (("n", ExactAggregate(Summary.COUNT, None)),), (*fields, Field("n", COUNTED)))
+    groups = PerUnit(
+        _keep_read_rows(node), keys, (("n", ExactAggregate(Summary.COUNT, None)),), (*fields, Field("n", COUNTED))
+    )
     most = ExactAggregate(Summary.MAX, ColumnRef("n", COUNTED))
     both = (("groups", ExactAggregate(Summary.COUNT, None)), ("most", most))
     return PerUnit(groups, (), both, (Field("groups", COUNTED), Field("most", COUNTED)))
@@ -88,7 +102,22 @@ def count_contributions(node: Measured) -> PerUnit:
 
 def count_rows_in_all(node: Measured) -> PerUnit:
     """One row for each unit: how many rows it has."""
-    return PerUnit(node.input, (), (("n", ExactAggregate(Summary.COUNT, None)),), (Field("n", COUNTED),))
+    return PerUnit(_keep_read_rows(node), (), (("n", ExactAggregate(Summary.COUNT, None)),), (Field("n", COUNTED),))
+
+
+def _keep_read_rows(node: Measured) -> Relation:
+    """The rows that the FILTER of some aggregate keeps: others are dropped before contributions are bounded.
+
+    All rows count where an aggregate has no FILTER, or where keys are not public: whether these are shown follows from
+    all units that have them.
+    """
+    tests = [aggregate.condition for _, aggregate in node.aggregates if aggregate.condition is not None]
+    public = all(isinstance(keys_of(node, places), PublicKeys) for places in node.grouping_sets)
+    if not tests or len(tests) < len(node.aggregates) or not public:
+        return node.input
+    kept = reduce(lambda one, other: call("or", one, other), dict.fromkeys(tests))
+    same = tuple((field.name, ColumnRef(field.name, field.facts)) for field in node.input.fields)
+    return Transform(node.input, same, kept, node.input.fields)
 
 
 def _count_cut_units(node: Measured, unit: PrivacyUnit) -> Measured:

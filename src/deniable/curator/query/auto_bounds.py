@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
@@ -104,6 +105,8 @@ class Found:
 
     clamps: dict[AutoClamp, FoundBounds]
     bounds: tuple[FoundBound, ...]
+    narrowed: bool = False
+    """Whether wider bounds were found, for which the question could not be planned with what is left."""
 
 
 def find_bounds(
@@ -134,6 +137,8 @@ def find_bounds(
 @recalls_charge
 def query(context: Context, sql: str, asked: Budget | None, **rest: Any) -> QueryAnswer:
     """Answer a question; bounds that it leaves open are found first, for a share of its budget."""
+    from deniable.query.execute import refuse_inconsistent
+
     plain.refuse_explanation(sql)
     staged = _plan_stages(context, sql, asked)
     if not isinstance(staged, Staged):
@@ -141,6 +146,8 @@ def query(context: Context, sql: str, asked: Budget | None, **rest: Any) -> Quer
     rest.pop("bias_share", None)
     plain.check_confidence(rest.get("confidence", CONFIDENCE))
     check_seconds(rest.get("seconds"))  # before the stages are charged
+    if rest.get("consistent"):
+        refuse_inconsistent(compile_sql(context, staged.placeholder, staged.left))
     unpaid = _list_unpaid(context, staged)
     if unpaid:  # where all bounds are known, the question itself is repeated, or refused by its own price
         _refuse_unaffordable(context, staged, unpaid)
@@ -166,7 +173,48 @@ def _read_stages(context: Context, staged: Staged, measured: list[NoisyResults])
             clamps |= dict.fromkeys(stage.calls, found)
         else:
             bounds.append(choose_bound(stage.search, stage.plan, results, final, CONFIDENCE))
-    return Found(clamps, tuple(bounds))
+    return _narrow(context, staged, Found(clamps, tuple(bounds)))
+
+
+def _narrow(context: Context, staged: Staged, found: Found) -> Found:
+    """What was found, or the widest bounds within it for which the question can be planned with what is left.
+
+    Wide bounds may need more noise than can be drawn, and a function may be unbounded there. Plans depend on no row, so
+    this is post-processing. Values are cut first; contributions where that does not help; then both.
+    """
+    from deniable.query.sql.auto_clamp import list_narrower as narrow_values
+    from deniable.query.techniques.contribution import list_narrower as narrow_contributions
+
+    def can_be_planned(each: Found) -> bool:
+        return _find_refusal(context, _fill_found(staged, each), staged.left) is None
+
+    if can_be_planned(found):
+        return found
+    both, above = (
+        [dict(zip(found.clamps, each, strict=True)) for each in narrow_values(tuple(found.clamps.values()), signed)]
+        for signed in (True, False)
+    )
+    counts = narrow_contributions(found.bounds)
+    ways = (
+        [Found(each, found.bounds, narrowed=True) for each in both],
+        [Found(each, found.bounds, narrowed=True) for each in above],
+        [Found(found.clamps, each, narrowed=True) for each in counts],
+        [Found(each, counts[-1], narrowed=True) for each in above],
+    )
+    for way in ways:
+        first = bisect_left(way, True, key=can_be_planned)
+        if first < len(way):
+            return way[first]
+    return ways[-1][-1]  # 0 and 1, and one group and row: planned before the charge
+
+
+def _find_refusal(context: Context, sql: str, asked: Budget) -> QueryRefused | None:
+    """Why a question cannot be planned; None where it can."""
+    try:
+        compile_sql(context, sql, asked)
+    except QueryRefused as refusal:
+        return refusal
+    return None
 
 
 def _fill_found(staged: Staged, found: Found) -> str:
@@ -185,7 +233,7 @@ def _state_whole(release: Release, found: Found, staged: Staged) -> Release:
          "threshold": each.threshold, "found": each.found} for call, each in first
     ]  # fmt: skip
     said: Any = release.details["notes"]
-    notes = [*(_tell_bounds(call, each) for call, each in first), *said]
+    notes = [*(_tell_bounds(call, each) for call, each in first), *([NARROWED] if found.narrowed else []), *said]
     details = {**release.details, "cost": describe_budget(staged.asked), "bounds": told, "notes": notes}
     if staged.auto is not None:
         cost = {stage.finds: describe_budget(stage.plan.cost) for stage in staged.stages}
@@ -197,6 +245,11 @@ def _state_whole(release: Release, found: Found, staged: Staged) -> Release:
     return replace(release, guarantee=guarantee, details=details)
 
 
+NARROWED = (
+    "The question cannot be planned with bounds as wide as those that were found: noise of that size cannot be drawn, "
+    "or an expression has no bounds there. They were narrowed to those stated here, and what is beyond them is cut. "
+    "Ask for more epsilon, or for larger units, such as AUTO_CLAMP(x / 1000)."
+)
 BOUNDS = {
     "max_groups_contributed": "max_groups {}",
     "max_rows_per_group": "max_rows_per_group {}",
@@ -218,7 +271,9 @@ def _tell_contribution(staged: Staged, found: Found) -> str:
 def _tell_bounds(call: AutoClamp, found: FoundBounds) -> str:
     low, high = found.written
     if found.found:
-        return f"AUTO_CLAMP({call.argument}): values were clamped to the bounds {low} and {high}, found with noise."
+        more = " No wider ones are looked for: values beyond them are cut." if found.widest else ""
+        told = f"values were clamped to the bounds {low} and {high}, found with noise"
+        return f"AUTO_CLAMP({call.argument}): {told}.{more}"
     return (
         f"AUTO_CLAMP({call.argument}): nothing rose above the noise, so values were clamped to {low} and {high}, which "
         "says nothing of them. Clamp by hand, or ask for more epsilon or more rows."
@@ -355,7 +410,7 @@ def _plan_stages(context: Context, sql: str, asked: Budget | None) -> Staged | s
             stages.append(Stage(_plan_search(context, search, part), search=search))
         left = _set_delta(left, form.delta)
         found.append(replace(bare, stages=tuple(stages), left=left, thresholds=_has_thresholds(final)))
-    return _choose_form(context, found)
+    return _choose_form(context, _keep_plannable(context, found))
 
 
 WIDEST = 1_000
@@ -391,6 +446,15 @@ def _list_forms(context: Context, widest: QueryPlan, asked: Budget) -> tuple[Bud
             remedy="State the bounds: CONTRIBUTION (max_groups_contributed = 3), CLAMP(x, 0, 9)",
         )
     return forms
+
+
+def _keep_plannable(context: Context, forms: Sequence[Staged]) -> Sequence[Staged]:
+    """The forms whose question can be planned with what is left for it, at least with the narrowest bounds."""
+    refusals = [_find_refusal(context, each.placeholder, each.left) for each in forms]
+    if None not in refusals:
+        assert refusals[0] is not None
+        raise refusals[0]
+    return [each for each, refusal in zip(forms, refusals, strict=True) if refusal is None]
 
 
 def _choose_form(context: Context, forms: Sequence[Staged]) -> Staged:

@@ -328,6 +328,16 @@ class FoundBounds:
         """Both ends as SQL numbers."""
         return _render_number(self.lower), _render_number(self.upper)
 
+    @property
+    def reach(self) -> Fraction:
+        """The largest value that is left as it is, of either sign."""
+        return max(-self.lower, self.upper)
+
+    @property
+    def widest(self) -> bool:
+        """Whether they end where the outermost bin does, in which all values beyond are counted too."""
+        return self.reach >= Fraction(2) ** LARGEST
+
 
 def _render_number(value: Fraction) -> str:
     return str(int(value)) if value.denominator == 1 else f"{float(value):.10f}".rstrip("0")
@@ -454,6 +464,28 @@ def round_bounds(found: FoundBounds, plan: QueryPlan) -> FoundBounds:
     if not any(ref.facts.kind is Kind.INTEGER for ref in _find_compared(bins)):
         return found
     return replace(found, lower=Fraction(math.floor(found.lower)), upper=Fraction(math.ceil(found.upper)))
+
+
+def list_narrower(found: Sequence[FoundBounds], signed: bool) -> list[tuple[FoundBounds, ...]]:
+    """The same bounds within ever smaller powers of two, the largest first and 1 last; or those from 0 to them.
+
+    >>> of = [FoundBounds(Fraction(-4), Fraction(4), 10)]
+    >>> [each.written for (each,) in list_narrower(of, True)], [each.written for (each,) in list_narrower(of, False)]
+    ([('-2', '2'), ('-1', '1')], [('0', '4'), ('0', '2'), ('0', '1')])
+    """
+    widest = max((each.reach for each in found), default=Fraction(0))
+    edges = [
+        edge
+        for edge in reversed(bin_edges(whole=True))
+        if (edge < widest if signed else edge <= max(widest, Fraction(1)))
+    ]
+    return [tuple(_cut(each, edge, signed) for each in found) for edge in edges]
+
+
+def _cut(found: FoundBounds, edge: Fraction, signed: bool) -> FoundBounds:
+    if not signed:
+        return replace(found, lower=Fraction(0), upper=min(max(found.reach, Fraction(1)), edge))
+    return replace(found, lower=max(found.lower, -edge), upper=min(found.upper, edge))
 
 
 def _find_compared(bins: Expression) -> Iterator[Expression]:

@@ -142,6 +142,13 @@ def _expect_noise(question: QueryPlan) -> float:
     return float(np.mean([each.deviation / each.norm(gaussian) for each in placed])) if placed else 0.0
 
 
+def list_narrower(found: tuple[FoundBound, ...]) -> list[tuple[FoundBound, ...]]:
+    """The same bounds, none above an ever smaller number, the largest first; at the end all are 1."""
+    widest = max((each.value for each in found), default=1)
+    smaller = [edge for edge in reversed(EDGES) if edge < widest] or [1]
+    return [tuple(replace(each, value=min(each.value, edge)) for each in found) for edge in smaller]
+
+
 def write_bounds(values: dict[str, int]) -> str:
     """The clause that states bounds.
 
