@@ -6,6 +6,11 @@ what is measured. So expressions are written over the columns of tables, conditi
 order, and two plans have one key where they measure the same numbers over the same rows with the same noise. Their
 answers are stored in an order that both know.
 
+What the policy declares of a column holds for each value that is read of it: others are clamped, or null. So a
+condition on a column of whole numbers, of dates or of listed values is written as the set of values for which it
+holds. Where the rows of people are joined by INNER JOIN, either side may stand first: who is left out for too many
+pairs of rows follows from both sides alike, and which rows of a person count is a fresh choice for each measurement.
+
 Two plans with different keys may still mean the same; they are then charged both, which errs to the safe side.
 """
 
@@ -15,12 +20,32 @@ import hashlib
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import date
 from fractions import Fraction
 from typing import Any
 
 from cachetools import LRUCache
 
-from deniable.query.algebra.expression import Call, ColumnRef, Expression, Kind, Literal, literal, substitute
+from deniable.query.algebra.expression import (
+    EXACT,
+    HOLDS,
+    Call,
+    ColumnRef,
+    Expression,
+    Facts,
+    Kind,
+    Line,
+    Literal,
+    Ranges,
+    calendar_range,
+    draw_line,
+    from_number,
+    literal,
+    meet_ranges,
+    remove_ranges,
+    substitute,
+    to_number,
+)
 from deniable.query.algebra.functions import call
 from deniable.query.algebra.relation import Join, PerUnit, Relation, Scan, Transform, Union
 from deniable.query.execute import Noisy, NoisyResults
@@ -33,6 +58,8 @@ MIRRORED = {"gt": "lt", "ge": "le"}
 LISTING = {"eq": "eq", "ne": "eq", "in": "in"}
 DENIED = {"eq": "ne", "ne": "eq", "lt": "ge", "ge": "lt", "gt": "le", "le": "gt"}
 """Which comparison holds where one is false."""
+TURNED = {"lt": "gt", "gt": "lt", "le": "ge", "ge": "le"}
+"""Which comparison holds with its sides exchanged."""
 Truth = tuple[Any, ...]
 """When a condition holds: a word and its parts."""
 
@@ -46,9 +73,16 @@ class Writer:
 
     def __init__(self) -> None:
         self._known: dict[tuple[int, str], str] = {}
+        self._rows: dict[int, str] = {}
+        self._lines: dict[tuple[int, str], Line | None] = {}
 
     def relation(self, tree: Relation) -> str:
         """The rows of a relation."""
+        if id(tree) not in self._rows:
+            self._rows[id(tree)] = self._write_relation(tree)
+        return self._rows[id(tree)]
+
+    def _write_relation(self, tree: Relation) -> str:
         match tree:
             case Scan(table, owners=owners):
                 return _digest("scan", table.name, [owner.name for owner in owners])
@@ -56,15 +90,24 @@ class Writer:
                 base, tests = self._strip(tree)
                 return _digest("where", self.relation(base), sorted(tests)) if tests else self.relation(base)
             case Join(left, right, on=on):
-                met = sorted((self.expression(a, left), self.expression(b, right)) for a, b in on)
+                turn = -1 if self._turns(tree) else 1
+                met = sorted((self.expression(a, left), self.expression(b, right))[::turn] for a, b in on)
                 how = (tree.outer, tree.by_unit, tree.fan_out, tree.pairs, tree.full, tree.single)
-                return _digest("join", self.relation(left), self.relation(right), met, how)
+                return _digest("join", *(self.relation(left), self.relation(right))[::turn], met, how)
             case Union(inputs):
                 return _digest("union", [self.relation(each) for each in inputs])
             case PerUnit(source, keys):
                 return _digest("unit", self.relation(source), sorted(self.expression(e, source) for _, e in keys))
             case _:
                 return _digest("as it is", tree)
+
+    def _turns(self, tree: Join) -> bool:
+        """Whether the sides of a join are written in the other order: those of an inner join of people's rows may be.
+
+        Of two sides with the same rows the first stays the first, since their columns are told apart by it.
+        """
+        free = tree.by_unit and not (tree.outer or tree.full or tree.single)
+        return free and self.relation(tree.right) < self.relation(tree.left)
 
     def _strip(self, tree: Relation) -> tuple[Relation, set[str]]:
         """What row-wise steps stand on, and all their conditions."""
@@ -88,7 +131,9 @@ class Writer:
         """
         if isinstance(tree, Literal):
             return ("and",) if tree.value is wanted else ("or",)
-        name, arguments = (tree.name, tree.arguments) if isinstance(tree, Call) else ("", ())
+        name, arguments = (tree.name, tuple(map(_fold, tree.arguments))) if isinstance(tree, Call) else ("", ())
+        if (placed := self._place(name, arguments, source, wanted)) is not None:
+            return placed
         match name:
             case "not":
                 return self.truth(arguments[0], source, not wanted)
@@ -119,11 +164,37 @@ class Writer:
                 return self._compare(name if wanted else DENIED[name], arguments, source)
         return ("is", wanted, self.expression(tree, source))
 
+    def _place(self, name: str, arguments: Sequence[Expression], source: Relation, wanted: bool) -> Truth | None:
+        """A condition on a declared column as the values for which it holds; None of any other condition."""
+        if name in HOLDS and isinstance(arguments[0], Literal):
+            name, arguments = TURNED.get(name, name), arguments[::-1]
+        if name not in {*HOLDS, "in", "is_null"} or (line := self._find_line(arguments[0], source)) is None:
+            return None
+        subject = self.expression(arguments[0], source)
+        if name == "is_null":
+            return _hold(subject, (() if wanted else line.every), wanted, line.every)
+        values = [each.value for each in arguments[1:] if isinstance(each, Literal)]
+        chosen = line.choose(name, values) if len(values) == len(arguments) - 1 else None
+        if chosen is None:
+            return None
+        return _hold(subject, chosen if wanted else remove_ranges(line.every, chosen), False, line.every)
+
+    def _find_line(self, tree: Expression, source: Relation) -> Line | None:
+        if not isinstance(tree, ColumnRef):
+            return None
+        key = (id(source), tree.name)
+        if key not in self._lines:
+            facts = _find_declared(tree, source)
+            self._lines[key] = None if facts is None else draw_line(facts)
+        return self._lines[key]
+
     def _compare(self, name: str, arguments: Sequence[Expression], source: Relation) -> Truth:
         """A comparison, with its smaller side first; of whole numbers, as one that includes its bound."""
         name, (left, right) = (MIRRORED[name], arguments[::-1]) if name in MIRRORED else (name, tuple(arguments))
         if name == "lt" and (moved := _include_bound(left, right)) is not None:
             name, (left, right) = "le", moved
+        if isinstance(left, Literal) and isinstance(right, Literal) and type(left.value) is type(right.value) is int:
+            return ("and",) if HOLDS[name](left.value, right.value) else ("or",)
         parts = [self.expression(each, source) for each in (left, right)]
         if name == "eq" and isinstance(left, Literal) and isinstance(right, Literal) and parts[0] == parts[1]:
             return ("and",) if left.value is not None else ("or",)
@@ -155,8 +226,9 @@ class Writer:
             case Transform(source, projections):
                 return self.expression(dict(projections)[name], source)
             case Join(left, right):
-                side, found = ("left", left) if name in {f.name for f in left.fields} else ("right", right)
-                return _digest(side, self.column(found, name))
+                first = name in {f.name for f in left.fields}
+                side = "left" if first is not self._turns(tree) else "right"
+                return _digest(side, self.column(left if first else right, name))
             case Union(inputs, fields):
                 place = [field.name for field in fields].index(name)
                 return _digest("each", [self.column(side, side.fields[place].name) for side in inputs])
@@ -180,7 +252,7 @@ class Writer:
 
     def expression(self, tree: Expression, source: Relation) -> str:
         """An expression over the fields of a relation."""
-        match tree:
+        match tree := _fold(tree):
             case ColumnRef(name):
                 return self.column(source, name)
             case Literal(value, facts):
@@ -219,6 +291,7 @@ def _join(name: str, parts: list[Truth]) -> Truth:
     x = 1 OR x = 2 is one list of values, and so is x <> 1 AND x <> 2.
     """
     flat = [inner for part in parts for inner in (part[1:] if part[0] == name else (part,))]
+    flat = _merge_held(name, flat)
     if any(part == ("or" if name == "and" else "and",) for part in flat):
         return ("or",) if name == "and" else ("and",)
     listed: dict[object, set[object]] = {}
@@ -237,9 +310,68 @@ def _deny(found: Truth) -> Truth:
     if found[0] == "deny":
         denied: Truth = found[1]
         return denied
+    if found[0] == "of":
+        _, subject, chosen, null, every = found
+        return _hold(subject, remove_ranges(every, chosen), not null, every)
     if found[0] in ("and", "or"):
         return _join("or" if found[0] == "and" else "and", [_deny(each) for each in found[1:]])
     return ("deny", found)
+
+
+def _hold(subject: str, chosen: Ranges, null: bool, every: Ranges) -> Truth:
+    """That a column has one of the chosen values out of every one that it can have, or is null."""
+    if not chosen and not null:
+        return ("or",)
+    return ("and",) if chosen == every and null else ("of", subject, chosen, null, every)
+
+
+def _merge_held(name: str, parts: list[Truth]) -> list[Truth]:
+    """Conditions on one column as one: what all of them choose, or what any of them does."""
+    held: dict[object, Truth] = {}
+    for part in parts:
+        if part[0] != "of":
+            continue
+        _, subject, chosen, null, every = part
+        _, _, before, absent, _ = held.get(subject, part)
+        if name == "and":
+            held[subject] = ("of", subject, meet_ranges(before, chosen), null and absent, every)
+        else:
+            missed = remove_ranges(remove_ranges(every, before), chosen)
+            held[subject] = ("of", subject, remove_ranges(every, missed), null or absent, every)
+    found = [_hold(*part[1:]) for part in held.values()]
+    # What always holds is no part of a conjunction, nor what never does one of a disjunction.
+    return [part for part in [*(each for each in parts if each[0] != "of"), *found] if part != (name,)]
+
+
+def _find_declared(tree: ColumnRef, source: Relation) -> Facts | None:
+    """What is declared of the column of a table that a field is, as it was read; None of what was computed."""
+    name = tree.name
+    while not isinstance(source, Scan):
+        match source:
+            case Join(left, right):
+                source = left if name in {field.name for field in left.fields} else right
+                continue
+            case Transform(below, made) | PerUnit(below, made):
+                found = dict(made).get(name)
+            case _:
+                return None
+        if not isinstance(found, ColumnRef):
+            return None
+        name, source = found.name, below
+    return next(field.facts for field in source.fields if field.name == name)
+
+
+def _fold(tree: Expression) -> Expression:
+    """A date of the question some days later or earlier, and a whole number of it as one, as literals."""
+    match tree:
+        case Call("cast_integer", (Literal(value),)) if type(value) is int and abs(value) < EXACT:
+            return literal(value)
+        case Call("add" | "subtract", (Literal(value), Literal(days))) if type(value) is date and type(days) is int:
+            moved = to_number(value) + (days if tree.name == "add" else -days)
+            first, last = calendar_range(Kind.DATE)
+            # Further days are no SMALLINT: such a date is null, as is one outside the calendar.
+            return literal(from_number(Kind.DATE, moved)) if abs(days) < 1 << 15 and first <= moved <= last else tree
+    return tree
 
 
 def _find_boolean(arguments: Sequence[Expression]) -> tuple[Expression, bool] | None:

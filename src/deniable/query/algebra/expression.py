@@ -7,10 +7,15 @@ could be, which is why a bounded column is clamped where it is read."""
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date, datetime, timedelta
 from enum import StrEnum
 from fractions import Fraction
+from itertools import pairwise
+from math import ceil, floor, inf
+from typing import Any
 
 EPOCH = date(1970, 1, 1)
 FIRST, LAST = date(1, 1, 1), date(9999, 12, 31)
@@ -221,3 +226,110 @@ def split_conjuncts(predicate: Expression | None) -> tuple[Expression, ...]:
     if isinstance(predicate, Call) and predicate.name == "and":
         return tuple(part for argument in predicate.arguments for part in split_conjuncts(argument))
     return (predicate,)
+
+
+# Sets of values: what a condition on one declared column can be true for, as ranges of whole numbers.
+
+Ranges = tuple[tuple[float, float], ...]
+"""The first and the last whole number of each range, in order; ranges do not touch. Infinite where there is no end."""
+EXACT = 1 << 53
+"""Whole numbers below are exact as DOUBLE, in which a column is compared with a number that is not whole."""
+HOLDS: dict[str, Callable[[Any, Any], bool]] = {
+    name: getattr(operator, name) for name in ("eq", "ne", "lt", "le", "gt", "ge")
+}
+
+
+def meet_ranges(left: Ranges, right: Ranges) -> Ranges:
+    """The whole numbers in both.
+
+    >>> meet_ranges(((1, 4), (6, 9)), ((3, 7),))
+    ((3, 4), (6, 7))
+    """
+    found, i, j = list[tuple[float, float]](), 0, 0
+    while i < len(left) and j < len(right):
+        low, high = max(left[i][0], right[j][0]), min(left[i][1], right[j][1])
+        if low <= high:
+            found.append((low, high))
+        i, j = (i + 1, j) if left[i][1] < right[j][1] else (i, j + 1)
+    return tuple(found)
+
+
+def remove_ranges(ranges: Ranges, removed: Ranges) -> Ranges:
+    """The whole numbers in the first and not in the second.
+
+    >>> remove_ranges(((1, 9),), ((3, 3), (8, 12)))
+    ((1, 2), (4, 7))
+    """
+    lows, highs = [-inf, *(high + 1 for _, high in removed)], [*(low - 1 for low, _ in removed), inf]
+    gaps = zip(lows, highs, strict=True)
+    return meet_ranges(ranges, tuple((low, high) for low, high in gaps if low < inf and high > -inf))
+
+
+def _cover(points: Iterable[int]) -> Ranges:
+    """Single numbers as ranges."""
+    ordered = sorted(set(points))
+    gaps = [(a, b) for a, b in pairwise(ordered) if b - a > 1]
+    return tuple(zip([*ordered[:1], *(b for _, b in gaps)], [*(a for a, _ in gaps), *ordered[-1:]], strict=True))
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """The values that a column can have besides null, as whole numbers: its own, days, or places in a list."""
+
+    kind: Kind
+    every: Ranges
+    places: dict[Value, int] | None = None
+    """Where each listed value stands."""
+
+    def choose(self, name: str, values: Sequence[Value]) -> Ranges | None:
+        """The values for which a comparison with literals is true; None where that is not told exactly."""
+        if name in ("eq", "ne", "in"):
+            points = self._find_points(values)
+            chosen = None if points is None else meet_ranges(self.every, _cover(points))
+            return remove_ranges(self.every, chosen) if name == "ne" and chosen is not None else chosen
+        numbers = _read_numbers(self.kind, values)
+        if numbers is None:
+            return None
+        (bound,) = numbers
+        if self.places is not None:
+            return _cover(place for value, place in self.places.items() if HOLDS[name](value, bound))
+        low = {"gt": floor(bound) + 1, "ge": ceil(bound)}.get(name, -inf)
+        high = {"lt": ceil(bound) - 1, "le": floor(bound)}.get(name, inf)
+        return meet_ranges(self.every, ((low, high),))
+
+    def _find_points(self, values: Sequence[Value]) -> list[int] | None:
+        """Where the values of a list stand; one that the column cannot have stands nowhere."""
+        if self.kind is Kind.TEXT and self.places is not None:
+            found = [self.places.get(each) for each in values if isinstance(each, str)]
+            return [each for each in found if each is not None] if len(found) == len(values) else None
+        numbers = _read_numbers(self.kind, values)
+        if numbers is None or self.places is None:
+            return None if numbers is None else [int(each) for each in numbers if each.denominator == 1]
+        return [self.places[int(each)] for each in numbers if each in self.places]
+
+
+def _read_numbers(kind: Kind, values: Sequence[Value]) -> list[Fraction] | None:
+    """Literals as a column of whole numbers or dates is compared with them; None where that may not be exact."""
+    if kind is Kind.DATE:
+        return [to_number(each) for each in values] if all(type(each) is date for each in values) else None
+    if kind is not Kind.INTEGER or not all(type(each) in (int, Fraction) for each in values):
+        return None
+    numbers = [to_number(each) for each in values]
+    exact = all(abs(each) < EXACT and Fraction(float(each)) == each for each in numbers)
+    return numbers if exact or all(type(each) is int for each in values) else None
+
+
+def draw_line(facts: Facts) -> Line | None:
+    """The values of a column as it is read (`sql/render`): listed, clamped, or in the calendar; None of other kinds."""
+    if facts.domain is not None and facts.kind in (Kind.TEXT, Kind.INTEGER):
+        places = {value: place for place, value in enumerate(dict.fromkeys(facts.domain))}
+        return Line(facts.kind, ((0, len(places) - 1),), places)
+    if facts.domain is not None or facts.kind not in (Kind.INTEGER, Kind.DATE):
+        return None
+    low, high = facts.lower, facts.upper
+    if low is None or high is None:
+        if facts.kind is Kind.INTEGER:
+            return Line(facts.kind, ((-inf, inf),))
+        low, high = calendar_range(facts.kind)
+    first, last = (int(to_number(from_number(facts.kind, end))) for end in (low, high))
+    return Line(facts.kind, ((first, last),))
