@@ -350,3 +350,20 @@ def test_the_steward_sees_risk_and_incidents_and_holds_tokens_up(serve):
             assert httpx.post(path, json={"reason": "looked at"}, headers=steward).status_code == 200
             time.sleep(0.3)
             assert httpx.get(up.http + "/v1/remaining", headers=ana).status_code == status
+
+
+SECOND_TRIES = ({"purpose": "nothing like it"}, {"epsilon": "-1"}, {"colour": "red"}, {"sql": "SELEC"}, {"rho": "1"})
+
+
+@pytest.mark.parametrize("place", range(len(SECOND_TRIES)))
+def test_whatever_a_second_try_is_refused_for_it_says_what_the_first_one_charged(served, place):
+    again, own = SECOND_TRIES[place], f"paid once {place}"
+    headers = {"authorization": f"Bearer {served.tokens['ana']}", "x-request-id": own}
+    asked = {"sql": f"SELECT COUNT(*) AS n FROM people WHERE age > {60 + place}", "epsilon": "0.01"}
+    assert httpx.post(served.http + "/v1/query", json=asked, headers=headers).status_code == 200
+    told = httpx.post(served.http + "/v1/query", json=asked | again, headers=headers)
+    assert 400 <= told.status_code < 500
+    assert "entry" in told.json()["charged_before"]
+    other = httpx.post(served.http + "/v1/query", json=asked | again,
+                       headers=headers | {"authorization": f"Bearer {served.tokens['ben']}"})  # fmt: skip
+    assert "charged_before" not in other.json(), "it is the asker's own"

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Hashable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from cachetools import TTLCache
 
-from deniable.curator.charge import ChargeWatch, watch_charges
+from deniable.curator.charge import ChargeWatch, recall_charges, watch_charges
 from deniable.curator.context import forget_answers
 from deniable.curator.governance import fulfill, reports, requests
 from deniable.curator.query import metadata
@@ -218,6 +219,11 @@ class Service:
             return work(stop)
 
         return await self.scheduler.charge(grant.name, checked, name, request)
+
+    def recall_charge(self, grant: Grant, request: str, refusal: DeniableError) -> None:
+        """Add to a refusal what was charged before under a request id."""
+        with suppress(DeniableError), recall_charges(self.curator.context, request, analyst=grant.name):
+            raise refusal
 
     def _check_later(self, grant: Grant) -> Callable[[], None]:
         """What refuses a grant whose term or token ended while its question waited; called when its work begins."""

@@ -10,6 +10,7 @@ import asyncio
 import re
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
@@ -164,6 +165,7 @@ def _build_endpoint(
         except ClientDisconnect:
             response = Response(status_code=499)
         except Exception as failure:
+            await _recall_charge(service, request, failure)
             response = respond_refusal(translate_failure(failure))
         stored = response.headers.get("x-deniable-repeated") == "true"
         if response.status_code >= 400 or (operation.charges and not stored):
@@ -174,8 +176,18 @@ def _build_endpoint(
     return endpoint
 
 
+async def _recall_charge(service: Service, request: Request, failure: Exception) -> None:
+    """Let a refusal say what was charged before under its request id, whatever it is refused for."""
+    given, grant = request.headers.get("x-request-id", ""), getattr(request.state, "grant", None)
+    if given and grant is not None and isinstance(failure, DeniableError):
+        failure.charged = failure.charged or (NOTHING_CHARGED if isinstance(failure, ParameterError) else "")
+        with suppress(DeniableError):
+            await service.read_record(lambda: service.recall_charge(grant, given, failure))
+
+
 async def _admit_call(service: Service, operation: Operation, request: Request) -> Call:
     grant = None if operation.public else await admit_request(service, request, read_bearer_token(request))
+    request.state.grant = grant
     body = await read_json(request, operation.body, service.limits.body) if operation.body else None
     if operation.body is None and not operation.public:
         await _refuse_body(request, service.limits.body)
