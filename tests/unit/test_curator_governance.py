@@ -24,6 +24,7 @@ from deniable.errors import CHARGED, NOTHING_CHARGED, AccessRefused, ExecutionFa
 from deniable.governance import requests as rules
 from deniable.governance.grants import Action, Asker, Role
 from deniable.ledger import Act, Posting
+from deniable.ledger.answer_store import AnswerStore
 from deniable.ledger.ledger import verify
 from deniable.policy.budget import PureDP
 from deniable.query import execute
@@ -233,6 +234,29 @@ def test_what_is_charged_while_answers_are_forgotten_does_not_make_the_store_loo
         assert forget_answers(curator.context) == 2
     with Curator.open(policy, ledger=ledger) as curator:
         assert [entry.act for entry in curator.ledger.entries()][-3:] == ["expire", "release", "expire"]
+
+
+def test_a_ledger_that_is_opened_while_answers_are_forgotten_is_not_taken_for_robbed(
+    policy: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The ledger is read before the entry that says so, and the answers are counted after they are gone."""
+    ledger, count_values, forgotten = policy.with_suffix(".sqlite"), AnswerStore.count_values, list[int]()
+    with Curator.open(policy, ledger=ledger) as curator:
+        count(curator, ANA)
+        curator.query("SELECT COUNT(*) AS n FROM visits WHERE sex = 'F'", epsilon="1/10", who=ANA)  # seals the first
+    policy.write_text(POLICY + "expires: 2020-01-01\n")
+    with Curator.open(policy, ledger=ledger) as purging:
+
+        def forget_and_count(store: AnswerStore) -> dict[str, int]:
+            if not forgotten and store is not purging.context.store:
+                forgotten.append(0)
+                forgotten[0] = forget_answers(purging.context)
+            return count_values(store)
+
+        monkeypatch.setattr(AnswerStore, "count_values", forget_and_count)
+        with Curator.open(policy, ledger=ledger) as curator:
+            assert [entry.act for entry in curator.ledger.entries()] == ["charge", "charge", "expire"]
+        assert forgotten == [2]
 
 
 def test_an_expired_policy_refuses_and_forgets_answers_and_keeps_the_ledger(policy: Path) -> None:

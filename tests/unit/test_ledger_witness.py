@@ -60,7 +60,7 @@ def rows(start: int = 0, count: int = PEOPLE) -> pa.Table:
 
 
 def spend(curator: Curator, name: str = "n") -> None:
-    curator.query(f"SELECT COUNT(*) FROM visits WHERE age < {sum(name.encode())}", epsilon=1)
+    curator.query(f"SELECT COUNT(*) FROM visits WHERE age < {sum(name.encode()) % 97}", epsilon=1)
 
 
 def spend_all(policy: Path) -> int:

@@ -162,6 +162,19 @@ class AnswerStore:
         """How many values each collection has, as far as they are counted."""
         return {name: _read_count(count) for name, count in self._inner.list_all(COUNT).items() if name != TOTAL}
 
+    def recount_by(self, read: Callable[[], tuple[Mapping[str, int], int]]) -> dict[str, int]:
+        """The same by what `read` says that was sealed, and forgotten; once more if that has changed meanwhile.
+
+        Another process may forget answers between the two looks.
+        """
+        said = read()
+        try:
+            return self.recount(*said)
+        except IntegrityError:
+            if (later := read()) == said:
+                raise
+            return self.recount(*later)
+
     def recount(self, sealed: Mapping[str, int], forgotten: int = 0) -> dict[str, int]:
         """How many values each collection has; refuses fewer than the ledger `sealed`, or than this process saw.
 

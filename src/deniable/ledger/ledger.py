@@ -413,8 +413,7 @@ class Ledger:
 
     def recount(self, store: AnswerStore) -> None:
         """Refuse an answer store that has fewer values than the ledger says that it had."""
-        standing = self._read_standing()
-        store.recount(standing.stored, standing.forgotten)
+        store.recount_by(lambda: ((now := self._read_standing()).stored, now.forgotten))
 
     @property
     def known_head(self) -> Entry | None:

@@ -20,6 +20,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
@@ -519,8 +520,14 @@ def _refuse_older_store(connection: sqlite3.Connection, same: set[str], ledger: 
                 remedy="Put the newest copy back. If it is lost, restore a backup: deniable ledger restore --lost",
             )
         counted = connection.execute("SELECT forgotten, counts FROM counted WHERE place = ?", (place,)).fetchone()
-        if counted is not None and counted[0] == ledger.forgotten:
-            store.recount(json.loads(counted[1]), ledger.forgotten)
+        if counted is not None:
+            store.recount_by(partial(_read_counted, ledger, *counted))
+
+
+def _read_counted(ledger: Ledger, forgot: int, counts: str) -> tuple[dict[str, int], int]:
+    """What was noted of a store's counts, unless answers were forgotten since."""
+    last = ledger.forgotten
+    return json.loads(counts) if last == forgot else {}, last
 
 
 def _note_head(connection: sqlite3.Connection, home: Home, ledger: Ledger, store: AnswerStore) -> None:
@@ -530,7 +537,7 @@ def _note_head(connection: sqlite3.Connection, home: Home, ledger: Ledger, store
         return
     connection.execute("INSERT OR REPLACE INTO homes VALUES (?, ?, ?)", (place, home.identity, ledger.first))
     note_seen(connection, place, store.count_seen())
-    counts = json.dumps(store.recount({}, ledger.forgotten))  # refuses what fell since this process saw it
+    counts = json.dumps(store.recount_by(lambda: ({}, ledger.forgotten)))  # refuses what fell since it was seen
     connection.execute("INSERT OR REPLACE INTO counted VALUES (?, ?, ?)", (place, ledger.forgotten, counts))
     _note_spent(connection, home, ledger)
     if _count_entries(connection, place) < head.sequence:
