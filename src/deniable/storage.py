@@ -235,15 +235,10 @@ LOCK = ".lock"
 @contextmanager
 def lock_folder(folder: Path, what: str) -> Iterator[None]:
     """Let one process at a time work on something in a folder; the lock ends with the process."""
-    with storage_errors(folder):
-        descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, PRIVATE_FILE)
+    busy = StorageError(f"another process works on {what}", remedy="Wait for it to end")
+    descriptor = _take_lock(folder / LOCK, folder, busy)
     try:
-        lock_descriptor(descriptor)
-        if not os.fstat(descriptor).st_nlink:  # whoever held it removed it: another one may hold a new file by now
-            raise BlockingIOError
         yield
-    except BlockingIOError:
-        raise StorageError(f"another process works on {what}", remedy="Wait for it to end") from None
     finally:
         os.close(descriptor)
 
@@ -255,7 +250,19 @@ def lock_output(path: Path | None) -> Iterator[None]:
         yield
         return
     lock = path.with_name(f".{path.name[:100]}.lock")
-    with storage_errors(path):
+    remedy = "Wait for it to end, or write to another file"
+    descriptor = _take_lock(lock, path, StorageError(f"another process writes '{path.name}'", remedy=remedy))
+    try:
+        yield
+    finally:
+        with suppress(OSError):
+            lock.unlink()
+        os.close(descriptor)
+
+
+def _take_lock(lock: Path, where: Path, busy: StorageError) -> int:
+    """The descriptor of a lock file that this process holds now; refuses with `busy` while another one does."""
+    with storage_errors(where):
         descriptor = os.open(lock, os.O_RDWR | os.O_CREAT, PRIVATE_FILE)
     try:
         lock_descriptor(descriptor)
@@ -263,14 +270,11 @@ def lock_output(path: Path | None) -> Iterator[None]:
             raise BlockingIOError
     except BlockingIOError:
         os.close(descriptor)
-        remedy = "Wait for it to end, or write to another file"
-        raise StorageError(f"another process writes '{path.name}'", remedy=remedy) from None
-    try:
-        yield
-    finally:
-        with suppress(OSError):
-            lock.unlink()
+        raise busy from None
+    except BaseException:
         os.close(descriptor)
+        raise
+    return descriptor
 
 
 def lock_descriptor(descriptor: int) -> None:

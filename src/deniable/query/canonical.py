@@ -31,14 +31,14 @@ from deniable.query.algebra.expression import (
     HOLDS,
     Call,
     ColumnRef,
+    ColumnValues,
     Expression,
     Facts,
     Kind,
-    Line,
     Literal,
     Ranges,
     calendar_range,
-    draw_line,
+    find_values,
     from_number,
     literal,
     meet_ranges,
@@ -74,7 +74,7 @@ class Writer:
     def __init__(self) -> None:
         self._known: dict[tuple[int, str], str] = {}
         self._rows: dict[int, str] = {}
-        self._lines: dict[tuple[int, str], Line | None] = {}
+        self._values: dict[tuple[int, str], ColumnValues | None] = {}
 
     def relation(self, tree: Relation) -> str:
         """The rows of a relation."""
@@ -168,25 +168,25 @@ class Writer:
         """A condition on a declared column as the values for which it holds; None of any other condition."""
         if name in HOLDS and isinstance(arguments[0], Literal):
             name, arguments = TURNED.get(name, name), arguments[::-1]
-        if name not in {*HOLDS, "in", "is_null"} or (line := self._find_line(arguments[0], source)) is None:
+        if name not in {*HOLDS, "in", "is_null"} or (known := self._find_values(arguments[0], source)) is None:
             return None
         subject = self.expression(arguments[0], source)
         if name == "is_null":
-            return _hold(subject, (() if wanted else line.every), wanted, line.every)
+            return _hold(subject, (() if wanted else known.every), wanted, known.every)
         values = [each.value for each in arguments[1:] if isinstance(each, Literal)]
-        chosen = line.choose(name, values) if len(values) == len(arguments) - 1 else None
+        chosen = known.choose(name, values) if len(values) == len(arguments) - 1 else None
         if chosen is None:
             return None
-        return _hold(subject, chosen if wanted else remove_ranges(line.every, chosen), False, line.every)
+        return _hold(subject, chosen if wanted else remove_ranges(known.every, chosen), False, known.every)
 
-    def _find_line(self, tree: Expression, source: Relation) -> Line | None:
+    def _find_values(self, tree: Expression, source: Relation) -> ColumnValues | None:
         if not isinstance(tree, ColumnRef):
             return None
         key = (id(source), tree.name)
-        if key not in self._lines:
+        if key not in self._values:
             facts = _find_declared(tree, source)
-            self._lines[key] = None if facts is None else draw_line(facts)
-        return self._lines[key]
+            self._values[key] = None if facts is None else find_values(facts)
+        return self._values[key]
 
     def _compare(self, name: str, arguments: Sequence[Expression], source: Relation) -> Truth:
         """A comparison, with its smaller side first; of whole numbers, as one that includes its bound."""

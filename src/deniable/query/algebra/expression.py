@@ -237,6 +237,7 @@ EXACT = 1 << 53
 HOLDS: dict[str, Callable[[Any, Any], bool]] = {
     name: getattr(operator, name) for name in ("eq", "ne", "lt", "le", "gt", "ge")
 }
+"""Whether a comparison holds between two values that are written out."""
 
 
 def meet_ranges(left: Ranges, right: Ranges) -> Ranges:
@@ -273,7 +274,7 @@ def _cover(points: Iterable[int]) -> Ranges:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class ColumnValues:
     """The values that a column can have besides null, as whole numbers: its own, days, or places in a list."""
 
     kind: Kind
@@ -319,17 +320,17 @@ def _read_numbers(kind: Kind, values: Sequence[Value]) -> list[Fraction] | None:
     return numbers if exact or all(type(each) is int for each in values) else None
 
 
-def draw_line(facts: Facts) -> Line | None:
+def find_values(facts: Facts) -> ColumnValues | None:
     """The values of a column as it is read (`sql/render`): listed, clamped, or in the calendar; None of other kinds."""
     if facts.domain is not None and facts.kind in (Kind.TEXT, Kind.INTEGER):
         places = {value: place for place, value in enumerate(dict.fromkeys(facts.domain))}
-        return Line(facts.kind, ((0, len(places) - 1),), places)
+        return ColumnValues(facts.kind, ((0, len(places) - 1),), places)
     if facts.domain is not None or facts.kind not in (Kind.INTEGER, Kind.DATE):
         return None
     low, high = facts.lower, facts.upper
     if low is None or high is None:
         if facts.kind is Kind.INTEGER:
-            return Line(facts.kind, ((-inf, inf),))
+            return ColumnValues(facts.kind, ((-inf, inf),))
         low, high = calendar_range(facts.kind)
     first, last = (int(to_number(from_number(facts.kind, end))) for end in (low, high))
-    return Line(facts.kind, ((first, last),))
+    return ColumnValues(facts.kind, ((first, last),))

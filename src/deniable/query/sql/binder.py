@@ -7,11 +7,8 @@ relation and is refused here, before any data is touched."""
 
 from __future__ import annotations
 
-import operator
 from bisect import bisect_right
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 from sqlglot import expressions as exp
 from sqlglot.dialects.dialect import Dialect
@@ -19,7 +16,7 @@ from sqlglot.errors import SqlglotError
 
 from deniable.errors import QueryRefused
 from deniable.policy.schema import TableSchema
-from deniable.query.algebra.expression import Call, ColumnRef, Expression, Kind, Literal, literal
+from deniable.query.algebra.expression import HOLDS, Call, ColumnRef, Expression, Kind, Literal, literal
 from deniable.query.algebra.functions import OPAQUE, call
 from deniable.query.algebra.intervals import Mismatch
 from deniable.query.algebra.relation import (
@@ -414,7 +411,10 @@ def _count_nobody(node: exp.Expression, kind: Kind) -> exp.Expression:
     def replace_aggregate(part: exp.Expression) -> exp.Expression:
         if not (isinstance(part, exp.Filter | exp.WithinGroup) or is_aggregate(part)):
             return part
-        if part.find(exp.Count, exp.CountIf, exp.ApproxDistinct) is not None:
+        inner = part
+        while isinstance(inner, exp.Filter | exp.WithinGroup):
+            inner = inner.this
+        if isinstance(inner, exp.Count | exp.CountIf | exp.ApproxDistinct):
             return exp.Literal.number(0)
         return exp.cast(exp.Null(), TYPES[kind if part is node else Kind.DECIMAL])
 
@@ -426,15 +426,10 @@ def _is_false(condition: Expression) -> bool:
     match condition:
         case Literal(value):
             return value is None or value is False
-        case Call(name, (Literal(a), Literal(b))) if name in COMPARISONS:
-            return a is None or b is None or (type(a) is type(b) and not COMPARISONS[name](a, b))
+        case Call(name, (Literal(a), Literal(b))) if name in HOLDS:
+            return a is None or b is None or (type(a) is type(b) and not HOLDS[name](a, b))
         case _:
             return False
-
-
-COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
-    "eq": operator.eq, "ne": operator.ne, "lt": operator.lt, "le": operator.le, "gt": operator.gt, "ge": operator.ge
-}  # fmt: skip
 
 
 def _takes_nothing(node: exp.Select) -> bool:

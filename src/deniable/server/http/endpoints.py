@@ -180,7 +180,6 @@ async def _recall_charge(service: Service, request: Request, failure: Exception)
     """Let a refusal say what was charged before under its request id, whatever it is refused for."""
     given, grant = request.headers.get("x-request-id", ""), getattr(request.state, "grant", None)
     if given and grant is not None and isinstance(failure, DeniableError):
-        failure.charged = failure.charged or (NOTHING_CHARGED if isinstance(failure, ParameterError) else "")
         with suppress(DeniableError):
             await service.read_record(lambda: service.recall_charge(grant, given, failure))
 
