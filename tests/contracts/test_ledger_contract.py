@@ -81,6 +81,15 @@ def test_a_request_is_charged_once_and_its_id_serves_no_other_question(opened: O
     with pytest.raises(AccessRefused, match="another question"):
         charge(ledger, "1/3", request="r1")
     assert charge(ledger, "1/2", request="r1", analyst="ben").number == 2
+    asked = Posting(
+        Act.CHARGE, PureEvent("1/2"), "query", ("visits",), "", "ana", "research", request="r1", question="how many?"
+    )
+    for fine in (asked, replace(asked, request="new"), replace(asked, analyst="cyd", question="how much?")):
+        ledger.refuse_reused(fine)
+    for other in ({"question": "how much?"}, {"event": PureEvent("1/3")}, {"purpose": "care"}, {"act": Act.RELEASE}):
+        with pytest.raises(AccessRefused, match="'r1' was used for another question"):
+            ledger.refuse_reused(replace(asked, **other))
+    assert ledger.head().sequence == 2
 
 
 def test_the_tree_holds_at_every_node(opened: Opening) -> None:

@@ -3,10 +3,12 @@ withdrawn once binds the ledger that goes on, and beside one that is there none 
 
 from __future__ import annotations
 
+import csv
 import io
 import json
 import re
 from contextlib import closing
+from dataclasses import replace
 from datetime import date
 from email.message import Message
 from itertools import product
@@ -19,7 +21,9 @@ import pytest
 
 from deniable.client.connection import _read_refusal
 from deniable.curator import Curator
+from deniable.curator.charge import Job, charge, guarantee_of
 from deniable.curator.governance import losses, steward, withdrawals
+from deniable.dp.accounting import GaussianEvent
 from deniable.errors import (
     AccessRefused,
     Cancelled,
@@ -30,7 +34,10 @@ from deniable.errors import (
     QueryRefused,
 )
 from deniable.governance.withdrawals import list_people
+from deniable.ledger.export import export
 from deniable.ledger.loss import read_loss
+from deniable.policy.budget import Budget, budget
+from deniable.release import Technique
 
 POLICY = """
 version: 1
@@ -369,3 +376,29 @@ def test_a_ledger_is_read_after_the_term_of_a_policy_with_a_stream_is_over(strea
         withdrawals.withdraw(curator.context, "pid", "3")
         with pytest.raises(DeniableError, match="cannot be drawn again"):
             curator.publish("daily")
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+@pytest.mark.parametrize("asked", [budget(1, "1e-6"), budget(rho="0.01")], ids=["epsilon", "rho"])
+def test_a_charge_is_told_at_the_delta_that_its_release_claims(
+    kind: str, asked: Budget, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    case = Case(tmp_path, request.getfixturevalue("postgres_address") if kind == "postgres" else None)
+    limit = "dataset: {epsilon: 40, delta: 1e-4, accounting: zcdp}"
+    case.policy.write_text(case.policy.read_text().replace("dataset: {epsilon: 40}", limit))
+    with case.open() as curator:
+        unit = curator.policy.table("visits").unit
+        job = Job(Technique.DP_QUERY, "how many?", GaussianEvent(100), unit, ("visits",), cost=asked)
+        charge(curator.context, job, request="r")
+        claimed = guarantee_of(Technique.DP_QUERY, unit, asked)
+        epsilon, delta = claimed.epsilon, claimed.delta
+        assert epsilon is not None
+        assert delta is not None
+        with pytest.raises(AccessRefused, match="another question") as refusal:
+            charge(curator.context, replace(job, text="how much?"), request="r")
+        told = refusal.value.as_dict()["charged_before"]
+        assert f", epsilon {float(epsilon):.6g}, delta {float(delta):.6g}, rho 0.005, " in told
+        [row] = csv.DictReader("".join(export(curator.ledger.entries(acts=("charge",)), "csv")).splitlines())
+        assert (row["epsilon"], row["delta"], row["rho"]) == (f"{float(epsilon):.12g}", f"{float(delta):.12g}", "0.005")
+        [entry] = curator.register()["releases"]
+        assert (entry["epsilon"], entry["delta"]) == pytest.approx((float(epsilon), float(delta)))

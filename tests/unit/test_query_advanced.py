@@ -20,7 +20,7 @@ from deniable import Curator, col
 from deniable.dp.accounting import pure_cost
 from deniable.dp.mechanisms import ExponentialMechanism, LaplaceMechanism, QuantileMechanism
 from deniable.dp.samplers import SYSTEM
-from deniable.errors import BudgetExceeded, DeniableError, InternalError, ParameterError, QueryRefused
+from deniable.errors import AccessRefused, BudgetExceeded, DeniableError, InternalError, ParameterError, QueryRefused
 from deniable.policy.budget import ApproxDP, PureDP
 from deniable.policy.document import read
 from deniable.policy.schema import Column, ColumnType, Neighboring, PrivacyUnit, TableSchema
@@ -569,3 +569,11 @@ def test_sample_and_aggregate_is_explained_without_a_charge(curator: Curator) ->
     assert _left(curator) == before
     with pytest.raises(QueryRefused, match="no private table"):
         curator.explain_sample_and_aggregate("sails", blocks=20, bounds=(0, 10), epsilon=1)
+
+
+def test_a_used_request_id_is_refused_before_bounds_are_found_and_charged(curator: Curator) -> None:
+    curator.query("SELECT COUNT(*) AS n FROM sales", epsilon=1, request="once")
+    before = str(curator.remaining())
+    with pytest.raises(AccessRefused, match="request id 'once' was used for another question"):
+        curator.query("SELECT SUM(AUTO_CLAMP(amount)) AS s FROM sales", epsilon=1, request="once")
+    assert str(curator.remaining()) == before

@@ -20,7 +20,7 @@ from deniable.errors import ParameterError  # noqa: E402
 from deniable.server import scheduler as scheduler_module  # noqa: E402
 from deniable.server.http import analyst_api, steward_api  # noqa: E402
 
-CASES = ("late", "early", "broken after", "broken before", "refused after", "stored", "body")
+CASES = ("late", "early", "broken after", "broken before", "refused after", "stored", "body", "used", "other")
 POLICY = """
 version: 1
 dataset: clinic
@@ -266,6 +266,20 @@ def test_the_header_says_whether_this_request_was_charged(up: Any, route: str) -
     told = [ask(up, route, "stored").headers["x-deniable-charged"] for _ in range(2)]
     assert told == ["true", "false"]
     assert count_charges(up) == before + 1
+
+
+@pytest.mark.parametrize("route", [route for route in ROUTES if ROUTES[route].who == "ana"])
+def test_a_request_id_serves_one_question_also_where_the_answer_of_another_is_stored(up: Any, route: str) -> None:
+    one, other = ({"x-request-id": f"{route} {word}"} for word in ("of one", "of other"))
+    assert [ask(up, route, "used", **one).status_code, ask(up, route, "other", **other).status_code] == [200, 200]
+    before = count_charges(up)
+    for _ in range(2):  # the second time nothing that the server remembers for a moment answers it either
+        refused = ask(up, route, "other", **one)
+        assert (refused.status_code, refused.json()["charged"]) == (403, False), refused.text
+        assert f"request id '{route} of one' was used for another question" in refused.json()["message"]
+        assert "entry" in refused.json()["charged_before"]
+        assert [ask(up, route, "used", **one).status_code, ask(up, route, "other", **other).status_code] == [200, 200]
+    assert count_charges(up) == before
 
 
 @pytest.mark.parametrize("route", ["query", "places", "network"])

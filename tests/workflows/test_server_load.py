@@ -400,6 +400,6 @@ def test_servers_over_one_postgres_share_the_limits_of_an_asker(serve, clinic_po
 def wait_for_servers(served: Any, number: int) -> None:
     """Wait until a server's ledger counts so many servers."""
     until = time.monotonic() + 30
-    while (found := served.curator.ledger.count_servers()) != number and time.monotonic() < until:
+    while (found := served.curator.ledger.store.count_servers()) != number and time.monotonic() < until:
         time.sleep(0.05)
     assert found == number

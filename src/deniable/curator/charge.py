@@ -20,7 +20,7 @@ import secrets
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import wraps
 from threading import Event as Flag
@@ -43,9 +43,9 @@ from deniable.errors import (
     StorageError,
     check_seconds,
 )
-from deniable.ledger.entry import ANSWER, ASK_ANEW, digest
+from deniable.ledger.entry import ANSWER, ASK_ANEW, CLAIM, SHOWN_DELTA, SOURCES, Act, Posting, digest
 from deniable.ledger.loss import refuse_second_measurement
-from deniable.policy.budget import ZCDP, Budget, exact, round_amount, say_budget
+from deniable.policy.budget import ZCDP, Budget, budget, round_amount, say_budget
 from deniable.policy.schema import PrivacyUnit
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
     from deniable.dp.accounting import Event
     from deniable.engines.base import Engine
-    from deniable.ledger import Posting, Receipt
+    from deniable.ledger import Receipt
     from deniable.ledger.answer_store import AnswerStore
     from deniable.query.execute import NoisyResults
     from deniable.query.plan import QueryPlan
@@ -65,9 +65,6 @@ BEGIN_EPOCH = "Begin a new epoch, in which it is charged anew: deniable epoch ne
 
 LOG = logging.getLogger("deniable")
 """What was charged, by the numbers of entries and the names of tables; nothing of questions or rows."""
-
-DISPLAY_DELTA = "1e-9"
-"""The delta at which a rho is shown as an epsilon."""
 
 Measured = TypeVar("Measured")
 Given = ParamSpec("Given")
@@ -137,8 +134,11 @@ class JobResult(Generic[Measured]):
     repeated: bool
 
 
-def open_job(context: Context, job: Job[Measured]) -> OpenJob:
-    """Admit the asker to the job's tables and name its answer; no private source is touched."""
+def open_job(context: Context, job: Job[Measured], request: str = "") -> OpenJob:
+    """Admit the asker to the job's tables and name its answer; no private source is touched.
+
+    A request id that was used for another question is refused, also where the answer is stored.
+    """
     context.admit()
     for name in (*job.private, *job.public):
         context.scope.refuse_closed(name)
@@ -146,7 +146,15 @@ def open_job(context: Context, job: Job[Measured]) -> OpenJob:
     inside = sorted((name, version) for name, version in public.items() if job.inside is None or name in job.inside)
     held = context.scope.name_frames(job.private)
     named = [job.canonical, epoch, sorted(context.scope.rows.items()), inside, context.ledger.policy, *held]
-    return OpenJob(epoch, state_versions(job, epoch) | public, json.dumps(named) if job.canonical else "")
+    key = json.dumps(named) if job.canonical else ""
+    if request:
+        context.ledger.refuse_reused(_build_posting(context, job, request, _name_question(job, key)))
+    return OpenJob(epoch, state_versions(job, epoch) | public, key)
+
+
+def _name_question(job: Job[Any], key: str) -> str:
+    """What a request id stands for: the text of a job, and the key of its answer."""
+    return f"{key}:{job.text}" if key else job.text
 
 
 def state_versions(job: Job[Any], epoch: str) -> dict[str, str]:
@@ -213,15 +221,14 @@ def run_job(
     assert job.measure is not None
     if request and not (job.canonical or job.form):
         raise InternalError("a request id was given for something that is not stored")
-    opened = open_job(context, job) if opened is None else opened
+    opened = open_job(context, job, request) if opened is None else opened
     if opened.key and (stored := find_answer(context.store, opened.key)) is not None:
         return _result(job, stored, opened, None, True)
     engine, receipt, shared = attach_tables(context, job, opened.epoch), None, False
     with _take_turn(context, job, stop):
         if not job.free:
             _refuse_cancelled(stop)
-            asked = f"{opened.key}:{job.text}" if opened.key else job.text
-            known = bool(opened.key or request)
+            asked, known = _name_question(job, opened.key), bool(opened.key or request)
             receipt = charge(
                 context, job, request=request, question=asked, epoch=opened.epoch, stored=known, answer=opened.key
             )
@@ -277,12 +284,9 @@ def charge(
     remembers how far the ledger is: now, or with the answer where one will be `stored`. `answer` is the key under
     which it will be: what was charged for that key already is not charged again.
     """
-    from deniable.dp.accounting import NonPrivateEvent
-    from deniable.ledger import Act, Posting
-
     context.admit()
-    question = question or (job.text if request else "")
-    priced = job.event is not None and not isinstance(job.event, NonPrivateEvent)
+    posting = _build_posting(context, job, request, question or (job.text if request else ""))
+    priced = posting.act is Act.CHARGE
     if priced and context.policy.budgets is None:
         raise BudgetExceeded(
             "the policy sets no budgets, so nothing is answered about people",
@@ -295,22 +299,8 @@ def charge(
             expected="One budget for one set of people; this ledger would be gone with the process",
             remedy="Open the policy with Curator.open, or with ledger=",
         )
-    purpose, analyst = context.path
     details = {**job.details, **_state_claim(job), "epoch": epoch or context.epoch, **_name_sources(context, job)}
-    posting = Posting(
-        Act.CHARGE if priced else Act.RELEASE,
-        job.event if job.event is not None else NonPrivateEvent(),
-        str(job.technique),
-        job.private,
-        str(job.unit) if job.unit is not None else "",
-        analyst if context.asker is not None else "steward",
-        purpose,
-        "",
-        request,
-        question,
-        details | ({ANSWER: digest(answer)} if answer else {}),
-        job.anew,
-    )
+    posting = replace(posting, details=details | ({ANSWER: digest(answer)} if answer else {}))
     try:
         receipt = _record_charge(context, posting, priced)
     except BudgetExceeded as over:
@@ -320,6 +310,25 @@ def charge(
         with still_charged():
             context.store.see(receipt.number, receipt.head)
     return receipt
+
+
+def _build_posting(context: Context, job: Job[Any], request: str, question: str) -> Posting:
+    """A job as it is charged or recorded, without the details of its entry."""
+    from deniable.dp.accounting import NonPrivateEvent
+
+    event, (purpose, analyst) = job.event or NonPrivateEvent(), context.path
+    return Posting(
+        Act.RELEASE if isinstance(event, NonPrivateEvent) else Act.CHARGE,
+        event,
+        str(job.technique),
+        job.private,
+        str(job.unit or ""),
+        analyst if context.asker is not None else "steward",
+        purpose,
+        request=request,
+        question=question,
+        anew=job.anew,
+    )
 
 
 @dataclass(eq=False, slots=True)
@@ -396,10 +405,6 @@ def _restate_refusal(context: Context, job: Job[Any], over: BudgetExceeded) -> B
     )
 
 
-CLAIM = "claim"
-"""The detail of a charge that holds the epsilon and delta which its release claims."""
-
-
 def _state_claim(job: Job[Any]) -> dict[str, Any]:
     """What the release of a job claims, so that the register tells the same."""
     from deniable.release import Technique
@@ -412,8 +417,6 @@ def _state_claim(job: Job[Any]) -> dict[str, Any]:
 
 def _name_sources(context: Context, job: Job[Any]) -> dict[str, Any]:
     """The sources of a job's tables, by which one file under two names is known to be one."""
-    from deniable.ledger.entry import SOURCES
-
     named = context.scope.name_sources(job.private)
     return {SOURCES: named} if named else {}
 
@@ -447,8 +450,6 @@ def after_the_charge(
 
 def _record_failure(context: Context, failure: Exception, answer: str) -> None:
     """Count a failure; what an engine lacked (time, a connection, memory) is named to the steward, who can mend it."""
-    from deniable.ledger import Act, Posting
-
     purpose, analyst = context.path
     cause = {"cause": failure.happened} if isinstance(failure, StorageError | Stopped) else {}
     cause |= {ANSWER: digest(answer)} if answer else {}
@@ -502,15 +503,13 @@ def job_of(plan: QueryPlan, *, seconds: float | None = None) -> Job[NoisyResults
 def guarantee_of(technique: Technique, unit: PrivacyUnit | str | None, cost: Budget | None) -> Guarantee:
     """The guarantee that a price implies; a rho is shown as an epsilon at a small delta."""
     from deniable.dp.accounting import epsilon_of_zcdp
-    from deniable.policy.budget import budget
     from deniable.release import Guarantee
 
     if not isinstance(unit, PrivacyUnit) or cost is None:
         return Guarantee.differential(technique, str(unit or "nobody"), budget(0))
     if not isinstance(cost, ZCDP):
         return Guarantee.differential(technique, unit, cost, unit.neighboring)
-    shown = exact(DISPLAY_DELTA)
-    epsilon, delta = epsilon_of_zcdp(cost.rho, shown), cost.delta + shown
+    epsilon, delta = epsilon_of_zcdp(cost.rho, SHOWN_DELTA), cost.delta + SHOWN_DELTA
     return Guarantee.differential(technique, unit, cost, unit.neighboring, epsilon=epsilon, delta=delta)
 
 

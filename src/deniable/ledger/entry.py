@@ -15,6 +15,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
+from fractions import Fraction
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from deniable.dp.accounting import Event, NoOpEvent, from_dict, to_dict
@@ -136,6 +137,16 @@ class Entry:
         """The entry as plain JSON values."""
         shown = {name: getattr(self, name) for name in self.__slots__ if name != "seal" or self.seal}
         return shown | {"time": self.time.isoformat(timespec="microseconds"), "tables": list(self.tables)}
+
+
+def refuse_other_question(known: Entry, posting: Posting) -> None:
+    """Refuse a posting under the request id of an entry that is about something else."""
+    if known.question != posting.fingerprint:
+        raise AccessRefused(
+            f"request id '{posting.request}' was used for another question",
+            remedy="Take a new request id for a new question",
+            request=posting.request,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,6 +301,10 @@ def refuse_cut_off() -> IntegrityError:
 
 ANSWER = "answer"
 """The detail of a charge that names the one answer which is stored for it, whoever asks."""
+CLAIM = "claim"
+"""The detail of a charge that holds the epsilon and delta which its release claims."""
+SHOWN_DELTA = Fraction(1, 10**9)
+"""The delta at which Gaussian noise is shown as an epsilon, where none was stated."""
 LOST = "lost"
 """The detail of an entry `separate` that says what was lost."""
 SETTLES = "settles"

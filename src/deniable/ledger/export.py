@@ -20,7 +20,7 @@ import threading
 import time
 import urllib.request
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from fractions import Fraction
 from pathlib import Path
@@ -37,7 +37,16 @@ from deniable.errors import (
     StorageError,
     nearest,
 )
-from deniable.ledger.entry import Act, Entry, decode_entry, genesis, refuse_broken, refuse_cut_off
+from deniable.ledger.entry import (
+    CLAIM,
+    SHOWN_DELTA,
+    Act,
+    Entry,
+    decode_entry,
+    genesis,
+    refuse_broken,
+    refuse_cut_off,
+)
 from deniable.ledger.ledger import Ledger
 from deniable.ledger.loss import list_abandoned
 from deniable.ledger.witness import Witness
@@ -143,9 +152,6 @@ FORMATS: dict[str, Callable[[Iterable[Entry]], Iterator[str]]] = {
 LINE_FORMS = ("jsonl", "ecs")
 """Forms with one line for each entry, which can be written as entries come."""
 
-SHOWN_DELTA = Fraction(1, 10**9)
-"""The delta at which Gaussian noise is shown as an epsilon, where the event has none of its own."""
-
 
 @dataclass(frozen=True, slots=True)
 class Price:
@@ -157,10 +163,14 @@ class Price:
 
 
 def price_of(entry: Entry) -> Price:
-    """The price of an entry; nothing for an act, and no epsilon for a release without a formal guarantee."""
+    """The price of an entry; nothing for an act, and no epsilon for a release without a formal guarantee.
+
+    Epsilon and delta are those that its release claims; where the entry holds no claim, they follow from its event.
+    """
     if entry.act != Act.CHARGE:
         return Price()
-    return price_of_event(entry.priced)
+    price, claim = price_of_event(entry.priced), entry.details.get(CLAIM)
+    return replace(price, **{name: Fraction(claim[name]) for name in ("epsilon", "delta")}) if claim else price
 
 
 def list_charges(ledger: Ledger, analyst: str, requests: Iterable[str]) -> list[str]:

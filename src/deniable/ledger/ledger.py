@@ -48,6 +48,7 @@ from deniable.ledger.entry import (
     list_units,
     refuse_broken,
     refuse_cut_off,
+    refuse_other_question,
     refuse_other_unit,
     refuse_unsettled,
 )
@@ -169,6 +170,13 @@ class Ledger:
         if posting.act not in (Act.CHARGE, Act.RELEASE):
             self.on_act(receipt.number, receipt.head)
         return receipt
+
+    def refuse_reused(self, posting: Posting) -> None:
+        """Refuse a request id that another question has used; nothing is written."""
+        with self.store.begin_read() as book:
+            known = book.of_request(posting.analyst, posting.request)
+        if known is not None:
+            refuse_other_question(decode_entry(known, 0), posting)
 
     @contextmanager
     def _begin(self) -> Iterator[_Work]:
@@ -420,10 +428,6 @@ class Ledger:
         """The last entry that this process saw, without a look at the store."""
         return self._standing.head
 
-    def count_servers(self) -> int:
-        """How many servers share this ledger, this one among them, as far as its store can know."""
-        return self.store.count_servers()
-
     def close(self) -> None:
         """Let go of the store."""
         self.on_close()
@@ -435,12 +439,7 @@ class Ledger:
         return self._clock().astimezone(UTC)
 
     def _repeat_receipt(self, known: Entry, posting: Posting, forgotten: int) -> Receipt:
-        if known.question != posting.fingerprint:
-            raise AccessRefused(
-                f"request id '{posting.request}' was used for another question",
-                remedy="Take a new request id for a new question",
-                request=posting.request,
-            )
+        refuse_other_question(known, posting)
         if known.act == Act.CHARGE and known.sequence < forgotten:  # a second answer would not be paid for
             raise AccessRefused(
                 f"the answer to request '{posting.request}' was forgotten when the policy's term was over",

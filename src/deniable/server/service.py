@@ -245,7 +245,7 @@ class Service:
         """The answer to a question, charged to the grant's name and purpose; by the work's name it can be cancelled."""
         who = self.authorize(grant, Action.QUERY, question.purpose)
         key = (grant, replace(question, request=""))
-        stored = self._answers.get(key)
+        stored = None if question.request else self._answers.get(key)  # the ledger knows what an id was used for
         if stored is not None:
             return stored
         asked = _fill_parameters(question)
@@ -338,7 +338,7 @@ class Service:
 
     async def share_limits(self) -> None:
         """Allow each asker the part of one server of those that share the ledger: together they allow the whole."""
-        servers = await self.read_record(self.curator.ledger.count_servers)
+        servers = await self.read_record(self.curator.ledger.store.count_servers)
         self.scheduler.servers = servers
         for limiter in (self._rate, self._guesses):
             limiter.divide(servers)

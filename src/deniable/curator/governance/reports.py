@@ -12,7 +12,6 @@ from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from deniable.curator.charge import CLAIM
 from deniable.curator.context import Context
 from deniable.curator.governance import withdrawals
 from deniable.curator.governance.requests import RequestReport, measure_risk, report_request
@@ -405,9 +404,7 @@ def _register_entry(entry: Entry) -> RegisterEntry:
     from deniable.ledger.export import price_of
 
     price = price_of(entry)
-    # What the release claims; an entry without that is priced from its event.
-    claim = entry.details.get(CLAIM) or {"epsilon": price.epsilon, "delta": price.delta}
-    epsilon, delta = (None if claim[name] is None else _figure(Fraction(claim[name])) for name in ("epsilon", "delta"))
+    epsilon, delta = (None if amount is None else _figure(amount) for amount in (price.epsilon, price.delta))
     guarantee = "differential privacy" if entry.private else "none"
     if LOCAL in entry.details:
         epsilon, delta = _figure(Fraction(entry.details[LOCAL])), 0.0

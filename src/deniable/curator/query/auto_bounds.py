@@ -151,6 +151,7 @@ def query(context: Context, sql: str, asked: Budget | None, **rest: Any) -> Quer
     unpaid = _list_unpaid(context, staged)
     if unpaid:  # where all bounds are known, the question itself is repeated, or refused by its own price
         _refuse_unaffordable(context, staged, unpaid)
+        open_job(context, job_of(unpaid[0].plan), rest.get("request", ""))  # an id that was used, was for another
     measured = [run_job(context, job_of(stage.plan), stop=rest.get("stop")).measured for stage in staged.stages]
     with after_the_charge():
         found = _read_stages(context, staged, measured)

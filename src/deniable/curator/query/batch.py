@@ -121,7 +121,7 @@ def query_batch(
     plan = compile_batch(context, questions, asked)
     how = Presentation(sql.check_confidence(confidence), intervals, nonnegative)
     job = _build_job(plan, seconds)
-    result = run_job(context, job, open_job(context, job), request=request, stop=stop)
+    result = run_job(context, job, open_job(context, job, request), request=request, stop=stop)
     with after_the_charge(charged=not job.free):
         measured = _read_answers(context, plan, job, result.measured, seconds)
     left, answers = context.name_left(), []

@@ -328,7 +328,7 @@ def query(
     plan = compile_sql(context, sql, asked, bias_share=bias_share)
     how = Presentation(check_confidence(confidence), intervals, nonnegative, _check_consistency(plan, consistent))
     job = job_of(plan, seconds=seconds)
-    opened = open_job(context, job)
+    opened = open_job(context, job, request)
     shown = (opened.key, plan.text, how, context.asker)
     known = context.shown.find(shown)
     if known is not None and known[0] == context.balance():
