@@ -117,7 +117,7 @@ def test_the_commands_of_a_lesson_run_as_printed(name: str, tmp_path: Path) -> N
 def test_the_solver_is_found_by_the_program_although_it_needs_pandas() -> None:
     pytest.importorskip("ortools")
     program = (
-        "import sys; from deniable.cli.main import NoPandas; sys.meta_path.insert(0, NoPandas)\n"
+        "import sys; from deniable.cli.main import LessLoaded; sys.meta_path.insert(0, LessLoaded)\n"
         "from deniable.attacks.solvers import _load_module\n"
         "_load_module('ortools.sat.python.cp_model', 'ortools')"
     )

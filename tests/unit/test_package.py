@@ -14,7 +14,7 @@ import typer
 ROOT = Path(__file__).parents[2]
 HEAVY = (
     *("numpy", "numba", "pyarrow", "duckdb", "sqlglot", "scipy", "pandas", "polars", "starlette", "cryptography"),
-    *("pydantic", "pyarrow.dataset", "numpy.random"),
+    *("pydantic", "pyarrow.dataset", "numpy.random", "numpy.ma.core"),
 )
 
 
@@ -42,7 +42,15 @@ def test_anonymizing_a_file_loads_no_compiler_no_linear_algebra_and_no_frames(tm
     printed = _loaded_after(code)
     assert (tmp_path / "o.csv.release.json").exists()
     assert {"numpy", "duckdb"} <= printed
-    assert not printed & {"numba", "scipy", "pandas", "pydantic", "pyarrow.dataset", "numpy.random"}
+    assert not printed & {"numba", "scipy", "pandas", "pydantic", "pyarrow.dataset", "numpy.random", "numpy.ma.core"}
+
+
+def test_masked_arrays_are_there_for_a_command_that_makes_one() -> None:
+    code = "from deniable.cli.main import load_less\nload_less(['check'])\nimport numpy as np\nimport pyarrow as pa\n"
+    plain = "assert np.ma and pa.array(np.arange(2)).null_count == 0 and len(np.unique(np.ones(3))) == 1\n"
+    masked = "assert pa.array(np.ma.array([1, 2], mask=[True, False])).null_count == 1"
+    assert "numpy.ma.core" not in _loaded_after(code + plain)
+    assert "numpy.ma.core" in _loaded_after(code + plain + masked)
 
 
 ENDING = """

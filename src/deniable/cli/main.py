@@ -11,6 +11,8 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from copy import copy
+from importlib import import_module
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
 from typing import Annotated, Any, NoReturn
@@ -223,37 +225,58 @@ def build_command(words: Sequence[str]) -> Any:
     return found
 
 
-GARBAGE = 50_000
+GARBAGE = 200_000
 """Objects between two searches for garbage: while modules are loaded there is none, and they are searched each time."""
 
+HOLLOW: dict[str, dict[str, Any]] = {
+    "pyarrow.vendored.docscrape": {"NumpyDocString": lambda _text: {"Parameters": []}},
+    "numpy._core._add_newdocs": {},
+    "numpy._core._add_newdocs_scalars": {},
+}
+"""Modules that write help texts, which no command shows, and what is asked of them when libraries are loaded."""
 
-class NoPandas:
-    """Says that there is no pandas: Arrow imports it only to see whether it was given a frame, and no command is."""
-
-    @staticmethod
-    def find_spec(name: str, *_rest: object) -> None:
-        """Refuse pandas, unless the solver is loaded, which needs it; and know nothing of other modules."""
-        if name == "pandas" and "ortools" not in sys.modules:
-            raise ModuleNotFoundError(name, name=name)
+MASKS = "numpy.ma"
 
 
-class NoHelp(ModuleType):
-    """Stands for the reader of Arrow's help texts: Arrow reads hundreds when it is loaded, and no command shows one."""
+def _load_masks(name: str) -> Any:
+    """What only the whole module has: it is loaded, and takes its own place."""
+    for held in (HOLLOW, sys.modules):
+        held.pop(MASKS, None)
+    return getattr(import_module(MASKS), name)
 
-    def NumpyDocString(self, _text: str) -> dict[str, list[str]]:  # noqa: N802  (Arrow's word)
-        """A help text that says nothing."""
-        return {"Parameters": []}
 
+NO_MASKS = {"MaskedArray": type("MaskedArray", (), {}), "is_masked": lambda _array: False, "__getattr__": _load_masks}
+"""Arrow and numpy ask of each array whether it has a mask, and no command makes such a one."""
 
 WITHOUT_MATRICES = ("anonymize", "check", "mask", "scan", "policy", "hierarchy")
-"""Commands that multiply no matrices, and need no threads for it."""
+"""Commands that multiply no matrices: they need no threads for it, and no library that knows masks."""
+
+
+class LessLoaded:
+    """Keeps out what libraries load for others than a command."""
+
+    @classmethod
+    def find_spec(cls, name: str, *_rest: object) -> ModuleSpec | None:
+        """Say that there is no pandas, with which Arrow only sees whether it was given a frame; the solver needs it."""
+        if name == "pandas" and "ortools" not in sys.modules:
+            raise ModuleNotFoundError(name, name=name)
+        return ModuleSpec(name, cls) if name in HOLLOW else None  # type: ignore[arg-type]
+
+    @staticmethod
+    def create_module(_spec: ModuleSpec) -> None:
+        """Let Python make the module."""
+
+    @staticmethod
+    def exec_module(module: ModuleType) -> None:
+        """Put the little there that is asked of it."""
+        vars(module).update(HOLLOW[module.__name__])
 
 
 def load_less(words: Sequence[str]) -> None:
     """Keep out what libraries load or start for others than a command."""
-    sys.meta_path.insert(0, NoPandas)
-    sys.modules.setdefault("pyarrow.vendored.docscrape", NoHelp("docscrape"))
+    sys.meta_path.insert(0, LessLoaded)
     if next(iter(words), "") in WITHOUT_MATRICES:
+        HOLLOW[MASKS] = NO_MASKS
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     gc.set_threshold(GARBAGE)
 
