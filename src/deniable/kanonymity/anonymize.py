@@ -143,7 +143,7 @@ def describe_recoding(
     released = released & (grouped.sizes > 0)
     request, levels = prepared.request, prepared.absolute(solution.levels)
     classes = ReleasedClasses(
-        _list_labels(prepared, levels, grouped.source.take_codes(grouped.sample[released])),
+        _list_labels(prepared, levels, grouped.take_codes(released)),
         tuple(grouped.sizes[released].tolist()),
         _list_values(prepared, checker.merge_histograms(grouped), released),
     )

@@ -243,7 +243,7 @@ def number_rows(columns: Sequence[Codes], sizes: Sequence[int]) -> tuple[int, ND
     return count, sample, number
 
 
-def pack_keys(columns: Sequence[Codes], sizes: Sequence[int]) -> tuple[NDArray[np.int64], int]:
+def pack_keys(columns: Sequence[NDArray[Any]], sizes: Sequence[int]) -> tuple[NDArray[np.int64], int]:
     """One key for each row, the same for equal rows, and a number that all keys are below.
 
     Columns are packed into one 64-bit key while they fit; where they do not, the key so far is renumbered densely,

@@ -380,7 +380,7 @@ def _show_rows(
     built = {coded.hierarchy.column: coded.hierarchy for coded in prepared.columns}
     codes = [coded.codes for coded in encode_table(table.select(known), known, built)]
     levels = [coded.hierarchy.levels[at] for coded, at in zip(prepared.columns, prepared.absolute(node), strict=True)]
-    classes = grouped.source.take_codes(grouped.sample)
+    classes = grouped.take_codes(slice(None))
     groups = zip(*(level.groups[classes[:, place]].tolist() for place, level in enumerate(levels)), strict=True)
     found = {key: (int(size), bool(kept)) for key, size, kept in zip(groups, grouped.sizes, released, strict=True)}
     rows = []

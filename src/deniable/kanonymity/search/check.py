@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,17 +49,36 @@ ROUNDING = 1e-6
 Places = NDArray[np.int64]
 
 
+class Anchor(NamedTuple):
+    """Tuples that nodes are checked from: the table's own, or the classes of a node below, which have no codes.
+
+    `packed` are their codes, several columns in one, and `places` the tuple of the table that stands for each."""
+
+    tuples: Tuples
+    packed: Places
+    places: Places
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class Grouped:
     """The classes of one node: the tuples they were made from, and how many rows each has.
 
-    `packed` are the tuples again, several columns in one code, and `numbers` their keys at this node with the key of
+    `own` are the table's tuples, and `numbers` the keys at this node of those that it was checked from, with the key of
     each class. Most nodes fail by their sizes, and nobody asks which tuple is in which class."""
 
-    source: Tuples
-    packed: Codes
+    anchor: Anchor
+    own: Tuples
     numbers: tuple[Places, Places, int]
     sizes: Counts
+
+    @property
+    def source(self) -> Tuples:
+        """The tuples that the classes were made from."""
+        return self.anchor.tuples
+
+    def take_codes(self, classes: Places | Released | slice) -> Codes:
+        """The codes of one tuple of each of these classes."""
+        return self.own.take_codes(self.anchor.places[self.sample[classes]])
 
     @cached_property
     def sample(self) -> Places:
@@ -93,30 +113,30 @@ class Packing:
                 self.packs.append([])
                 span = max(h.size, 1)
             self.packs[-1].append(q)
-        self._tables: dict[tuple[int, Levels], tuple[Codes, int]] = {}
+        self._tables: dict[tuple[int, Levels], tuple[Places, int]] = {}
 
-    def pack(self, codes: Codes) -> Codes:
+    def pack(self, codes: Codes) -> Places:
         """One row for each pack, with a code for each tuple."""
-        packed = np.zeros((len(self.packs), len(codes)), np.int32)
+        packed = np.zeros((len(self.packs), len(codes)), np.int64)
         for row, columns in zip(packed, self.packs, strict=True):
             for q in columns:
                 row *= self.hierarchies[q].size
                 row += codes[:, q]
         return packed
 
-    def generalize(self, packed: Codes, levels: Levels) -> tuple[list[Codes], list[int]]:
+    def generalize(self, packed: Places, levels: Levels) -> tuple[list[Places], list[int]]:
         """The groups of every pack at these levels, and how many groups a pack can have."""
         tables = [self._table(p, tuple(levels[q] for q in columns)) for p, columns in enumerate(self.packs)]
         telling = [p for p, (_, size) in enumerate(tables) if size > 1]
         return [tables[p][0].take(packed[p]) for p in telling], [tables[p][1] for p in telling]
 
-    def _table(self, pack: int, levels: Levels) -> tuple[Codes, int]:
+    def _table(self, pack: int, levels: Levels) -> tuple[Places, int]:
         """The group of every code of a pack."""
         if (pack, levels) not in self._tables:
-            groups, size = np.zeros(1, np.int32), 1
+            groups, size = np.zeros(1, np.int64), 1
             for q, number in zip(self.packs[pack], levels, strict=True):
                 level = self.hierarchies[q].levels[number]
-                groups = (groups[:, None] * level.size + level.groups).astype(np.int32).ravel()
+                groups = (groups[:, None] * level.size + level.groups).ravel()
                 size *= level.size
             self._tables[pack, levels] = groups, size
         return self._tables[pack, levels]
@@ -130,7 +150,8 @@ class Checker:
         self.verdicts: dict[Levels, Verdict] = {}
         self._needs_values = any(looks_inside(model) for model in problem.models)
         self._packing = Packing(problem.hierarchies)
-        self._anchors = [(problem.tuples, self._packing.pack(problem.tuples.codes))]
+        own = problem.tuples
+        self._anchors = [Anchor(own, self._packing.pack(own.codes), np.arange(own.size))]
         self._anchor_levels = np.zeros((1, problem.tuples.width), np.int64)
         self._anchor_sizes = [problem.tuples.size]
         self._held = problem.tuples.size
@@ -258,27 +279,29 @@ class Checker:
 
     def group(self, levels: Levels, *, roll_up: bool = True) -> Grouped:
         """The classes of a node."""
-        source, packed = self._source(levels) if roll_up else self._anchors[0]
-        groups, sizes = self._packing.generalize(packed, levels)
-        keys, span = pack_keys(groups or [np.zeros(source.size, np.int32)], sizes or [1])
+        anchor = self._find_anchor(levels) if roll_up else self._anchors[0]
+        source = anchor.tuples
+        groups, sizes = self._packing.generalize(anchor.packed, levels)
+        keys, span = pack_keys(groups or [np.zeros(source.size, np.int64)], sizes or [1])
         if not is_dense(keys, span):
             span, keys = number_keys(keys, span)
         rows = np.bincount(keys, weights=source.counts, minlength=span)
         # Only a population has tuples without rows, whose classes are there all the same.
-        used = np.flatnonzero(rows if source.population is None else np.bincount(keys, minlength=span))
-        return Grouped(source, packed, (keys, used, span), rows[used].astype(np.int64))
+        there = rows if source.population is None else np.bincount(keys, minlength=span)
+        used = np.flatnonzero(there > 0)
+        return Grouped(anchor, self.problem.tuples, (keys, used, span), rows[used].astype(np.int64))
 
     def group_all(self) -> Grouped:
         """All rows in one class, whether the hierarchies reach so far or not."""
-        source, packed = self._anchors[0]
-        rows = np.array([source.counts.sum()], np.int64)
-        return Grouped(source, packed, (np.zeros(source.size, np.int64), np.zeros(1, np.int64), 1), rows)
+        own = self.problem.tuples
+        rows = np.array([own.counts.sum()], np.int64)
+        return Grouped(self._anchors[0], own, (np.zeros(own.size, np.int64), np.zeros(1, np.int64), 1), rows)
 
     def _offsets(self, levels: Levels) -> Places:
         """Where the costs or volumes of each column begin at these levels, in tables over columns, levels, leaves."""
         return self._first + self._sizes * np.array(levels, np.int64)
 
-    def _source(self, levels: Levels) -> tuple[Tuples, Codes]:
+    def _find_anchor(self, levels: Levels) -> Anchor:
         fits = np.flatnonzero((self._anchor_levels <= np.array(levels)).all(axis=1))
         return self._anchors[min(fits.tolist(), key=self._anchor_sizes.__getitem__)]
 
@@ -291,12 +314,13 @@ class Checker:
             return None
         people = source.population
         rolled = Tuples(
-            source.take_codes(grouped.sample),
+            source.codes[:0],
             grouped.sizes,
             self._histograms(grouped),
             None if people is None else _sum_groups(grouped.class_of, people, count),
         )
-        self._anchors.append((rolled, grouped.packed.take(grouped.sample, axis=1)))
+        _, packed, places = grouped.anchor
+        self._anchors.append(Anchor(rolled, packed.take(grouped.sample, axis=1), places[grouped.sample]))
         self._anchor_levels = np.vstack([self._anchor_levels, levels])
         self._anchor_sizes.append(count)
         self._held += count
@@ -365,14 +389,14 @@ class Checker:
         some = np.flatnonzero(gone)
         if not some.size:
             return np.zeros(len(self._sizes))
-        codes = grouped.source.take_codes(grouped.sample[some])
+        codes = grouped.take_codes(some)
         return np.asarray(gone[some] @ self._slack[codes + self._offsets(levels)], np.float64)
 
     def _partition(self, levels: Levels, grouped: Grouped, released: Released) -> Partition:
         there = grouped.sizes > 0
         volumes = np.zeros(0)
         if isinstance(self.problem.measure, Divergence):
-            codes = grouped.source.take_codes(grouped.sample[there])
+            codes = grouped.take_codes(there)
             volumes = self._volumes[codes + self._offsets(levels)].sum(axis=1)
         rows = self.problem.tuples.rows
         return Partition(grouped.sizes[there], volumes, released[there], rows, self._whole, self._detail)

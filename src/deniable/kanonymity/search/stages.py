@@ -141,7 +141,7 @@ class _Assembly:
         number = np.full(len(released), -1, np.int64)
         number[released] = len(self.sizes) + np.arange(int(released.sum()))
         self.class_of[left] = number[grouped.class_of]
-        codes = grouped.source.take_codes(grouped.sample[released])
+        codes = grouped.take_codes(released)
         runs = [self._runs(q, levels[q], codes[:, q]) for q in range(len(levels))]
         self.low.append(np.column_stack([low for low, _ in runs]))
         self.high.append(np.column_stack([high for _, high in runs]))
