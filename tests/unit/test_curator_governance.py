@@ -465,3 +465,31 @@ def test_a_question_that_another_charged_and_that_fails_is_not_told_as_charged(
                 curator.query(COUNT, epsilon="1/2", who=who)
             assert (failed.value.charged, watch.charged) == (told, told == CHARGED)
         assert [each.analyst for each in curator.ledger.entries(acts=("charge",))] == ["steward", "ana"]
+
+
+@pytest.mark.parametrize("kept", ["sqlite", "postgresql"])
+def test_equal_requests_that_are_filed_at_one_moment_are_one_and_asked_anew_after_the_decision_another(
+    policy: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest, kept: str
+) -> None:
+    """The second files while the first has looked for an equal one, and has not written yet."""
+    ledger = str(policy.with_suffix(".sqlite")) if kept == "sqlite" else request.getfixturevalue("postgres_address")
+    policy.write_text(POLICY.replace("dataset: clinic", f"dataset: clinic{token_hex(4)}"))
+    with Curator.open(policy, ledger=ledger) as first, Curator.open(policy, ledger=ledger) as second:
+        one, other = first.context.speak_for(BEN), second.context.speak_for(BEN)
+        record, filed = first.ledger.record, []
+
+        def file_meanwhile(posting: Posting) -> Any:
+            filed.append(requests.ask(other, "mask", ["visits"]))
+            return record(posting)
+
+        for round in (1, 2):
+            with monkeypatch.context() as patch:
+                patch.setattr(first.ledger, "record", file_meanwhile)
+                filed.append(requests.ask(one, "mask", ["visits"]))
+            assert len({each.id for each in filed}) == len(list(first.ledger.entries(acts=("request",)))) == round
+            requests.decide(first.context, filed[-1].id, False, "not needed")
+        operations = first.context.speak_for(Asker("ben", "operations", Role.ANALYST))
+        waits = [requests.ask(each, "mask", ["visits"]) for each in (one, operations, one)]
+        assert waits[0].id == waits[2].id != waits[1].id, "what is asked for another purpose is another request"
+        assert [each.purpose for each in waits] == ["research", "operations", "research"]
+        verify(second.ledger)

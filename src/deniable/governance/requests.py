@@ -77,6 +77,11 @@ class Request:
         told |= {"parameters": dict(self.parameters), "cost": dict(self.cost), "listed": self.listed}
         return told | {"approvals": self.approvals, "justification": self.justification}
 
+    @property
+    def wish(self) -> dict[str, Any]:
+        """All that is asked, for which purpose and at what price: equal requests have equal wishes."""
+        return self.facts() | {"id": "", "purpose": self.purpose}
+
     def as_dict(self) -> dict[str, Any]:
         """The request as plain values."""
         times = {"asked": self.asked, "decided": self.decided}

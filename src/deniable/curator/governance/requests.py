@@ -20,6 +20,7 @@ from deniable.governance.grants import Action, Asker, Grant, Role, refuse_name
 from deniable.governance.requests import Request
 from deniable.governance.scram import ScramKeys
 from deniable.governance.tokens import Token
+from deniable.ledger.entry import Act, Posting, digest
 from deniable.policy.access import Purpose
 from deniable.policy.budget import Budget, budget, exact
 from deniable.policy.schema import Role as ColumnRole
@@ -395,7 +396,8 @@ def ask(
 ) -> Request:
     """File a request for a release; the steward decides, seeing its cost and (`measure_risk`) its risk.
 
-    An equal request that waits for a decision is returned instead of a second one.
+    An equal request that waits for a decision is returned instead of a second one; so it is where both are filed at one
+    moment, since equal requests have one name in the ledger until they are decided.
     The parameter `justification` says what it is needed for; a purpose may demand it.
     """
     context.admit()
@@ -418,16 +420,17 @@ def ask(
         approvals=demands.approvals if demands is not None else 1,
         justification=reason,
     )
-    waiting = [each for each in context.state.requests().values() if each.analyst == analyst and each.is_pending]
-    for each in waiting:
-        if each.facts() | {"id": ""} == request.facts() | {"id": ""}:
-            return each
-    if len(waiting) >= MOST_WAITING:
+    own = [each for each in context.state.requests().values() if each.analyst == analyst]
+    equal = [each for each in own if each.wish == request.wish]
+    if waiting := [each for each in equal if each.is_pending]:
+        return waiting[0]
+    if sum(each.is_pending for each in own) >= MOST_WAITING:
         raise ParameterError(
             f"{MOST_WAITING} requests of yours wait for a decision", remedy="Wait until the steward has decided on some"
         )
-    _act(context, "request", analyst, request.facts(), purpose)
-    return requests.find_request(request.id, context.state.requests())
+    name = f"request {digest([request.wish, equal[-1].id if equal else ''])}"
+    filed = _act(context, "request", analyst, request.facts(), purpose, request=name, release=request.id)
+    return requests.find_request(filed.release, context.state.requests())
 
 
 def decide(context: Context, identity: str, approved: bool, reason: str, by: str | Grant = "steward") -> Request:
@@ -557,19 +560,19 @@ def show_terms(context: Context) -> TermsReport:
     purpose, analyst = context.path
     demands = _find_purpose(context, purpose)
     terms = demands.terms if demands is not None else ""
-    digest = digest_terms(terms)
-    return TermsReport(purpose, terms, digest, not terms or context.state.has_acknowledged(analyst, purpose, digest))
+    wording = digest_terms(terms)
+    return TermsReport(purpose, terms, wording, not terms or context.state.has_acknowledged(analyst, purpose, wording))
 
 
-def acknowledge(context: Context, digest: str) -> TermsReport:
+def acknowledge(context: Context, wording: str) -> TermsReport:
     """Note that the asker acknowledges the terms of a purpose, in the wording of this digest; once is enough."""
     shown = show_terms(context)
     if not shown.terms:
         raise ParameterError(f"purpose '{shown.purpose}' has no terms", remedy="Ask right away")
-    if digest != shown.digest:
+    if wording != shown.digest:
         raise ParameterError("these are not the terms as they are now", remedy="Read them again: deniable terms")
     if not shown.acknowledged:
-        _act(context, "acknowledge", context.path[1], {"terms": digest}, shown.purpose)
+        _act(context, "acknowledge", context.path[1], {"terms": wording}, shown.purpose)
     return show_terms(context)
 
 
@@ -580,7 +583,15 @@ def _settle(context: Context, identity: str, written: Receipt) -> Request:
     return request
 
 
-def _act(context: Context, act: str, by: str, details: Mapping[str, Any], purpose: str = "") -> Receipt:
-    from deniable.ledger import Act, Posting
-
-    return context.ledger.record(Posting(Act(act), analyst=by, purpose=purpose, details=details))
+def _act(
+    context: Context,
+    act: str,
+    by: str,
+    details: Mapping[str, Any],
+    purpose: str = "",
+    *,
+    request: str = "",
+    release: str = "",
+) -> Receipt:
+    posting = Posting(Act(act), analyst=by, purpose=purpose, request=request, release=release, details=details)
+    return context.ledger.record(posting)
