@@ -42,6 +42,23 @@ def test_the_delimiter_is_found_out(engine: DuckDBEngine, tmp_path: Path, delimi
     assert rows(engine) == [["ann", 31], ["bob", 45]]
 
 
+@pytest.mark.parametrize("quote", ['"', "'"])
+@pytest.mark.parametrize("before", [0, 3000])
+def test_the_quote_is_found_out_wherever_it_first_stands(
+    engine: DuckDBEngine, tmp_path: Path, quote: str, before: int
+) -> None:
+    attach(engine, tmp_path, "name,age\n" + "ann,31\n" * before + f"{quote}bob, jr{quote},45\n" * 5 + "eve,50\n")
+    assert rows(engine)[before:] == [["bob, jr", 45]] * 5 + [["eve", 50]]
+
+
+def test_a_line_longer_than_is_searched_for_quotes_is_read(
+    engine: DuckDBEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("deniable.engines.duckdb.csv.LONGEST", 8)
+    attach(engine, tmp_path, "name,age\n" + "ann or ann,31\n" * 3 + "'bob, jr',45\n" * 5)
+    assert rows(engine)[2:4] == [["ann or ann", 31], ["bob, jr", 45]]
+
+
 def test_delimiter_quote_and_null_can_be_declared(engine: DuckDBEngine, tmp_path: Path) -> None:
     attach(engine, tmp_path, "a:b\n'x:y':NA\nz:3\n", delimiter=":", quote="'", null="NA")
     assert rows(engine) == [["x:y", None], ["z", 3]]

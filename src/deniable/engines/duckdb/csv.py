@@ -13,6 +13,8 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -86,6 +88,8 @@ def _find_layout(
 def _sniff(connection: Any, path: Path, dialect: CsvDialect, title: str, lines: int) -> tuple[str, str, str, bool]:
     given = f", sample_size = {lines}"
     known = {"delim": dialect.delimiter, "quote": dialect.quote}
+    if dialect.quote is None and not _shows_quotes(path, lines):  # then all quotes read alike, and one is tried
+        known |= {"quote": '"', "escape": '"'}
     given += "".join(f", {option} = {literal(value)}" for option, value in known.items() if value is not None)
     sql = f"SELECT Delimiter, Quote, Escape, HasHeader FROM sniff_csv({literal(path)}, ignore_errors = true{given})"
     try:
@@ -99,6 +103,16 @@ def _sniff(connection: Any, path: Path, dialect: CsvDialect, title: str, lines: 
     quoting = dialect.quote or (quoting if len(quoting) == 1 else '"')
     # Without an escape in sight, a quote inside quotes is doubled (RFC 4180).
     return dialect.delimiter or delimiter, quoting, escape if len(escape) == 1 else quoting, header
+
+
+LONGEST = 1 << 20
+"""Bytes of a line in which quotes are looked for; of a longer one, none is ruled out."""
+
+
+def _shows_quotes(path: Path, lines: int) -> bool:
+    with path.open("rb") as file:
+        first = islice(iter(partial(file.readline, LONGEST), b""), lines)
+        return any(b'"' in line or b"'" in line or len(line) == LONGEST for line in first)
 
 
 def _read_first_record(path: Path, delimiter: str, quoting: str) -> list[str]:
