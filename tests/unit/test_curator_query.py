@@ -155,10 +155,12 @@ def test_columns_of_an_answer_are_named_as_the_question_writes_them(
         curator.explain("SELECT COUNT(*) AS N, SUM(CLAMP(age, 0, 9)) AS n_LOW FROM visits")
 
 
-def test_another_budget_or_other_data_is_another_question(curator: Curator) -> None:
-    curator.query(COUNTS, epsilon=1)
-    assert not curator.query(COUNTS, epsilon="0.5").repeated
-    assert curator.remaining().epsilon == Fraction(3, 2)
+def test_a_larger_budget_is_another_question_and_a_smaller_one_is_not(curator: Curator) -> None:
+    first = curator.query(COUNTS, epsilon=1)
+    assert curator.query(COUNTS, epsilon="0.5").to_pylist() == first.to_pylist()
+    assert curator.remaining().epsilon == 2
+    assert not curator.query(COUNTS, epsilon="1.5").repeated
+    assert curator.remaining().epsilon == Fraction(1, 2)
 
 
 def test_questions_that_measure_nothing_are_free_and_read_no_private_row(curator: Curator, engine: Watched) -> None:

@@ -47,8 +47,9 @@ if TYPE_CHECKING:
     from deniable.policy.document import Policy
     from deniable.policy.schema import TableSchema
 
-ANSWERS, STREAMS = "answers", "streams"
-"""The collections of stored answers, and of streams: their plans, noise and closed periods."""
+ANSWERS, STREAMS, MEASURED = "answers", "streams", "measured"
+"""The collections of stored answers, of streams (their plans, noise and closed periods), and of what each answer is to:
+by that later questions find it."""
 MOST_MANIFEST = 1 << 20
 """Bytes of a manifest that count."""
 PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,63}")
@@ -363,12 +364,13 @@ def forget_answers(context: Context, by: str = "steward") -> int:
     if not is_expired(context.policy):
         return 0
     context.shown.clear()
-    counts = {each: len(context.store.list_all(each)) for each in (ANSWERS, STREAMS)}
-    count = sum(counts.values())
+    context.plans.clear()
+    counts = {each: len(context.store.list_all(each)) for each in (ANSWERS, STREAMS, MEASURED)}
+    count = counts[ANSWERS] + counts[STREAMS]
     posting = Posting(Act.EXPIRE, analyst=by, details={name: many for name, many in counts.items() if many})
     # First, so that no request id of before gets another answer under its charge.
     receipt = context.ledger.record(posting) if count else None
-    for each in (ANSWERS, STREAMS):
+    for each in counts:
         context.store.empty(each)
     head = context.ledger.head()
     if receipt is not None and head is not None and head.sequence != receipt.number:

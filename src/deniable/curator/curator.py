@@ -208,12 +208,12 @@ class Curator(ReleaseVerbs):
         Asked again under the same `request` id, a question is not charged again. `seconds` limits the work after the
         charge; `stop` takes the question back, uncharged if it was not begun.
         """
-        from deniable.curator.query import auto_bounds
+        from deniable.curator.query import auto_bounds, batch
 
         return auto_bounds.query(
             self._for(who), sql, _budget(epsilon, delta, rho), confidence=confidence, intervals=intervals,
             nonnegative=nonnegative, consistent=consistent, bias_share=bias_share, request=request, seconds=seconds,
-            stop=stop,
+            stop=stop, recompile=batch.recompile,
         )  # fmt: skip
 
     def query_batch(
@@ -247,9 +247,9 @@ class Curator(ReleaseVerbs):
         who: Asker | None = None,
     ) -> QuestionExplanation:  # fmt: skip
         """What a question would measure and cost, without touching data."""
-        from deniable.curator.query import auto_bounds
+        from deniable.curator.query import auto_bounds, batch
 
-        return auto_bounds.explain(self._for(who), sql, _budget(epsilon, delta, rho))
+        return auto_bounds.explain(self._for(who), sql, _budget(epsilon, delta, rho), batch.recompile)
 
     def preview(
         self, sql: str, *, epsilon: Amount | None = None, delta: Amount = 0, rho: Amount | None = None,

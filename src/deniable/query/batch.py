@@ -35,10 +35,9 @@ from deniable.query.algebra.expression import (
     Value,
     columns_of,
     count_after,
-    literal,
     substitute,
 )
-from deniable.query.algebra.functions import call
+from deniable.query.algebra.functions import join_tests, test_key
 from deniable.query.algebra.relation import (
     MOST_JOINED_WORK,
     MOST_WORK,
@@ -314,15 +313,7 @@ def _write_over_base(node: Measured) -> Spread | None:
         both = zip(relation.fields, named.fields, strict=True)
         rewrite({old.name: ColumnRef(new.name, old.facts) for old, new in both})
         relation = named
-    return Spread(relation, tuple(keys), tuple(wanted), _join_tests(tests))
-
-
-def _join_tests(tests: Sequence[Expression | None]) -> Expression | None:
-    """All of some conditions; None where there is none."""
-    found: Expression | None = None
-    for test in tests:
-        found = test if found is None else found if test is None else call("and", found, test)
-    return found
+    return Spread(relation, tuple(keys), tuple(wanted), join_tests(tests))
 
 
 Cells = list[dict[Key, range]]
@@ -340,21 +331,14 @@ def _build_node(spreads: Mapping[int, Spread], questions: Mapping[int, Question]
             values = {part.place: part.values for part in step.keys.parts if isinstance(part, Listed)}
             groups: dict[Key, range] = {}
             for key in product(*(values[each] for each in step.places)):
-                tests = [_test_key(spread.keys[each], value) for each, value in zip(step.places, key, strict=True)]
+                tests = [test_key(spread.keys[each], value) for each, value in zip(step.places, key, strict=True)]
                 groups[key] = range(len(made), len(made) + len(spread.aggregates))
-                within = _join_tests([spread.condition, *tests])
-                made += [replace(each, condition=_join_tests([within, each.condition])) for each in spread.aggregates]
+                within = join_tests([spread.condition, *tests])
+                made += [replace(each, condition=join_tests([within, each.condition])) for each in spread.aggregates]
             cells[place].append(groups)
     base = next(iter(spreads.values())).base
     named = tuple((f"a{i}", each) for i, each in enumerate(made))
     return Measured(base, (), ((),), named, tuple(Field(name, NUMBER) for name, _ in named), "m0"), cells
-
-
-def _test_key(key: Expression, value: Value) -> Expression:
-    """Whether a row is in the group of a key."""
-    if key.facts.kind is Kind.BOOLEAN:
-        return key if value else call("not", key)
-    return call("eq", key, literal(value))
 
 
 def _is_costly(node: Measured) -> bool:

@@ -109,6 +109,10 @@ class Writer:
         free = tree.by_unit and not (tree.outer or tree.full or tree.single)
         return free and self.relation(tree.right) < self.relation(tree.left)
 
+    def find_base(self, tree: Relation) -> Relation:
+        """What row-wise steps stand on."""
+        return self._strip(tree)[0]
+
     def _strip(self, tree: Relation) -> tuple[Relation, set[str]]:
         """What row-wise steps stand on, and all their conditions."""
         tests: set[str] = set()
@@ -473,7 +477,7 @@ def _lay_out_step(node: NodePlan, place: int, writer: Writer) -> StepLayout:
     keys = sorted((writer.expression(node.node.keys[i][1], source), f"k{i}") for i in step.places)
     noise = _describe_noise(node, step, writer)
     order = sorted(range(len(noise)), key=lambda i: noise[i])
-    columns, after = [], _find_columns(node.measurements)
+    columns, after = [], find_columns(node.measurements)
     for i in order:
         columns += after[i]
     threshold = None if step.threshold is None else repr(step.threshold)
@@ -482,7 +486,7 @@ def _lay_out_step(node: NodePlan, place: int, writer: Writer) -> StepLayout:
     return StepLayout(digest, place, tuple(name for _, name in keys), tuple(columns))
 
 
-def _find_columns(measurements: Sequence[Measurement]) -> list[list[int]]:
+def find_columns(measurements: Sequence[Measurement]) -> list[list[int]]:
     """Where the numbers of each measurement stand: the first at its own place, further ranks after all of them."""
     after, found = len(measurements), []
     for place, measurement in enumerate(measurements):
@@ -551,6 +555,12 @@ def _describe_keys(keys: Keys, names: dict[str, str], node: NodePlan, writer: Wr
     return sorted(parts), sorted(set(tests))
 
 
+def list_bases(nodes: tuple[NodePlan, ...]) -> list[str]:
+    """The rows that each node is about before any is left out: questions over the same may follow from each other."""
+    writer = Writer()
+    return list(dict.fromkeys(writer.relation(writer.find_base(node.node.input)) for node in nodes))
+
+
 def arrange(plan: QueryPlan, found: NoisyResults) -> NoisyResults:
     """What a plan measured, in the common order and under common names."""
     arranged: NoisyResults = {}
@@ -559,7 +569,7 @@ def arrange(plan: QueryPlan, found: NoisyResults) -> NoisyResults:
         arranged[f"n{i}"] = tuple(
             Noisy(
                 part.keys.select(list(step.keys)).rename_columns([f"c{j}" for j in range(len(step.keys))]),
-                tuple(part.values[column] for column in step.columns),
+                (*(part.values[column] for column in step.columns), *part.values[len(step.columns) :]),
             )
             for part, step in parts
         )
@@ -575,7 +585,7 @@ def restore(plan: QueryPlan, arranged: NoisyResults) -> NoisyResults:
             names = sorted(step.keys, key=lambda name: int(name[1:]))
             columns = [step.keys.index(name) for name in names]
             keys = part.keys.select([f"c{j}" for j in columns]).rename_columns(names)
-            values = sorted(zip(step.columns, part.values, strict=True), key=lambda each: each[0])
-            parts[step.place] = Noisy(keys, tuple(value for _, value in values))
+            values = sorted(zip(step.columns, part.values, strict=False), key=lambda each: each[0])
+            parts[step.place] = Noisy(keys, (*(value for _, value in values), *part.values[len(step.columns) :]))
         found[node.name] = tuple(parts[place] for place in range(len(parts)))
     return found

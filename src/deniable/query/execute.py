@@ -56,7 +56,8 @@ class Runner(Protocol):
 class Noisy:
     """What was measured of one grouping set: the keys that are shown, and each measurement's noisy values. Public.
 
-    A measurement of several ranks has the first of them at its own place, and the others after all measurements.
+    A measurement of several ranks has the first of them at its own place, and the others after all measurements. The
+    numbers of joint releases, from which measurements were computed, come last.
     """
 
     keys: pa.Table
@@ -196,11 +197,12 @@ def _measure_step(node: NodePlan, step: Step, reader: Reader) -> Noisy:
         keys = keys.take(pa.array(shown))
     values: list[NDArray[Any]] = []
     ranks: list[NDArray[Any]] = []
-    joint = {
-        place: found
-        for number, each in enumerate(step.joints)
-        for place, found in _release_jointly(each, number, exactly, shown, reader).items()
-    }
+    joint, parts = dict[int, NDArray[Any]](), list[NDArray[Any]]()
+    for number, each in enumerate(step.joints):
+        noisy = _release_jointly(each, number, exactly, shown, reader)
+        parts += list(noisy.T)
+        found = reconstruct(noisy, solve_block(each.block, each.strategy), each.sensitivity.parts)
+        joint |= zip(each.block.places, found, strict=True)
     for i, placed in enumerate(step.placed):
         if i in joint:
             values.append(joint[i])
@@ -214,7 +216,7 @@ def _measure_step(node: NodePlan, step: Step, reader: Reader) -> Noisy:
             column = _read_column(node, step, placed, exactly, reader, salt)
             # Noise goes to every group before any is left out, so that time and memory do not tell which were shown.
             values.append(placed.round_to_steps(placed.mechanism.release(column, reader.entropy)[shown]))
-    return Noisy(keys, (*values, *ranks))
+    return Noisy(keys, (*values, *ranks, *parts))
 
 
 def _draw_salt(entropy: Entropy) -> int:
@@ -253,13 +255,12 @@ def _read_column(
 
 def _release_jointly(
     joint: Joint, number: int, exactly: pa.Table, shown: NDArray[np.int64], reader: Reader
-) -> dict[int, NDArray[np.int64]]:
-    """The measurements that follow from one release, by place: its whole numbers with noise, then least squares."""
+) -> NDArray[np.int64]:
+    """The whole numbers of a joint release with their noise: one row for each group that is shown."""
     columns = [_read_integers(exactly, name_part(number, i)) for i in range(len(joint.block.parts))]
     exact = apply_strategy(np.stack(columns, axis=1), joint.strategy.matrix)
-    noisy = joint.mechanism.release(exact.ravel(), reader.entropy).reshape(exact.shape)[shown]
-    found = reconstruct(noisy, solve_block(joint.block, joint.strategy), joint.sensitivity.parts)
-    return dict(zip(joint.block.places, found, strict=True))
+    noisy: NDArray[np.int64] = joint.mechanism.release(exact.ravel(), reader.entropy).reshape(exact.shape)[shown]
+    return noisy
 
 
 def _release_ranks(

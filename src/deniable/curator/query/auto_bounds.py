@@ -24,6 +24,7 @@ from deniable.curator.charge import (
 )
 from deniable.curator.context import Context
 from deniable.curator.query import sql as plain
+from deniable.curator.query.derived import Recompile
 from deniable.curator.query.sql import QueryAnswer, answer_job, compile_sql
 from deniable.errors import QueryRefused, check_seconds, nearest
 from deniable.policy.budget import ZCDP, Amount, Budget, budget, split
@@ -156,7 +157,7 @@ def query(context: Context, sql: str, asked: Budget | None, **rest: Any) -> Quer
     with after_the_charge():
         found = _read_stages(context, staged, measured)
     with still_charged() if unpaid else nullcontext():
-        answer = plain.query(context, _fill_found(staged, found), staged.left, **rest)
+        answer = plain.query(context, _fill_found(staged, found), staged.left, **(rest | {"recompile": None}))
     return replace(answer, release=_state_whole(answer.release, found, staged))
 
 
@@ -281,15 +282,17 @@ def _tell_bounds(call: AutoClamp, found: FoundBounds) -> str:
     )
 
 
-def explain(context: Context, sql: str, asked: Budget | None) -> QuestionExplanation:
+def explain(
+    context: Context, sql: str, asked: Budget | None, recompile: Recompile = plain.recompile_question
+) -> QuestionExplanation:
     """What a question would measure and cost, without data; where it leaves bounds open, with the stages before it."""
     from deniable.query.explain import BoundsExplanation, StagedExplanation, describe_budget
     from deniable.query.explain import explain as explain_plan
 
     staged = _plan_stages(context, sql, asked)
     if not isinstance(staged, Staged):
-        return plain.explain(context, staged, asked)
-    final = plain.explain(context, staged.placeholder, staged.left)
+        return plain.explain(context, staged, asked, recompile)
+    final = plain.explain(context, staged.placeholder, staged.left, None)
     event = _compose(staged, staged.stages)
     more = context.ledger.fits(event, *context.path)
     first = [BoundsExplanation(**explain_plan(stage.plan), finds=stage.finds) for stage in staged.stages]
@@ -312,8 +315,8 @@ def refuse_open_bounds(context: Context, sql: str, asked: Budget) -> None:
         )
 
 
-def find_charge(context: Context, sql: str, asked: Budget | None) -> Event | None:
-    """What a question would be charged if it were asked now; None where it is free, or its answer is stored."""
+def find_charge(context: Context, sql: str, asked: Budget | None, recompile: Recompile) -> Event | None:
+    """What a question would be charged if it were asked now; None where it is free, stored, or follows from others."""
     staged = _plan_stages(context, sql, asked)
     if isinstance(staged, Staged):
         known = [_find_stored(context, stage.plan) for stage in staged.stages]
@@ -323,6 +326,8 @@ def find_charge(context: Context, sql: str, asked: Budget | None) -> Event | Non
         final = _compile_found(context, staged, [measured for measured in known if measured is not None])
     else:
         final = compile_sql(context, staged, asked)
+        if plain.find_following(context, final, recompile) is not None:
+            return None
     return None if final.free or _find_stored(context, final) is not None else final.event
 
 

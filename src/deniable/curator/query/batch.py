@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from deniable.curator.charge import Job, after_the_charge, job_of, open_job, recalls_charge, run_job, still_charged
 from deniable.curator.context import Context
 from deniable.curator.query import auto_bounds, sql
+from deniable.curator.query.derived import remember
 from deniable.errors import NOTHING_CHARGED, DeniableError, InternalError, ParameterError, QueryRefused
 from deniable.policy.budget import Budget, add, covers, split
 from deniable.storage import refuse_unwritable, storage_errors
@@ -121,7 +122,11 @@ def query_batch(
     plan = compile_batch(context, questions, asked)
     how = Presentation(sql.check_confidence(confidence), intervals, nonnegative)
     job = _build_job(plan, seconds)
-    result = run_job(context, job, open_job(context, job, request), request=request, stop=stop)
+    opened = open_job(context, job, request)
+    result = run_job(context, job, opened, request=request, stop=stop)
+    if result.receipt is not None:
+        with still_charged():
+            remember(context, opened, [part.plan for part in plan.parts], list(questions), asked)
     with after_the_charge(charged=not job.free):
         measured = _read_answers(context, plan, job, result.measured, seconds)
     left, answers = context.name_left(), []
@@ -203,6 +208,14 @@ def compile_batch(context: Context, questions: Sequence[str], asked: Budget | No
     if cost is not None and not covers(asked, cost):
         raise InternalError("the parts of a batch cost more than was asked", remedy="Nothing was run; please report it")
     return BatchPlan(tuple(question.plan for question in found), parts, cost or PureDP(Fraction(0)))
+
+
+def recompile(context: Context, questions: list[str], asked: Budget | None) -> tuple[list[QueryPlan], Job[Any]] | None:
+    """What was measured for a stored question, or for several that were asked together."""
+    if len(questions) == 1:
+        return sql.recompile_question(context, questions, asked)
+    plan = compile_batch(context, questions, asked)
+    return [part.plan for part in plan.parts], _build_job(plan, None)
 
 
 def read_questions(texts: Sequence[str]) -> list[str]:

@@ -155,13 +155,13 @@ class QuestionPreview(Record):
 def preview(context: Context, sql: str, asked: Budget | None) -> QuestionPreview:
     """What a question would cost in the unit of the budget, and the error to expect beside each of its numbers."""
     from deniable.curator.governance.reports import state_plainly
-    from deniable.curator.query import auto_bounds
+    from deniable.curator.query import auto_bounds, batch
     from deniable.errors import BudgetExceeded
 
-    told = auto_bounds.explain(context, sql, asked)
+    told = auto_bounds.explain(context, sql, asked, batch.recompile)
     before = state_plainly(context.balance())
     try:
-        event = auto_bounds.find_charge(context, sql, asked)
+        event = auto_bounds.find_charge(context, sql, asked, batch.recompile)
         after = before if event is None else state_plainly(context.ledger.foresee_balance(event, *context.path))
         before = state_plainly(context.balance(), [each.unit for each in after])  # a first charge may change the unit
     except BudgetExceeded:

@@ -6,11 +6,11 @@ import html
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from numbers import Real
 from pathlib import Path
 from threading import Event
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from deniable.curator.charge import (
     Job,
@@ -24,6 +24,7 @@ from deniable.curator.charge import (
 )
 from deniable.curator.context import Context
 from deniable.curator.publish import find_signing_key, note_published
+from deniable.curator.query.derived import Recompile, find_derived, remember, say_source
 from deniable.errors import ParameterError, QueryRefused, StorageError
 from deniable.policy.budget import Amount, Budget, budget, exact
 from deniable.policy.schema import PrivacyUnit
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from deniable.ledger import Receipt
+    from deniable.query.derive import Derived
     from deniable.query.execute import NoisyResults, Presentation
     from deniable.query.explain import CostSummary, ErrorPoint, QuestionExplanation
     from deniable.query.plan import QueryPlan
@@ -272,16 +274,36 @@ def is_pure(context: Context) -> bool:
     return choose_accounting(context.policy.budgets) == Accounting.PURE
 
 
-def explain(context: Context, sql: str, asked: Budget | None) -> QuestionExplanation:
+def recompile_question(
+    context: Context, questions: list[str], asked: Budget | None
+) -> tuple[list[QueryPlan], Job[NoisyResults]] | None:
+    """What was measured for a question that was asked alone."""
+    if len(questions) > 1:
+        return None
+    plan = compile_sql(context, questions[0], asked)
+    return [plan], job_of(plan)
+
+
+def find_following(context: Context, plan: QueryPlan, recompile: Recompile) -> Derived | None:
+    """A question as it follows from stored measurements, if it does."""
+    job = job_of(plan)
+    found = find_derived(context, plan, job, open_job(context, job), recompile)
+    return None if found is None else found[0]
+
+
+def explain(
+    context: Context, sql: str, asked: Budget | None, recompile: Recompile | None = recompile_question
+) -> QuestionExplanation:
     """What a question would measure and cost, what would be left, and how many more like it fit; no row is read."""
     from deniable.query.explain import QuestionExplanation
     from deniable.query.explain import explain as explain_plan
 
     plan = compile_sql(context, sql, asked)
-    more = None if plan.free else context.ledger.fits(plan.event, *context.path)
-    told = explain_plan(plan)
-    private = job_of(plan).private
-    notes = [*told.notes, *note_missing_ids(context, private), *note_places(context, private)]
+    job, more = job_of(plan), None if plan.free else context.ledger.fits(plan.event, *context.path)
+    derived = None if recompile is None else find_following(context, plan, recompile)
+    told = explain_plan(plan if derived is None else derived.plan)
+    notes = [] if derived is None else [say_source(derived)]
+    notes += [*told.notes, *note_missing_ids(context, job.private), *note_places(context, job.private)]
     return QuestionExplanation(**(told | {"notes": notes}), remaining=context.name_left(), more_like_this=more)
 
 
@@ -314,6 +336,7 @@ def query(
     bias_share: Amount | None = None,
     seconds: float | None = None,
     stop: Event | None = None,
+    recompile: Recompile | None = recompile_question,
 ) -> QueryAnswer:
     """Answer a question: charged before the data is touched, and never refunded after.
 
@@ -322,6 +345,7 @@ def query(
     `request` is the asker's id of this attempt: asked again under it, the question is not charged again.
     `stop` is set when the question is taken back: before the charge it ends uncharged; what the engine does after it
     is stopped by `Curator.interrupt`, and the charge stands.
+    `recompile` reads the stored questions that this one may follow from; None has it measured.
     """
     from deniable.query.execute import Presentation
 
@@ -333,10 +357,20 @@ def query(
     known = context.shown.find(shown)
     if known is not None and known[0] == context.balance():
         return QueryAnswer(known[1], repeated=True)
-    result = run_job(context, job, opened, request=request, stop=stop)
+    derived = recompile and find_derived(context, plan, job, opened, recompile, request=request, seconds=seconds)
+    if derived is None:
+        result = run_job(context, job, opened, request=request, stop=stop)
+        if result.receipt is not None and bias_share is None:
+            with still_charged():
+                remember(context, opened, [plan], [sql], asked)
+    else:
+        plan, result = derived[0].plan, derived[1]
     rows, left = present_rows(context, plan, job, result, how, seconds), context.name_left()
     balance = context.balance()
     release = build_release(context, plan, rows, result, confidence, left)
+    if derived is not None:
+        notes = [say_source(derived[0]), *cast(list[str], release.details["notes"])]
+        release = replace(release, details={**release.details, "notes": notes})
     if result.repeated:
         context.shown.put(shown, (balance, release))
     return QueryAnswer(release, result.repeated, result.receipt)

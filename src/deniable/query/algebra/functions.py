@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
 from deniable.query.algebra import dates
 from deniable.query.algebra import intervals as rule
 from deniable.query.algebra import intervals as word
-from deniable.query.algebra.expression import Call, Expression, Facts, Kind, literal
+from deniable.query.algebra.expression import Call, Expression, Facts, Kind, Value, literal
 from deniable.query.algebra.intervals import PARTS, TRUNCATIONS, Mismatch, Rule
 
 
@@ -180,6 +181,21 @@ def call(name: str, *arguments: Expression) -> Expression:
     if name.startswith(STRICT) and any(argument.facts.kind is Kind.NULL for argument in arguments):
         return literal(None)
     return Call(name, arguments, facts)
+
+
+def join_tests(tests: Sequence[Expression | None]) -> Expression | None:
+    """All of some conditions; None where there is none."""
+    found: Expression | None = None
+    for test in tests:
+        found = test if found is None else found if test is None else call("and", found, test)
+    return found
+
+
+def test_key(key: Expression, value: Value) -> Expression:
+    """Whether a row is in the group of a key."""
+    if key.facts.kind is Kind.BOOLEAN:
+        return key if value else call("not", key)
+    return call("eq", key, literal(value))
 
 
 ARITHMETIC = ("add", "subtract", "multiply", "divide", "modulo", "negate", "abs", "floor", "ceil", "round", "truncate",

@@ -1,0 +1,153 @@
+"""Questions that follow from what was measured before: found in the answer store, and answered without a charge.
+
+Beside each answer the store remembers which question it answers, under the name of the rows that it is about and of
+all that its key names (epoch, policy, public tables). A later question over the same rows looks through these, in the
+order in which they were stored, before it is charged: nothing of it depends on rows.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from deniable.curator.charge import Job, JobResult, OpenJob, find_answer
+from deniable.curator.context import ANSWERS, MEASURED, Context
+from deniable.errors import DeniableError
+from deniable.policy.budget import ZCDP, Budget, budget, say_budget
+
+if TYPE_CHECKING:
+    from deniable.query.derive import Derived, Source
+    from deniable.query.plan import QueryPlan
+
+MOST_SOURCES = 256
+"""Questions over the same rows that are looked through."""
+Recompile = Callable[[Context, list[str], Budget | None], "tuple[list[QueryPlan], Job[Any]] | None"]
+"""From a stored question, or the questions of a batch, to what was measured; None of what it does not read."""
+
+
+def remember(
+    context: Context, opened: OpenJob, plans: list[QueryPlan], questions: list[str], asked: Budget | None
+) -> None:
+    """Note which question a stored answer belongs to; `plans` are what was measured for it."""
+    from deniable.query.canonical import list_bases
+
+    told = json.dumps({"key": opened.key, "questions": questions, "asked": _write_budget(asked)}).encode()
+    for base in list_bases(tuple(node for plan in plans if not plan.free for node in plan.nodes)):
+        for place in range(MOST_SOURCES):
+            name = _name_place(opened, base, place)
+            if context.store.find(MEASURED, name) is None and context.store.keep(MEASURED, name, name, told) == told:
+                break
+
+
+def find_derived(
+    context: Context,
+    plan: QueryPlan,
+    job: Job[Any],
+    opened: OpenJob,
+    recompile: Recompile,
+    *,
+    request: str = "",
+    seconds: float | None = None,
+) -> tuple[Derived, JobResult[Any]] | None:
+    """A question as it follows from stored measurements; None where it has an answer of its own, or does not follow."""
+    from deniable.query.canonical import list_bases
+
+    if plan.free or not opened.key or _is_answered(context, opened, request):
+        return None
+    sources = [each for base in list_bases(plan.nodes) for each in _list_sources(context, opened, base, recompile)]
+    if not sources:
+        return None
+    from deniable.dp.samplers import SYSTEM
+    from deniable.query.atoms import list_views
+    from deniable.query.derive import derive
+    from deniable.query.execute import Reader
+
+    reader = Reader(context.scope.attach_public(*job.public), SYSTEM, seconds, {})
+    found = derive(plan, list_views(plan) or [], sources, reader)
+    if found is None:
+        return None
+    first = found.sources[0]
+    return found, JobResult(found.measured, opened.epoch, opened.versions, first.release, first.time, None, True)
+
+
+def say_source(found: Derived) -> str:
+    """What is said of a question that follows from others, and how it is measured anew."""
+    several = len({each.release for each in found.sources}) > 1
+    what = "what was measured for earlier questions" if several else "what was measured for an earlier question"
+    return (
+        f"It follows from {what}, and nothing is charged. Its error is that of those measurements. To have it measured "
+        f"anew, state a larger budget than theirs: {say_budget(found.plan.cost)}."
+    )
+
+
+def _is_answered(context: Context, opened: OpenJob, request: str) -> bool:
+    """Whether its own answer is stored, or its request id was charged and may have one."""
+    if context.store.find(ANSWERS, opened.key) is not None:
+        return True
+    if not request:
+        return False
+    from deniable.ledger.export import list_charges
+
+    return bool(list_charges(context.ledger, context.path[1] or "steward", [request]))
+
+
+def _name_place(opened: OpenJob, base: str, place: int) -> str:
+    """The name of one question about some rows: all that the key of an answer says but what is measured."""
+    rest = json.dumps([json.loads(opened.key)[1:], base])
+    return f"{hashlib.sha256(rest.encode()).hexdigest()[:32]}:{place}"
+
+
+def _list_sources(context: Context, opened: OpenJob, base: str, recompile: Recompile) -> list[Source]:
+    """What was measured of some rows, in the order in which it was stored."""
+    found = list[Any]()
+    for place in range(MOST_SOURCES):
+        name = (MEASURED, _name_place(opened, base, place))
+        known = context.plans.find(name)
+        if known is None:
+            told = context.store.find(*name)
+            if told is None:
+                break
+            known = _read_source(context, told, base, recompile)
+            if known is not None:
+                context.plans.put(name, known)
+        found += known or []
+    return found
+
+
+def _read_source(context: Context, told: bytes, base: str, recompile: Recompile) -> list[Source] | None:
+    """The grouping sets of a stored question over some rows; none where it cannot be read as it was measured."""
+    from deniable.query.atoms import list_views
+    from deniable.query.derive import Stored, is_whole
+
+    record = json.loads(told)
+    try:
+        made = recompile(context.speak_for(None), record["questions"], _read_budget(record["asked"]))
+    except DeniableError:  # the asker of that time could name more
+        return []
+    if made is None:
+        return None
+    plans, job = made
+    stored = find_answer(context.store, record["key"])
+    if stored is None or job.canonical != json.loads(record["key"])[0] or job.restore is None:
+        return []
+    restored = job.restore(stored.measured)
+    found = list[Any]()
+    for plan, measured in zip(plans, restored if isinstance(restored, tuple) else (restored,), strict=True):
+        if plan.free or not is_whole(plan, measured):
+            continue
+        source = Stored(plan, measured, stored.release, stored.time, plan.cost)
+        found += [(view, source) for view in list_views(plan) or [] if view.base == base]
+    return found
+
+
+def _write_budget(asked: Budget | None) -> dict[str, str] | None:
+    if asked is None:
+        return None
+    name, amount = ("rho", asked.rho) if isinstance(asked, ZCDP) else ("epsilon", asked.epsilon)
+    return {name: str(amount), "delta": str(asked.delta)}
+
+
+def _read_budget(told: dict[str, str] | None) -> Budget | None:
+    return None if told is None else budget(told.get("epsilon"), told["delta"], told.get("rho"))

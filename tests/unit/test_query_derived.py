@@ -1,0 +1,405 @@
+"""Questions that follow from stored measurements: free, right, with true errors; charged where they do not follow."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from deniable.curator import Curator
+from deniable.curator.context import MEASURED
+from deniable.dp.samplers import SYSTEM
+from deniable.engines.duckdb import DuckDBEngine
+from deniable.errors import AccessRefused
+from deniable.policy.budget import ZCDP, ApproxDP, Budget, PureDP
+from deniable.policy.schema import Bounding, Bounds, Column, ColumnType, PrivacyUnit, TableSchema
+from deniable.query import atoms, derive
+from deniable.query.compile import compile_query
+from deniable.query.execute import Reader, measure
+from deniable.query.plan import QueryPlan
+
+PEOPLE = 400
+ONE, MUCH = PureDP(Fraction(1)), PureDP(Fraction(9_999))
+COLUMNS = (
+    Column("pid", ColumnType.INTEGER, opaque=True),
+    Column("kind", ColumnType.TEXT, categories=("a", "b", "c")),
+    Column("sex", ColumnType.TEXT, categories=("f", "m")),
+    Column("qty", ColumnType.INTEGER, bounds=Bounds(Fraction(0), Fraction(10)), nullable=False),
+    Column("age", ColumnType.INTEGER, bounds=Bounds(Fraction(0), Fraction(99))),
+    Column("amount", ColumnType.DECIMAL, bounds=Bounds(Fraction(-5), Fraction(100), Fraction(1, 100))),
+    Column("flag", ColumnType.BOOLEAN),
+)
+UNITS = {
+    "row": PrivacyUnit(),
+    "one row": PrivacyUnit("pid", max_rows=1, bounding=Bounding.ROWS),
+    "several rows": PrivacyUnit("pid", max_groups=4, max_rows_per_group=3),
+    "rows in all": PrivacyUnit("pid", max_rows=3, bounding=Bounding.ROWS),
+    "scaled": PrivacyUnit("pid", max_groups=4, max_rows_per_group=3, bounding=Bounding.SCALE),
+}
+
+
+def make_rows(several: bool, seed: int = 7) -> pa.Table:
+    """People with one row each, or with up to five."""
+    draw = np.random.default_rng(seed)
+    pid = np.repeat(np.arange(PEOPLE), draw.integers(1, 6, PEOPLE)) if several else np.arange(PEOPLE)
+    size = len(pid)
+
+    def hide(values: Any) -> pa.Array:
+        return pa.array(values, mask=draw.random(size) < 0.1)
+
+    return pa.table(
+        {
+            "pid": pid,
+            "kind": hide(draw.choice(["a", "b", "c", "undeclared"], size)),
+            "sex": hide(draw.choice(["f", "m"], size)),
+            "qty": draw.integers(0, 11, size),
+            "age": hide(draw.integers(-3, 110, size)),
+            "amount": hide(np.round(draw.uniform(-9, 120, size), 2)),
+            "flag": hide(draw.random(size) < 0.4),
+        }
+    )
+
+
+def open_engine(rows: pa.Table) -> DuckDBEngine:
+    engine = DuckDBEngine()
+    engine.attach("t", rows)
+    return engine
+
+
+def schema(unit: str) -> tuple[TableSchema, ...]:
+    return (TableSchema("t", "t.parquet", COLUMNS, UNITS[unit]),)
+
+
+def store(plan: QueryPlan, engine: Any) -> derive.Stored:
+    return derive.Stored(plan, measure(plan, engine), "release", datetime.now(UTC), plan.cost)
+
+
+def follow(plan: QueryPlan, stored: Sequence[derive.Stored], engine: Any) -> derive.Derived | None:
+    views = atoms.list_views(plan)
+    assert views is not None
+    sources = [(view, each) for each in stored for view in atoms.list_views(each.plan) or []]
+    return derive.derive(plan, views, sources, Reader(engine, SYSTEM, None, {}))
+
+
+def differ(left: derive.Derived, right: QueryPlan, measured: Any) -> bool:
+    """Whether numbers differ by more than their noise, or have other groups."""
+    for node, other in zip(left.plan.nodes, right.nodes, strict=True):
+        for place, (step, twin) in enumerate(zip(node.steps, other.steps, strict=True)):
+            mine, own = left.measured[node.node.name][place], measured[other.node.name][place]
+            if sort_keys(mine.keys, len(mine.values[0]))[1] != sort_keys(own.keys, len(own.values[0]))[1]:
+                return True
+            orders = [sort_keys(each.keys, len(each.values[0]))[0] for each in (mine, own)]
+            for i, (one, two) in enumerate(zip(step.placed, twin.placed, strict=True)):
+                far = np.abs(mine.values[i][orders[0]].astype(float) - own.values[i][orders[1]]).max(initial=0)
+                if far > one.accuracy(1e-9) + two.accuracy(1e-9) + 1:
+                    return True
+    return False
+
+
+def sort_keys(keys: pa.Table, rows: int) -> tuple[list[int], list[str]]:
+    """The order of groups by their keys, and the keys in it."""
+    listed = [str(row) for row in keys.to_pylist()] if keys.num_columns else [""] * rows
+    order = sorted(range(len(listed)), key=lambda i: listed[i])
+    return order, [listed[i] for i in order]
+
+
+# -- right numbers: noise so small that answers are exact -------------------------------------------------------------
+
+TESTS = ["qty > 3", "qty >= 4", "qty < 8", "qty BETWEEN 4 AND 7", "kind = 'a'", "kind <> 'c'", "kind IN ('a', 'b')",
+         "sex = 'f'", "flag", "NOT flag", "age IS NULL", "age < 30", "age >= 30", "amount > 20.5", "kind IS NOT NULL",
+         "qty > 3 AND sex = 'f'", "qty > 3 OR flag", "CASE WHEN qty > 3 THEN TRUE ELSE FALSE END"]  # fmt: skip
+ITEMS = ["COUNT(*)", "COUNT(age)", "COUNT(amount)", "SUM(amount)", "AVG(amount)", "SUM(age)", "AVG(age)", "SUM(qty)",
+         "VARIANCE(age)", "STDDEV(amount)", "COUNT(DISTINCT kind)", "COUNT(DISTINCT pid)"]  # fmt: skip
+KEYS = ["", "", "", "kind", "sex", "kind, sex", "qty", "sex, flag"]
+
+
+Words = tuple[list[str], list[str], list[str]]
+
+
+def draw_words(draw: random.Random) -> Words:
+    """The conditions, aggregates and keys of some questions: few, so that one may follow from another."""
+    return draw.sample(TESTS, 2), draw.sample(ITEMS, 3), draw.sample(KEYS, 2)
+
+
+def draw_question(draw: random.Random, words: Words, most: int) -> str:
+    tests, listed, keys = words
+    items = []
+    for place in range(draw.randint(1, most)):
+        test = f" FILTER (WHERE {draw.choice(tests)})" if draw.random() < 0.4 else ""
+        items.append(f"{draw.choice(listed)}{test} AS x{place}")
+    where = f" WHERE {draw.choice(tests)}" if draw.random() < 0.3 else ""
+    key = draw.choice(keys)
+    grouping = f" GROUP BY {key}" if key else ""
+    return f"SELECT {', '.join([*([key] if key else []), *items])} FROM t{where}{grouping}"
+
+
+def count_wrong(unit: str, several: bool, questions: int, seed: int) -> tuple[int, list[str]]:
+    """How many random questions followed from earlier ones, and those that came out wrong."""
+    draw, engine, tables = random.Random(seed), open_engine(make_rows(several)), schema(unit)
+    followed, wrong = 0, list[str]()
+    for _ in range(questions):
+        words = draw_words(draw)
+        stored = [store(compile_query(draw_question(draw, words, 5), tables, MUCH), engine) for _ in range(2)]
+        for _ in range(6):
+            text = draw_question(draw, words, 2)
+            plan = compile_query(text, tables, PureDP(Fraction(5_000)))
+            found = follow(plan, stored, engine)
+            if found is None:
+                continue
+            followed += 1
+            exact = compile_query(text, tables, MUCH)
+            if differ(found, exact, measure(exact, engine)):
+                wrong.append(f"{text} from {'; '.join(each.plan.text for each in found.sources)}")
+    return followed, wrong
+
+
+@pytest.mark.parametrize(
+    ("unit", "several", "least"),
+    [
+        ("row", True, 20),
+        ("one row", False, 20),
+        ("several rows", False, 10),
+        ("rows in all", False, 10),
+        ("scaled", False, 2),
+    ],
+)
+def test_what_follows_is_what_would_have_been_measured(unit: str, several: bool, least: int) -> None:
+    followed, wrong = count_wrong(unit, several, 15, 1)
+    assert not wrong
+    assert followed >= least
+
+
+def test_people_with_several_rows_are_bounded_as_they_would_have_been() -> None:
+    followed, wrong = count_wrong("several rows", True, 20, 5)
+    # Which rows of a person count is drawn anew for quantiles, distinct values and groups: those are not compared here.
+    wrong = [each for each in wrong if "DISTINCT" not in each and "GROUP BY" not in each]
+    assert followed >= 8
+    assert not wrong
+
+
+def test_numbers_that_are_not_bounded_alike_would_be_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(atoms, "_sign", lambda view, held, atoms: ())
+    monkeypatch.setattr(atoms._Lowered, "view", _forget_bounds(atoms._Lowered.view))
+    _, wrong = count_wrong("several rows", True, 20, 5)
+    assert wrong
+
+
+def _forget_bounds(view: Any) -> Any:
+    return lambda self, node, place: replace(view(self, node, place), single=True)
+
+
+# -- which questions follow -------------------------------------------------------------------------------------------
+
+FILTERS = (
+    "COUNT(*) FILTER (WHERE qty < 1) AS a, COUNT(*) FILTER (WHERE qty < 4) AS b, COUNT(*) FILTER (WHERE qty < 8) AS c"
+)
+APART = "COUNT(*) FILTER (WHERE qty < 1) AS a, COUNT(*) FILTER (WHERE qty BETWEEN 1 AND 3) AS b, " \
+        "COUNT(*) FILTER (WHERE qty BETWEEN 4 AND 7) AS c"  # fmt: skip
+FOLLOWING = [
+    ("SUM(amount) AS s, COUNT(amount) AS n FROM t", "AVG(amount) AS m FROM t"),
+    ("VARIANCE(amount) AS v FROM t", "AVG(amount) AS m, COUNT(amount) AS n FROM t"),
+    ("CORR(amount, qty) AS r FROM t", "COVAR_POP(amount, qty) AS c FROM t"),
+    ("kind, COUNT(*) AS n, SUM(amount) AS s FROM t GROUP BY kind", "kind, COUNT(*) AS n FROM t GROUP BY kind"),
+    ("kind, sex, COUNT(*) AS n FROM t GROUP BY kind, sex", "sex, kind, COUNT(*) AS n FROM t GROUP BY sex, kind"),
+    (f"{FILTERS} FROM t", f"{APART} FROM t"),
+    ("COUNT(*) AS n FROM t WHERE qty > 3", "COUNT(*) FILTER (WHERE qty >= 4) AS n FROM t"),
+    ("COUNT(*) AS n FROM t WHERE qty > 3", "COUNT_IF(qty > 3) AS n FROM t"),
+    ("COUNT(*) AS n FROM t WHERE qty > 3", "SUM(CASE WHEN qty > 3 THEN 1 ELSE 0 END) AS n FROM t"),
+    ("COUNT(*) AS n FROM t WHERE qty > 3", "COUNT(qty) AS n FROM t WHERE qty BETWEEN 4 AND 10"),
+    ("COUNT(*) AS n FROM t WHERE age > 3", "COUNT(age) AS n FROM t WHERE age > 3 AND age IS NOT NULL"),
+    ("SUM(amount) AS s FROM t", "SUM(CLAMP(amount, -5, 100)) AS s FROM t"),
+    ("MEDIAN(age) AS m, COUNT(*) AS n FROM t", "MEDIAN(age) AS m FROM t"),
+    ("QUANTILE(age, 0.1) AS a, MEDIAN(age) AS m, COUNT(*) AS n FROM t",
+     "QUANTILE(age, 0.1) AS a, MEDIAN(age) AS m FROM t"),
+    ("COUNT(DISTINCT kind) AS d, COUNT(*) AS n FROM t", "COUNT(DISTINCT kind) AS d FROM t"),
+    ("kind, COUNT(*) AS n FROM t GROUP BY ROLLUP(kind)", "kind, COUNT(*) AS n FROM t GROUP BY kind"),
+    ("kind, COUNT(*) AS n FROM t GROUP BY ROLLUP(kind)", "COUNT(*) AS n FROM t"),
+]  # fmt: skip
+BY_CONDITION = [
+    ("kind, COUNT(*) AS n FROM t GROUP BY kind", "COUNT(*) AS n FROM t WHERE kind = 'a'"),
+    ("kind, COUNT(*) AS n FROM t GROUP BY kind", "COUNT(kind) AS n FROM t"),
+    (
+        "kind, sex, SUM(amount) AS s FROM t GROUP BY kind, sex",
+        "sex, SUM(amount) AS s FROM t WHERE kind <> 'c' GROUP BY sex",
+    ),
+    ("qty, COUNT(*) AS n FROM t GROUP BY qty", "COUNT(*) AS n FROM t"),
+    ("qty, COUNT(*) AS n FROM t GROUP BY qty", "COUNT(*) FILTER (WHERE qty < 5) AS n FROM t"),
+    ("COUNT(DISTINCT pid) AS n FROM t", "COUNT(*) AS n FROM t"),
+]
+"""What follows only where each person has one row."""
+BEYOND = [
+    ("COUNT(*) AS n FROM t WHERE qty > 3", "COUNT(*) AS n FROM t WHERE qty > 5"),
+    ("COUNT(*) AS n FROM t", "COUNT(*) AS n FROM t WHERE flag"),
+    ("COUNT(*) AS n FROM t", "SUM(age) AS n FROM t"),
+    ("kind, COUNT(*) AS n FROM t GROUP BY kind", "COUNT(*) AS n FROM t"),  # rows of no declared kind are in no group
+    ("kind, COUNT(*) AS n FROM t GROUP BY kind", "sex, COUNT(*) AS n FROM t GROUP BY sex"),
+    ("AVG(age) AS m FROM t", "VARIANCE(age) AS v FROM t"),
+    ("MEDIAN(age) AS m FROM t", "QUANTILE(age, 0.9) AS m FROM t"),
+    ("COUNT(DISTINCT kind) AS d FROM t", "COUNT(DISTINCT kind) AS d FROM t WHERE flag"),
+    ("SUM(amount) AS s FROM t", "SUM(CLAMP(amount, 0, 50)) AS s FROM t"),
+    ("COUNT(*) AS n FROM t WHERE amount > 20", "COUNT(*) AS n FROM t WHERE amount >= 20"),
+]
+
+
+def follows(unit: str, before: str, after: str, first: Budget = ONE, then: Budget = ONE) -> derive.Derived | None:
+    engine, tables = open_engine(make_rows(unit == "several rows")), schema(unit)
+    stored = [store(compile_query(f"SELECT {before}", tables, first), engine)]
+    return follow(compile_query(f"SELECT {after}", tables, then), stored, engine)
+
+
+@pytest.mark.parametrize("unit", ["one row", "several rows"])
+@pytest.mark.parametrize(("before", "after"), FOLLOWING)
+def test_a_question_follows_from_what_was_measured(before: str, after: str, unit: str) -> None:
+    assert follows(unit, before, after) is not None
+
+
+@pytest.mark.parametrize(("before", "after"), BY_CONDITION)
+def test_groups_are_conditions_where_each_person_has_one_row(before: str, after: str) -> None:
+    assert follows("one row", before, after) is not None
+    assert follows("several rows", before, after) is None
+
+
+@pytest.mark.parametrize("unit", ["one row", "several rows"])
+@pytest.mark.parametrize(("before", "after"), BEYOND)
+def test_a_question_that_does_not_follow_is_measured(before: str, after: str, unit: str) -> None:
+    assert follows(unit, before, after) is None
+
+
+def test_a_larger_budget_is_measured_anew_unless_it_buys_nothing() -> None:
+    both, one = "kind, COUNT(*) AS n, SUM(amount) AS s FROM t GROUP BY kind", "kind, COUNT(*) AS n FROM t GROUP BY kind"
+    assert follows("one row", both, one, ONE, ONE) is not None
+    assert follows("one row", both, one, ONE, PureDP(Fraction(11, 10))) is None
+    # Joined, a sum and a count have the noise that each alone would have with half of the budget.
+    assert follows("one row", one, both, PureDP(Fraction(2)), ONE) is None  # no sum was measured
+    gaussian = ApproxDP(Fraction(1), Fraction(1, 10**6))
+    assert follows("one row", one, one, ZCDP(Fraction(2)), gaussian) is not None  # other units, less noise
+    assert follows("one row", one, one, ZCDP(Fraction(1, 1000)), gaussian) is None
+
+
+def test_a_question_follows_from_several_and_costs_what_they_cost() -> None:
+    engine, tables = open_engine(make_rows(False)), schema("one row")
+    half = PureDP(Fraction(1, 2))
+    stored = [store(compile_query(f"SELECT {item} FROM t", tables, half), engine)
+              for item in ("SUM(amount) AS s", "COUNT(*) AS n", "COUNT(amount) AS n")]  # fmt: skip
+    found = follow(compile_query("SELECT AVG(amount) AS m FROM t", tables, ONE), stored, engine)
+    assert found is not None
+    assert found.plan.cost == ONE
+    assert [each.plan.text for each in found.sources] == [stored[0].plan.text, stored[2].plan.text]
+
+
+def test_errors_are_those_of_the_numbers_that_it_follows_from() -> None:
+    """The spread of many answers is the stated deviation."""
+    engine, tables = open_engine(make_rows(False)), schema("one row")
+    for before, after in (
+        (f"{FILTERS} FROM t", f"{APART} FROM t"),
+        ("VARIANCE(amount) AS v FROM t", "SUM(amount) AS s FROM t"),
+        ("kind, sex, COUNT(*) AS n FROM t GROUP BY kind, sex", "COUNT(*) AS n FROM t WHERE kind <> 'c' AND sex = 'f'"),
+    ):
+        source, plan = (compile_query(f"SELECT {text}", tables, ONE) for text in (before, after))
+        runs, placed = [], ()
+        for _ in range(200):
+            found = follow(plan, [store(source, engine)], engine)
+            assert found is not None
+            runs.append([float(column[0]) for column in found.measured["m0"][0].values])
+            placed = found.plan.nodes[0].steps[0].placed
+        exact = compile_query(f"SELECT {after}", tables, MUCH)
+        truth = [float(column[0]) for column in measure(exact, engine)["m0"][0].values[: len(placed)]]
+        for place, each in enumerate(placed):
+            errors = np.array([run[place] for run in runs]) - truth[place]
+            assert abs(errors.mean()) < 5 * each.deviation / 200**0.5
+            assert 0.8 < errors.std() / each.deviation < 1.25
+            assert np.mean(np.abs(errors) <= each.accuracy(0.05)) > 0.89
+
+
+def test_numbers_stored_in_the_order_of_another_wording_are_not_used() -> None:
+    engine, tables = open_engine(make_rows(False)), schema("one row")
+    stored = store(compile_query(f"SELECT {FILTERS} FROM t", tables, ONE), engine)
+    assert derive.is_whole(stored.plan, stored.measured)
+    (noisy,) = stored.measured["m0"]
+    turned = replace(noisy, values=(*noisy.values[:3], *noisy.values[:2:-1]))
+    assert not derive.is_whole(stored.plan, {"m0": (turned,)})
+    assert not derive.is_whole(stored.plan, {"m0": (replace(noisy, values=noisy.values[:3]),)})
+
+
+# -- asking -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def curator(tmp_path: Path) -> Iterator[Curator]:
+    rows = make_rows(False).select(["pid", "kind", "qty", "amount"])
+    bounds = {"qty": (0, 10), "amount": (-5, 100, "0.01")}
+    with Curator.from_frame(
+        rows, "pid", 10, name="t", bounds=bounds, categories={"kind": ["a", "b", "c"]}, ledger=tmp_path / "l.sqlite"
+    ) as opened:
+        yield opened
+
+
+def test_a_question_that_follows_reads_no_row_and_says_what_was_paid(curator: Curator, monkeypatch: Any) -> None:
+    before = curator.query("SELECT kind, COUNT(*) AS n, SUM(amount) AS s FROM t GROUP BY kind", epsilon=2)
+    left = curator.remaining()
+    monkeypatch.setattr(type(curator.context.scope), "attach", lambda *_, **__: pytest.fail("rows were read"))
+    told = curator.explain("SELECT COUNT(*) AS n FROM t WHERE kind = 'b'", epsilon="0.1")
+    after = curator.query("SELECT COUNT(*) AS n FROM t WHERE kind = 'b'", epsilon="0.1")
+    assert after.repeated
+    assert after.receipt is None
+    assert curator.remaining() == left
+    known = {row["kind"]: row for row in before.to_pylist()}["b"]
+    assert after.to_pylist() == [{name: known[name] for name in ("n", "n_low", "n_high")}]
+    # The claim is that of the measurement: a tenth of epsilon would be said of numbers that cost two.
+    assert after.release.guarantee.epsilon == 2
+    assert after.release.details["cost"] == {"epsilon": "2", "delta": "0"}
+    assert after.release.details["release"] == before.release.details["release"]
+    assert "state a larger budget than theirs: epsilon 2" in str(after.release.details["notes"])
+    assert "follows from what was measured" in told.notes[0]
+    error = after.to_pylist()[0]["n_high"] - after.to_pylist()[0]["n"]
+    assert told.aggregates[0].measurements[0].error == error
+
+
+def test_a_batch_answers_later_questions(curator: Curator) -> None:
+    tiles = ["SELECT kind, COUNT(*) AS n FROM t GROUP BY kind", "SELECT COUNT(*) AS n FROM t WHERE qty < 5",
+             "SELECT SUM(amount) AS s FROM t"]  # fmt: skip
+    batch = curator.query_batch(tiles, epsilon=3)
+    left = curator.remaining()
+    answer = curator.query("SELECT COUNT(*) FILTER (WHERE qty <= 4) AS n FROM t", epsilon="0.5")
+    assert answer.repeated
+    assert answer.to_pylist()[0]["n"] == batch[1].to_pylist()[0]["n"]
+    assert curator.remaining() == left
+    assert not curator.query("SELECT COUNT(*) AS n FROM t WHERE qty < 3", epsilon="0.5").repeated
+
+
+def test_the_answer_stays_the_same_while_more_is_measured(curator: Curator) -> None:
+    curator.query("SELECT qty, COUNT(*) AS n FROM t GROUP BY qty", epsilon=1)
+    first = curator.query("SELECT COUNT(*) AS n FROM t WHERE qty < 4", epsilon=1).to_pylist()
+    curator.query("SELECT qty, COUNT(*) AS n FROM t GROUP BY qty", epsilon=2)
+    assert curator.query("SELECT COUNT(*) AS n FROM t WHERE qty < 4", epsilon=1).to_pylist() == first
+    later = curator.query("SELECT COUNT(*) AS n FROM t WHERE qty < 4", epsilon=2)
+    assert later.repeated
+    assert later.release.guarantee.epsilon == 2
+
+
+def test_a_request_id_that_was_charged_keeps_its_own_answer(curator: Curator) -> None:
+    curator.query("SELECT COUNT(*) AS n FROM t WHERE qty < 4", epsilon=1, request="mine")
+    with pytest.raises(AccessRefused, match="another question"):
+        curator.query("SELECT COUNT(*) FILTER (WHERE qty <= 3) AS n FROM t", epsilon=1, request="mine")
+    assert curator.query("SELECT COUNT(*) FILTER (WHERE qty <= 3) AS n FROM t", epsilon=1, request="new").repeated
+
+
+def test_a_new_epoch_or_an_open_ledger_of_before_measures_again(curator: Curator) -> None:
+    curator.query("SELECT qty, COUNT(*) AS n FROM t GROUP BY qty", epsilon=1)
+    curator.new_epoch("data came")
+    assert not curator.query("SELECT COUNT(*) AS n FROM t WHERE qty < 4", epsilon=1).repeated
+    # A question whose text cannot be read any more is passed over.
+    (name, told), *_ = curator.context.store.list_all(MEASURED).items()
+    broken = json.dumps(json.loads(told) | {"questions": ["SELECT gone FROM t"]}).encode()
+    place = name.rpartition(":")[0]
+    curator.context.store.keep(MEASURED, f"{place}:1", f"{place}:1", broken)
+    assert not curator.query("SELECT COUNT(*) AS n FROM t WHERE qty < 6", epsilon=1).repeated
