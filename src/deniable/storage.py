@@ -232,10 +232,14 @@ LOCK = ".lock"
 """The file that a process holds while it works in a folder."""
 
 
+class Locked(StorageError):
+    """Another process holds the lock of a file or a folder."""
+
+
 @contextmanager
 def lock_folder(folder: Path, what: str) -> Iterator[None]:
     """Let one process at a time work on something in a folder; the lock ends with the process."""
-    busy = StorageError(f"another process works on {what}", remedy="Wait for it to end")
+    busy = Locked(f"another process works on {what}", remedy="Wait for it to end")
     descriptor = _take_lock(folder / LOCK, folder, busy)
     try:
         yield
@@ -251,7 +255,7 @@ def lock_output(path: Path | None) -> Iterator[None]:
         return
     lock = path.with_name(f".{path.name[:100]}.lock")
     remedy = "Wait for it to end, or write to another file"
-    descriptor = _take_lock(lock, path, StorageError(f"another process writes '{path.name}'", remedy=remedy))
+    descriptor = _take_lock(lock, path, Locked(f"another process writes '{path.name}'", remedy=remedy))
     try:
         yield
     finally:

@@ -72,6 +72,7 @@ class Served:
     postgres: int
     link: str | None
     folder: Path
+    ledger: str
     pool: Any = None
     tokens: dict[str, str] = field(default_factory=dict)
     log: list[str] = field(default_factory=list)
@@ -134,7 +135,8 @@ def serving(
         running = box["running"]
         scheme = "https" if chosen.certificate else "http"
         http = f"{scheme}://127.0.0.1:{running.http}"
-        served = Served(curator, http, running.steward.rstrip("/"), running.postgres, running.link, folder, pool)
+        where = (http, running.steward.rstrip("/"), running.postgres, running.link)
+        served = Served(curator, *where, folder, home.ledger, pool)
         served.log = log
         served.tokens["ana"], _ = requests.issue(curator.context, "ana", Role.ANALYST, ["research"])
         served.tokens["ben"], _ = requests.issue(curator.context, "ben", Role.ANALYST, ["care"])

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
+import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from threading import Barrier
+from threading import Barrier, Event
 from typing import Any
 
 import httpx
@@ -142,3 +143,76 @@ def test_the_stewards_door_can_be_a_socket_that_only_its_owner_opens(serve, tmp_
             assert issued.status_code == 201
             assert client.get("/v1/tokens", headers={"authorization": "Bearer wrong"}).status_code == 401
         assert httpx.get(f"{served.http}/v1/tokens", timeout=120).status_code == 404, "not on the analysts' port"
+
+
+def die(*_: object, **__: object) -> None:
+    """End the work of a thread as the end of its process does: nothing is noted."""
+    raise KeyboardInterrupt
+
+
+DEATHS = {
+    "before it began": "deniable.curator.governance.fulfill.fulfill_once",
+    "after the charge": "deniable.curator.charge.store_answer",
+    "after the files": "deniable.curator.governance.requests.mark_fulfilled",
+}
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def again(request: pytest.FixtureRequest, serve: Any, clinic_policy: str, tmp_path: Path) -> Any:
+    """A function that starts a server, each time over the same ledger."""
+    name, kept = f"clinic{uuid.uuid4().hex[:8]}", request.param == "postgresql"
+    policy = clinic_policy.replace("id: {role: identifier}", "id: {role: identifier, mask: redact}")
+    policy = policy.replace("accounting: pure", "delta: 1e-5, accounting: zcdp").replace("clinic", name)
+    ledger = request.getfixturevalue("postgres_address") if kept else str(tmp_path / "ledger.sqlite")
+    return lambda: serve(policy=policy, ledger=ledger)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+@pytest.mark.parametrize("death", DEATHS)
+def test_what_a_server_left_unmade_is_made_once_under_its_charge_by_those_that_start_later(
+    again: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, death: str
+) -> None:
+    died = Event()
+    with again() as up, monkeypatch.context() as patch, steward(up) as client:
+        patch.setattr(DEATHS[death], lambda *_, **__: (died.set(), die()))
+        filed = deniable.connect(up.http, up.tokens["ana"], timeout=120).request(
+            "synthesize", ["people"], epsilon="2", delta="0.000001"
+        )
+        assert client.post(f"/v1/requests/{filed['id']}/approve", json={"reason": "fine"}).status_code == 200
+        assert died.wait(120)
+    with again() as one, again() as other:
+        ana = deniable.connect(one.http, one.tokens["ana"], timeout=120)
+        until("released", ana, filed["id"])
+        entries = [(entry.act, entry.request) for entry in one.curator.ledger.entries()]
+        assert [request for act, request in entries if act == "charge"] == [f"fulfill {filed['id']} people"]
+        assert [act for act, _ in entries].count("fulfill") == 1
+        for up in (one, other):
+            rows = deniable.connect(up.http, up.tokens["ana"], timeout=120)
+            assert pq.read_table(rows.download(filed["id"], "people", tmp_path / "p.parquet")).num_rows > 0
+    assert [line for up in (one, other) for line in up.log].count(f"request {filed['id']} was fulfilled") == 1
+    with again() as later:
+        assert not later.log, "nothing is left to be made"
+
+
+def test_a_release_that_the_steward_makes_elsewhere_is_downloaded_as_it_was_published(
+    again: Any, tmp_path: Path
+) -> None:
+    from deniable.curator.governance import requests
+    from deniable.curator.governance.fulfill import fulfill
+
+    with again() as up:
+        ana = deniable.connect(up.http, up.tokens["ana"], timeout=120)
+        filed = ana.request("mask", ["people"])
+        requests.decide(up.curator.context, filed["id"], True, "fine")
+    with again() as up:
+        ana = deniable.connect(up.http, up.tokens["ana"], timeout=120)
+        assert not up.log, "what was approved beside a server is the steward's to make"
+        fulfill(up.folder / "policy.yaml", up.ledger, filed["id"], tmp_path / "elsewhere")
+        until("released", ana, filed["id"])
+        assert pq.read_table(ana.download(filed["id"], "people", tmp_path / "p.parquet")).num_rows == 300
+        assert (tmp_path / "p.parquet").read_bytes() == (tmp_path / "elsewhere" / "people.parquet").read_bytes()
+        for change in (lambda file: file.write_bytes((up.folder / "people.parquet").read_bytes()), Path.unlink):
+            change(tmp_path / "elsewhere" / "people.parquet")
+            with pytest.raises(DeniableError, match=r"this server does not have its file.*Ask the steward"):
+                ana.download(filed["id"], "people", tmp_path / "other.parquet")
+        assert not (tmp_path / "other.parquet").exists()

@@ -62,6 +62,8 @@ class Request:
     justification: str = ""
     policy: str = ""
     """The digest of the policy under which it was approved, by all alike, or decided."""
+    by_server: bool = False
+    """Whether it was approved at a server, which makes it."""
     listed: bool = False
     """Whether the policy listed the analyst when the request was made; such a one must still be listed at the end."""
 
@@ -118,7 +120,8 @@ def _decide(request: Request, act: LedgerEntry) -> Request:
         said = replace(said, policy=policy, approved_by=names, approvers=persons)
         if len(said.approved_by) < said.approvals:
             return said
-    return replace(said, status=DECISIONS[act.act], decided=act.time, policy=policy)
+    by_server = bool(act.details.get("server"))
+    return replace(said, status=DECISIONS[act.act], decided=act.time, policy=policy, by_server=by_server)
 
 
 def is_further_approver(request: Request, name: str) -> bool:

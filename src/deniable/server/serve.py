@@ -168,6 +168,7 @@ async def start(
     metrics.add_gauge("deniable_waiting", "Questions that are worked on or wait.", lambda: service.scheduler.waiting)
     for work in (_forget_expired(service, log), _share_limits(service)):
         stack.callback(asyncio.create_task(work).cancel)
+    service.resume_releases()
     return RunningServer(http, where, postgres, f"{where.rstrip('/')}/first/{text}" if text else None)
 
 

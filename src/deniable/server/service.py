@@ -24,7 +24,7 @@ from deniable.curator.context import forget_answers
 from deniable.curator.governance import fulfill, reports, requests
 from deniable.curator.query import metadata
 from deniable.curator.scope import is_expired
-from deniable.errors import AccessRefused, DeniableError, ParameterError, StorageError
+from deniable.errors import AccessRefused, DataError, DeniableError, ParameterError, StorageError
 from deniable.governance.grants import Action, Asker, Grant, Role
 from deniable.governance.scram import Exchange
 from deniable.server.limits import MOST_REPEATS, REPEAT_SECONDS, Limits, RateLimiter
@@ -311,12 +311,17 @@ class Service:
         def decide() -> Request:
             if approved and maker is not None:
                 fulfill.refuse_changed_file(maker.policy, context.policy.hash)
-            return requests.decide(context, identity, approved, reason, grant)
+            return requests.decide(context, identity, approved, reason, grant, server=maker is not None)
 
         decided = await self.run_for(grant, decide)
         if approved and not decided.is_pending and maker is not None:
             self.scheduler.leave(maker.plan_release(context, decided.id, self._log))
         return decided
+
+    def resume_releases(self) -> None:
+        """Make what was approved at a server that ended before it was made, in the background."""
+        if self._fulfillment is not None:
+            self.scheduler.leave(self._fulfillment.plan_resumption(self.curator.context, self._log))
 
     async def make_again(self, grant: Grant, identity: str) -> None:
         """Try once more to make a release that was approved and failed."""
@@ -331,7 +336,11 @@ class Service:
         request = await self.read_record(lambda: self.curator.context.state.requests().get(identity))
         self.authorize(grant, Action.REQUEST, request.purpose if request and request.analyst == grant.name else "")
         maker, curator = self._fulfillment, self.curator
-        found = await self.run_for(grant, lambda: maker.file(curator, grant.name, identity, table)) if maker else None
+        try:
+            look = (lambda: maker.file(curator, grant.name, identity, table)) if maker else (lambda: None)
+            found = await self.run_for(grant, look)
+        except DataError as gone:
+            raise NotFound(gone.happened, expected=gone.expected, remedy=gone.remedy) from None
         if found is None:
             raise build_not_found("file")
         return found
@@ -402,6 +411,16 @@ class Fulfillment:
                 log(f"request {identity} was fulfilled" if made else f"request {identity} is fulfilled elsewhere")
 
         return make
+
+    def plan_resumption(self, context: Context, log: Log) -> Callable[[], None]:
+        """Work that makes what an earlier server has left unmade."""
+
+        def resume() -> None:
+            for identity in fulfill.list_unmade(context, self.policy):
+                log(f"request {identity} was approved and is not made yet: going on with it")
+                self.plan_release(context, identity, log)()
+
+        return resume
 
     def file(self, curator: Curator, analyst: str, identity: str, table: str) -> Path | None:
         """The file of a release, for the one who requested it."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -13,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 from deniable.curator.charge import recall_charges
 from deniable.curator.context import Context
 from deniable.curator.governance import requests
-from deniable.curator.governance.reports import RELEASES
+from deniable.curator.governance.reports import PUBLISHED, RELEASES, find_failures
 from deniable.curator.governance.steward import open_policy
-from deniable.errors import CHARGED, AccessRefused, BudgetExceeded, DeniableError
+from deniable.errors import CHARGED, AccessRefused, BudgetExceeded, DataError, DeniableError
 from deniable.governance.grants import Asker, Role
 from deniable.governance.requests import Status
 from deniable.policy.document import read
@@ -96,9 +95,8 @@ def _is_deleted(context: Context, identity: str, out: Path) -> bool:
     request = requests.find_request(context, identity)
     if request.status is not Status.RELEASED or request.technique != "synthesize":
         return False
-    folder = context.store.find(FOLDER, _name_try(request))
-    here = folder is not None and folder.decode() == str(out.resolve())
-    return here and not all((out / f"{name}.parquet").is_file() for name in request.tables)
+    files = [out / f"{name}.parquet" for name in request.tables]
+    return _find_folder(context, request) == out.resolve() and not all(file.is_file() for file in files)
 
 
 def _claim_folder(context: Context, request: Request, out: Path) -> None:
@@ -190,10 +188,6 @@ def _read_parameters(file: Path) -> Mapping[str, Any]:
     return parameters
 
 
-FULFILLING = "fulfilling"
-"""Where servers note that they have begun to make a release, so that only one of them does."""
-
-
 def releases_of(policy: Path) -> Path:
     """Where a server keeps the releases that it made: a folder beside the policy, one folder in it a request."""
     return policy.with_suffix(".releases")
@@ -210,35 +204,77 @@ def refuse_changed_file(policy: Path, served: str) -> None:
 
 
 def fulfill_once(policy: Path, ledger: str, identity: str, *, again: bool = False) -> bool:
-    """Make an approved release where a server keeps them, unless one has begun to; whether it was made here.
+    """Make an approved release where a server keeps them, unless another process makes it; whether it was made here.
 
-    With `again` it is made although one had begun: the steward saw that it failed. Two at once are told apart by the
-    lock on the folder.
+    Of several servers one makes it: they are told apart by the folder that is noted first, and by the lock on it. With
+    `again`, which is a steward's wish, it is refused where another process has it.
     """
-    from deniable.storage import storage_errors
+    from deniable.storage import Locked, storage_errors
 
-    me = secrets.token_bytes(16)
-    with open_policy(policy, ledger) as context:
-        if requests.find_request(context, identity).status is Status.PENDING:
-            return False  # one steward approved, and another one must
-        if context.store.keep(FULFILLING, identity, identity, me) != me and not again:
-            return False
     folder = releases_of(policy)
+    with open_policy(policy, ledger) as context:
+        if not again and not _is_unmade(context, requests.find_request(context, identity), folder):
+            return False
     with storage_errors(folder):
         folder.mkdir(mode=0o700, exist_ok=True)
-    fulfill(policy, ledger, identity, folder / identity)
+    try:
+        fulfill(policy, ledger, identity, folder / identity)
+    except (AccessRefused, Locked) as refusal:
+        with open_policy(policy, ledger) as context:
+            ours = _is_unmade(context, requests.find_request(context, identity), folder)
+        if again or (ours and not isinstance(refusal, Locked)):
+            raise
+        return False
     return True
 
 
+def list_unmade(context: Context, policy: Path) -> list[str]:
+    """The requests that a server was to make and has not: it ended before, and nothing is known to prevent them."""
+    failed, folder = find_failures(context), releases_of(policy)
+    waiting = [each for each in context.state.requests().values() if each.by_server and each.id not in failed]
+    return [each.id for each in waiting if _is_unmade(context, each, folder)]
+
+
+def _is_unmade(context: Context, request: Request, folder: Path) -> bool:
+    """Whether a request is approved, not made yet, and not begun outside of this folder."""
+    begun = _find_folder(context, request)
+    return request.status is Status.APPROVED and begun in (None, (folder / request.id).resolve())
+
+
+def _find_folder(context: Context, request: Request) -> Path | None:
+    """The folder in which a request was begun."""
+    noted = context.store.find(FOLDER, _name_try(request))
+    return None if noted is None else Path(noted.decode())
+
+
 def find_release_file(context: Context, policy: Path, analyst: str, identity: str, table: str) -> Path | None:
-    """The file of a release for the one who requested it; None where there is none, or it is somebody else's."""
+    """The file of a release for the one who requested it; None where there is none, or it is somebody else's.
+
+    It is in the folder in which the request was made, and is given away only as it was published.
+    """
     request = context.state.requests().get(identity)
     if request is None or request.analyst != analyst or table not in request.tables:
         return None
     if request.status is not Status.RELEASED:
         raise AccessRefused(f"request '{identity}' is {request.status}", expected="It is made after the approval")
-    file = releases_of(policy) / request.id / f"{table}.parquet"
-    return file if file.is_file() else None
+    folder = _find_folder(context, request) or releases_of(policy) / request.id
+    if not _is_published(context, request, folder / f"{table}.parquet"):
+        raise DataError(
+            f"'{table}' of request '{identity}' was released, and this server does not have its file",
+            expected="The file as it was released, in the folder in which it was made",
+            remedy="Ask the steward for it, who made it by hand or moved it",
+        )
+    return folder / f"{table}.parquet"
+
+
+def _is_published(context: Context, request: Request, file: Path) -> bool:
+    """Whether a file is one that left with a request, unchanged, by the digests in the ledger."""
+    made = request.release.split()
+    left = {each.details.get("file") for each in context.ledger.entries(acts=PUBLISHED) if each.release in made}
+    try:
+        return verify(file).body["file"]["sha256"] in left
+    except (DeniableError, OSError):
+        return False
 
 
 def forget_releases(policy: Path) -> int:

@@ -429,12 +429,18 @@ def ask(
             f"{MOST_WAITING} requests of yours wait for a decision", remedy="Wait until the steward has decided on some"
         )
     name = f"request {digest([request.wish, equal[-1].id if equal else ''])}"
-    filed = _act(context, "request", analyst, request.facts(), purpose, request=name, release=request.id)
+    posting = Posting(Act.REQUEST, analyst=analyst, purpose=purpose, release=request.id, request=name)
+    filed = context.ledger.record(replace(posting, details=request.facts()))
     return requests.find_request(filed.release, context.state.requests())
 
 
-def decide(context: Context, identity: str, approved: bool, reason: str, by: str | Grant = "steward") -> Request:
-    """Approve or decline a request, with a reason; `by` is a grant, or a name beside the ledger."""
+def decide(
+    context: Context, identity: str, approved: bool, reason: str, by: str | Grant = "steward", *, server: bool = False
+) -> Request:
+    """Approve or decline a request, with a reason; `by` is a grant, or a name beside the ledger.
+
+    What is approved at a `server` is made by it: that is written down, so that it is made after a crash too.
+    """
     request = requests.find_request(identity, context.state.requests())
     known = context.state.tokens()
     name, person = (by.name, tokens.find_person(by, known)) if isinstance(by, Grant) else (by, by)
@@ -448,7 +454,8 @@ def decide(context: Context, identity: str, approved: bool, reason: str, by: str
         _refuse_changed_policy(context, request)
         asker = context.speak_for(Asker(request.analyst, request.purpose, Role.ANALYST))
         check_request(asker, request.technique, request.tables, request.parameters)
-    details = {"id": identity, "reason": reason, "person": person, "policy": context.policy.hash}
+    details: dict[str, Any] = {"id": identity, "reason": reason, "person": person, "policy": context.policy.hash}
+    details |= {"server": True} if server else {}
     act = "approve" if approved else "decline"
     return _settle(context, identity, _act(context, act, name, details, request.purpose))
 
@@ -583,15 +590,5 @@ def _settle(context: Context, identity: str, written: Receipt) -> Request:
     return request
 
 
-def _act(
-    context: Context,
-    act: str,
-    by: str,
-    details: Mapping[str, Any],
-    purpose: str = "",
-    *,
-    request: str = "",
-    release: str = "",
-) -> Receipt:
-    posting = Posting(Act(act), analyst=by, purpose=purpose, request=request, release=release, details=details)
-    return context.ledger.record(posting)
+def _act(context: Context, act: str, by: str, details: Mapping[str, Any], purpose: str = "") -> Receipt:
+    return context.ledger.record(Posting(Act(act), analyst=by, purpose=purpose, details=details))
