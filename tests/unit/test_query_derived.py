@@ -403,3 +403,13 @@ def test_a_new_epoch_or_an_open_ledger_of_before_measures_again(curator: Curator
     place = name.rpartition(":")[0]
     curator.context.store.keep(MEASURED, f"{place}:1", f"{place}:1", broken)
     assert not curator.query("SELECT COUNT(*) AS n FROM t WHERE qty < 6", epsilon=1).repeated
+
+
+def test_a_question_that_estimates_its_bias_is_measured(curator: Curator) -> None:
+    curator.query("SELECT COUNT(*) AS n FROM t", epsilon=1)
+    assert not curator.query("SELECT COUNT(*) AS n FROM t", epsilon=1, bias_share="0.1").repeated
+    before = curator.remaining()
+    curator.query("SELECT SUM(AUTO_CLAMP(amount)) AS s FROM t", epsilon=1)
+    curator.query("SELECT SUM(AUTO_CLAMP(amount)) AS s FROM t", epsilon="0.5")
+    assert before is not None
+    assert curator.remaining().epsilon == before.epsilon - Fraction(3, 2)

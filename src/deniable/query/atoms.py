@@ -12,7 +12,7 @@ common.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
@@ -45,6 +45,7 @@ from deniable.query.plan import Joint, NodePlan, NoiseMechanism, Placed, QueryPl
 
 Floats = NDArray[np.float64]
 Truth = NDArray[np.bool_]
+Key = tuple[Any, ...]
 
 
 # -- questions over the rows that they share ---------------------------------------------------------------------------
@@ -86,10 +87,42 @@ class View:
         return tuple(dict.fromkeys(each for each in found if each is not None))
 
     @cached_property
-    def constants(self) -> Mapping[Expression, Sequence[Fraction | str]]:
-        """What each expression is compared with."""
+    def values(self) -> frozenset[Key]:
+        """What it adds up, by its bounds and steps."""
+        return frozenset(_name_value(each) for each in self.measurements)
+
+    @cached_property
+    def keyed(self) -> frozenset[Expression]:
+        """Its keys, in no order."""
+        return frozenset(self.keys)
+
+    @cached_property
+    def needs(self) -> frozenset[Key]:
+        """Where its conditions divide values, each by its expression and constant; not where no value is."""
         families = Families(self.conditions).all.values()
-        return {each.subject: [text or number for number, text in each.constants] for each in families}
+        return frozenset(
+            (each.subject, text or number)
+            for each in families
+            for number, text in each.constants
+            if text or _is_inside(each.subject.facts, number)
+        )
+
+    @cached_property
+    def marks(self) -> frozenset[Key]:
+        """The same, and where whole numbers are divided alike: x > 3 is x >= 4."""
+        whole = [(e, n) for e, n in self.needs if isinstance(n, Fraction) and e.facts.kind in (Kind.INTEGER, Kind.DATE)]
+        return self.needs | {(e, n + by) for e, n in whole for by in (-1, 1)}
+
+
+def _name_value(measurement: Measurement) -> Key:
+    if isinstance(measurement, Total):
+        return measurement.argument, measurement.lower, measurement.upper, measurement.step
+    return (type(measurement), measurement.argument) if isinstance(measurement, Distinct | Ordered) else ()
+
+
+def _is_inside(facts: Facts, number: Fraction) -> bool:
+    """Whether there may be values on both sides of a number."""
+    return (facts.lower is None or facts.lower < number) and (facts.upper is None or number < facts.upper)
 
 
 def list_views(plan: QueryPlan) -> list[View] | None:
@@ -163,14 +196,12 @@ def _simplify(tree: Expression) -> Expression:
     match tree:
         case Call("case", (test, Literal(True), Literal(False))):
             return call("is_true", test)
-        case Call("clamp", (subject, Literal(low), Literal(high))) if subject.facts.bounded and _is_inside(
-            subject.facts, low, high
-        ):
+        case Call("clamp", (subject, Literal(low), Literal(high))) if _holds_all(subject.facts, low, high):
             return subject
     return tree
 
 
-def _is_inside(facts: Facts, low: Value, high: Value) -> bool:
+def _holds_all(facts: Facts, low: Value, high: Value) -> bool:
     """Whether all values that an expression can have lie between two."""
     if low is None or high is None or facts.lower is None or facts.upper is None:
         return False
@@ -260,7 +291,6 @@ def _has_value(left: Any, right: Any, low: Any, high: Any, whole: bool) -> bool:
     return bool(first <= last)
 
 
-Key = tuple[object, ...]
 Vector = dict[Key, Floats]
 """By what is added up (rows, values, squares) under which bounds, how much of it each atom gives."""
 ROWS: Key = ("rows",)

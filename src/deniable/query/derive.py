@@ -12,10 +12,9 @@ Nothing here reads a row: plans and noisy numbers are public.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -24,7 +23,6 @@ from numpy.typing import NDArray
 
 from deniable.dp.mechanisms import LaplaceMechanism
 from deniable.policy.budget import ZCDP, Budget, add, covers
-from deniable.query.algebra.expression import Facts
 from deniable.query.algebra.functions import test_key
 from deniable.query.atoms import (
     Atoms,
@@ -41,7 +39,7 @@ from deniable.query.canonical import find_columns
 from deniable.query.execute import Noisy, NoisyResults, Reader, read_public_keys
 from deniable.query.joint import LARGEST, reconstruct, solve_block
 from deniable.query.keys import PublicKeys
-from deniable.query.measurements import Distinct, Measurement, Ordered, Rows, Total, Units
+from deniable.query.measurements import Ordered, Rows, Total, Units
 from deniable.query.plan import Mixture, NodePlan, Placed, QueryPlan, Step, deviation
 
 Groups = list[tuple[Any, ...]]
@@ -174,39 +172,39 @@ def _finish(view: View, keys: pa.Table, given: Sequence[_Given], taken: Sequence
 Source = tuple[View, Stored]
 
 
-def _read_keys(keys: pa.Table, names: Sequence[str], rows: int) -> Groups:
-    return list(zip(*(keys.column(name).to_pylist() for name in names), strict=True)) if names else [()] * rows
+def _read_keys(keys: pa.Table, names: Sequence[str]) -> Groups:
+    """The keys of each group; without keys there is one."""
+    return list(zip(*(keys.column(name).to_pylist() for name in names), strict=True)) if names else [()]
 
 
 def _follow_alike(view: View, sources: Sequence[Source], reader: Reader) -> _Found | None:
     """A grouping set from others with the same keys: every group in the same way."""
-    atoms = Atoms(each for other, _ in [(view, None), *sources] for each in other.conditions)
+    atoms = Atoms(each for other in (view, *(other for other, _ in sources)) for each in other.conditions)
     if not atoms.usable:
         return None
-    names, keys, given = [f"k{i}" for i in view.step.places], None, list[_Given]()
+    numbers = [list(list_measured(other, atoms)) for other, _ in sources]
+    taken = _combine([each for some in numbers for each in some], list_asked(view, atoms))
+    if taken is None:
+        return None
+    names, given = [f"k{i}" for i in view.step.places], list[_Given]()
+    orders = [[f"k{other.step.places[other.keys.index(key)]}" for key in view.keys] for other, _ in sources]
+    measured = [stored.measured[other.node.node.name][other.place] for other, stored in sources]
     if isinstance(view.step.keys, PublicKeys):
         keys = read_public_keys(view.step, reader)
-    elif len(sources) > 1:
+    elif len(sources) == 1 and np.array_equal(atoms.test(view.where), atoms.test(sources[0][0].where)):
+        keys = measured[0].keys.select(orders[0]).rename_columns(names)  # those that were found to be shown
+    else:
         return None
-    for other, stored in sources:
-        noisy = stored.measured[other.node.node.name][other.place]
-        if not np.array_equal(atoms.test(view.where), atoms.test(other.where)) and keys is None:
-            return None
-        order = [f"k{other.step.places[other.keys.index(key)]}" for key in view.keys]
-        if keys is None:
-            keys = noisy.keys.select(order).rename_columns(names)
-        rows = len(noisy.values[0]) if noisy.values else 1
-        known = {key: i for i, key in enumerate(_read_keys(noisy.keys, order, rows))}
-        wanted = _read_keys(keys, names, 1)
+    wanted = _read_keys(keys, names)
+    for (other, stored), some, noisy, order in zip(sources, numbers, measured, orders, strict=True):
+        known = {key: i for i, key in enumerate(_read_keys(noisy.keys, order))}
         if not all(key in known for key in wanted):
             return None
-        at = np.array([known[key] for key in wanted], dtype=np.int64)
-        columns = find_columns(other.node.measurements)
-        for number in list_measured(other, atoms):
+        at, columns = np.array([known[key] for key in wanted], dtype=np.int64), find_columns(other.node.measurements)
+        for number in some:
             ranks = () if number.placed is None else tuple(noisy.values[i][at] for i in columns[number.column][1:])
             given.append(_Given(number, noisy.values[number.column][at], stored, ranks))
-    taken = _combine([each.number for each in given], list_asked(view, atoms))
-    return None if taken is None or keys is None else _finish(view, keys, given, [taken])
+    return _finish(view, keys, given, [taken])
 
 
 def _follow_groups(view: View, sources: Sequence[Source], reader: Reader) -> _Found | None:
@@ -215,11 +213,11 @@ def _follow_groups(view: View, sources: Sequence[Source], reader: Reader) -> _Fo
     if not all(each.single and each.listed and _is_linear(each) for each in views):
         return None
     keys = read_public_keys(view.step, reader)
-    wanted = _read_keys(keys, [f"k{i}" for i in view.step.places], 1)
+    wanted = _read_keys(keys, [f"k{i}" for i in view.step.places])
     groups: list[tuple[View, Groups]] = [(view, wanted)]
     for other, stored in sources:
         noisy = stored.measured[other.node.node.name][other.place]
-        groups.append((other, _read_keys(noisy.keys, [f"k{i}" for i in other.step.places], 1)))
+        groups.append((other, _read_keys(noisy.keys, [f"k{i}" for i in other.step.places])))
     if sum(len(known) for _, known in groups) > MOST_NUMBERS:
         return None
     written = {(each, value): test_key(each, value) for other, known in groups for group in known
@@ -267,39 +265,15 @@ def _is_linear(view: View) -> bool:
 
 def _may_follow(view: View, sources: Sequence[View]) -> bool:
     """Whether all that a grouping set adds up and compares was added up and compared: the rest is not looked at."""
-    values = {_name_value(each) for other in sources for each in other.measurements}
-    if not all(_name_value(each) in values for each in view.measurements):
+    if len(sources) == 1:
+        (other,) = sources
+        values, keyed, marks = other.values, other.keyed, other.marks
+    else:
+        values, keyed, marks = (frozenset[Any]().union(*each) for each in zip(
+            *((other.values, other.keyed, other.marks) for other in sources), strict=True))  # fmt: skip
+    if not (view.values <= values and view.keyed <= keyed):
         return False
-    keyed = {key for other in sources for key in other.keys}
-    if not keyed.issuperset(view.keys):
-        return False
-    for subject, constants in view.constants.items():
-        known = [each for other in sources for each in other.constants.get(subject, ())]
-        if subject not in keyed and not all(
-            _is_outside(each, subject.facts) or any(_is_near(each, one) for one in known) for each in constants
-        ):
-            return False
-    return True
-
-
-def _name_value(measurement: Measurement) -> tuple[object, ...]:
-    if isinstance(measurement, Total):
-        return measurement.argument, measurement.lower, measurement.upper, measurement.step
-    return (type(measurement), measurement.argument) if isinstance(measurement, Distinct | Ordered) else ()
-
-
-def _is_outside(constant: Fraction | str, facts: Facts) -> bool:
-    """Whether a constant stands at an end of the values, or beyond it."""
-    if isinstance(constant, str) or facts.lower is None or facts.upper is None:
-        return False
-    return not facts.lower < constant < facts.upper
-
-
-def _is_near(left: Fraction | str, right: Fraction | str) -> bool:
-    """Whether two constants may divide whole numbers in the same place."""
-    if isinstance(left, str) or isinstance(right, str):
-        return left == right
-    return abs(left - right) <= 1
+    return all(mark in marks or mark[0] in keyed for mark in view.needs)
 
 
 def _follow(view: View, sources: Sequence[Source], reader: Reader) -> _Found | None:
@@ -311,14 +285,24 @@ def _follow(view: View, sources: Sequence[Source], reader: Reader) -> _Found | N
 def _find_step(view: View, sources: Sequence[Source], reader: Reader, asked: Budget) -> _Found | None:
     """A grouping set from the first that it follows from, if that cost or tells enough; else from the first several."""
     over = [each for each in sources if each[0].base == view.base and _is_public(each[0]) == _is_public(view)]
-    alike = [each for each in over if {*each[0].keys} == {*view.keys} and _is_within(each[0], view)][:MOST_TOGETHER]
-    for some in (*([each] for each in over), *(alike[:count] for count in range(2, len(alike) + 1))):
-        if not _may_follow(view, [other for other, _ in some]):
-            continue
+    for some in _list_chances(view, over):
         found = _follow(view, some, reader)
         if found is not None and _suffices(found, view.step, asked):
             return found
     return None
+
+
+def _list_chances(view: View, sources: Sequence[Source]) -> Iterator[Sequence[Source]]:
+    """What a grouping set may follow from: each that was measured, then the first several that tell no more apart."""
+    for each in sources:
+        if _may_follow(view, [each[0]]):
+            yield [each]
+    marks, alike = {*view.needs, *view.marks}, list[Source]()
+    for each in sources:
+        if each[0].keyed == view.keyed and marks.issuperset(each[0].needs) and len(alike) < MOST_TOGETHER:
+            alike.append(each)
+            if len(alike) > 1 and _may_follow(view, [other for other, _ in alike]):
+                yield alike
 
 
 def _suffices(found: _Found, step: Step, asked: Budget) -> bool:
@@ -344,14 +328,6 @@ def _add_costs(sources: Sequence[Stored]) -> Budget | None:
 
 def _is_public(view: View) -> bool:
     return isinstance(view.step.keys, PublicKeys)
-
-
-def _is_within(view: View, asked: View) -> bool:
-    """Whether it compares nothing that the other does not."""
-    return all(
-        not constants or set(constants) <= set(asked.constants.get(subject, ()))
-        for subject, constants in view.constants.items()
-    )
 
 
 def derive(plan: QueryPlan, asked: Sequence[View], sources: Sequence[Source], reader: Reader) -> Derived | None:

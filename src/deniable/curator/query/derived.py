@@ -35,9 +35,10 @@ def remember(
 
     told = json.dumps({"key": opened.key, "questions": questions, "asked": _write_budget(asked)}).encode()
     for base in list_bases(tuple(node for plan in plans if not plan.free for node in plan.nodes)):
+        name = _name_rows(opened, base)
         for place in range(MOST_SOURCES):
-            name = _name_place(opened, base, place)
-            if context.store.find(MEASURED, name) is None and context.store.keep(MEASURED, name, name, told) == told:
+            each = f"{name}:{place}"
+            if context.plans.find((MEASURED, each)) is None and context.store.keep(MEASURED, each, each, told) == told:
                 break
 
 
@@ -57,15 +58,16 @@ def find_derived(
     if plan.free or not opened.key or _is_answered(context, opened, request):
         return None
     sources = [each for base in list_bases(plan.nodes) for each in _list_sources(context, opened, base, recompile)]
-    if not sources:
+    if not sources:  # in most processes: what reads them is not loaded then
         return None
     from deniable.dp.samplers import SYSTEM
     from deniable.query.atoms import list_views
     from deniable.query.derive import derive
     from deniable.query.execute import Reader
 
+    views = list_views(plan)
     reader = Reader(context.scope.attach_public(*job.public), SYSTEM, seconds, {})
-    found = derive(plan, list_views(plan) or [], sources, reader)
+    found = None if views is None else derive(plan, views, sources, reader)
     if found is None:
         return None
     first = found.sources[0]
@@ -93,17 +95,17 @@ def _is_answered(context: Context, opened: OpenJob, request: str) -> bool:
     return bool(list_charges(context.ledger, context.path[1] or "steward", [request]))
 
 
-def _name_place(opened: OpenJob, base: str, place: int) -> str:
-    """The name of one question about some rows: all that the key of an answer says but what is measured."""
+def _name_rows(opened: OpenJob, base: str) -> str:
+    """The name of some rows: all that the key of an answer says but what is measured."""
     rest = json.dumps([json.loads(opened.key)[1:], base])
-    return f"{hashlib.sha256(rest.encode()).hexdigest()[:32]}:{place}"
+    return hashlib.sha256(rest.encode()).hexdigest()[:32]
 
 
 def _list_sources(context: Context, opened: OpenJob, base: str, recompile: Recompile) -> list[Source]:
     """What was measured of some rows, in the order in which it was stored."""
-    found = list[Any]()
+    found, rows = list[Any](), _name_rows(opened, base)
     for place in range(MOST_SOURCES):
-        name = (MEASURED, _name_place(opened, base, place))
+        name = (MEASURED, f"{rows}:{place}")
         known = context.plans.find(name)
         if known is None:
             told = context.store.find(*name)
