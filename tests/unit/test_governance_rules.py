@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import sqlite3
 import threading
+import uuid
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -644,6 +646,33 @@ def test_the_estate_tells_who_is_where_and_what_it_adds_up_to(tmp_path: Path) ->
     assert "billing.map is public" in page
     shown = run("estate", tmp_path)
     assert "spent on one person in all: epsilon 3" in shown
+
+
+def test_the_estate_counts_what_ledgers_in_a_database_spent_and_tells_of_one_that_is_not_named(
+    tmp_path: Path, postgres_address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, two = write_policy(tmp_path / "one"), write_policy(tmp_path / "two", OTHER)
+    names = {path: f"{path.parent.name}{uuid.uuid4().hex[:8]}" for path in (one, two)}
+    for path, name in names.items():
+        path.write_text(re.sub(r"dataset: \w+\n", f"dataset: {name}\n", path.read_text(), count=1))
+    (tmp_path / "two" / "bills.csv").write_text("id,zip\n" + "".join(f"{i},y{i}\n" for i in range(20)))
+    (tmp_path / "two" / "map.csv").write_text("sex,zip\nF,z1\n")
+    with Curator.open(one, ledger=postgres_address) as curator:
+        curator.query("SELECT COUNT(*) AS n FROM visits", epsilon=2, who=ANA)
+    with Curator.open(two, ledger=two.with_suffix(".ledger.sqlite")) as curator:
+        curator.query("SELECT COUNT(*) AS n FROM bills", epsilon=1)
+    alone, once = json.loads(run("estate", tmp_path, "--json")), {"differentially private query": 1}
+    assert [each["techniques"] for each in alone["datasets"]] == [{}, once]
+    [told] = alone["unread"]
+    told_so = rf"one/\S+: its ledger is postgresql://\S+#{names[one]}, .*not counted: name it with --ledger"
+    assert re.fullmatch(told_so, told)
+    monkeypatch.setenv("DENIABLE_LEDGER", postgres_address)
+    found = json.loads(run("estate", tmp_path, "--json"))
+    assert [each["techniques"] for each in found["datasets"]] == [once, once]
+    people = {each["known_by"]: each for each in found["people"]}["column id"]
+    assert (people["spent"]["epsilon"], found["unread"]) == ("3", [])
+    shared = run("estate", tmp_path, "--ledger", two.with_suffix(".ledger.sqlite"))
+    assert f"{names[two]} (two/policy.yaml): 1 diff" in shared, "a file is the ledger of its own dataset only"
 
 
 def test_a_folder_without_a_policy_is_refused(tmp_path: Path) -> None:

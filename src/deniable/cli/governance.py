@@ -176,6 +176,7 @@ def register(
 
 def estate(
     folder: Annotated[Path, typer.Argument(help="A folder with policies in it, at any depth.")] = Path(),
+    ledger: LedgerOption = None,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Write a page (.html).")] = None,
     as_json: JsonFlag = False,
 ) -> None:
@@ -184,7 +185,7 @@ def estate(
     from deniable.storage import refuse_other_than_page
 
     refuse_other_than_page(out)
-    found = survey_estate(folder)
+    found = survey_estate(folder, ledger)
     if out is not None:
         from deniable.reports.demo import build_estate_page
         from deniable.reports.page import write

@@ -124,6 +124,11 @@ class Service:
         """The file of the policy that is served; None where it is served from no file."""
         return None if self._fulfillment is None else self._fulfillment.policy
 
+    @property
+    def ledger(self) -> str | None:
+        """Where the ledger of that policy is."""
+        return None if self._fulfillment is None else self._fulfillment.ledger
+
     async def admit(self, token: str, address: str) -> Grant:
         """The grant of a token. Who asks is slowed down by token; who guesses by address, and nobody with them."""
         grant = self._grants.get(token)

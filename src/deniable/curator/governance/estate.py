@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from fractions import Fraction
@@ -18,6 +19,8 @@ from typing import TYPE_CHECKING
 from deniable.curator.context import ledger_of
 from deniable.curator.governance.reports import BudgetStanding, summarize_budget, trust_ledger
 from deniable.errors import DeniableError, ParameterError
+from deniable.ledger.ledger import POSTGRES, open_ledger
+from deniable.ledger.witness import Source, Witness, name_place
 from deniable.policy.budget import ZCDP
 from deniable.policy.document import Policy, read_unaccepted
 from deniable.policy.schema import Role
@@ -207,17 +210,24 @@ class EstateReport(Record):
     findings: list[str]
     """Where one policy undoes what another protects."""
     unread: list[str]
-    """Files that look like policies and could not be read."""
+    """Files that look like policies and could not be read, and policies whose ledger is elsewhere."""
 
 
-def survey_estate(folder: Path) -> EstateReport:
-    """All policies under a folder with the ledgers beside them; reads no row."""
+def survey_estate(folder: Path, ledger: str | None = None) -> EstateReport:
+    """All policies under a folder with their ledgers; reads no row.
+
+    A policy's ledger is the one given, if it holds that dataset, as a database may hold many; else the one beside it.
+    """
     if not folder.is_dir():
         raise ParameterError(f"'{folder}' is no folder", expected="A folder with policies in it")
     policies, unread = _read_policies(folder)
     if not policies:
         raise ParameterError(f"there is no policy in '{folder}'", remedy="Draft one with: deniable policy init TABLE")
-    datasets = [_describe_dataset(folder, path, policy) for path, policy in policies]
+    ledgers = {path: _find_ledger(path, policy, ledger) for path, policy in policies}
+    datasets = [_describe_dataset(folder, path, policy, ledgers[path]) for path, policy in policies]
+    counted = {name_place(at, policy.dataset) for path, policy in policies if (at := ledgers[path]) is not None}
+    for path, policy in (each for each in policies if ledgers[each[0]] is None):
+        unread += [f"{path.relative_to(folder)}: {told}" for told in _find_elsewhere(policy, counted)]
     return EstateReport(
         datasets, _find_people(datasets), _find_key_columns(datasets), [*_find_conflicts(datasets)], unread
     )
@@ -239,7 +249,15 @@ def _read_policies(folder: Path) -> tuple[list[tuple[Path, Policy]], list[str]]:
     return found, unread
 
 
-def _describe_dataset(folder: Path, path: Path, policy: Policy) -> EstateDataset:
+def _find_elsewhere(policy: Policy, counted: set[str]) -> Iterator[str]:
+    """Where the ledger of a policy is that was not found: what was spent from it is not counted."""
+    if not Witness().is_blank:
+        sources = [Source(_name_source(policy, table.source), "") for table in policy.private]
+        for place in sorted({*Witness().find_holders(sources)} - counted):
+            yield f"its ledger is {place}, and what it spent is not counted: name it with --ledger"
+
+
+def _describe_dataset(folder: Path, path: Path, policy: Policy, ledger: str | None) -> EstateDataset:
     tables = [
         EstateTable(
             table.name,
@@ -250,7 +268,7 @@ def _describe_dataset(folder: Path, path: Path, policy: Policy) -> EstateDataset
         )
         for table in policy.tables
     ]
-    standing, techniques, released = _read_ledger(path, policy)
+    standing, techniques, released = _read_ledger(policy, ledger)
     place = str(path.relative_to(folder))
     return EstateDataset(policy.dataset, place, tables, standing, techniques, released)
 
@@ -260,18 +278,35 @@ def _name_source(policy: Policy, source: str) -> str:
     return source if "://" in source or source.startswith("spark:") else str((policy.folder / source).resolve())
 
 
-def _read_ledger(path: Path, policy: Policy) -> tuple[BudgetStanding | None, dict[str, int], list[str]]:
+def _read_ledger(policy: Policy, at: str | None) -> tuple[BudgetStanding | None, dict[str, int], list[str]]:
     """What a ledger tells, if it is to be trusted; a false total would be worse than none."""
-    from deniable.ledger.witness import Witness, name_place
-
-    at = ledger_of(path, None)
-    if not Path(at).exists() and (Witness().is_blank or not Witness().count_entries(name_place(at, policy.dataset))):
+    if at is None:
         return None, {}, []
     with trust_ledger(policy, at) as ledger:
         entries = list(ledger.entries(acts=("charge", "release")))
         techniques = Counter(entry.technique for entry in entries)
         released = {table for entry in entries if not entry.private for table in entry.tables}
         return summarize_budget(ledger), dict(sorted(techniques.items())), sorted(released)
+
+
+def _find_ledger(path: Path, policy: Policy, given: str | None) -> str | None:
+    """The ledger of a policy: the one given if that dataset is in it, or was; else the one beside the policy."""
+    beside = ledger_of(path, None)
+    if given is not None and given != beside and _holds_entries(given, policy):
+        return given
+    return beside if Path(beside).exists() or _had_entries(beside, policy) else None
+
+
+def _holds_entries(at: str, policy: Policy) -> bool:
+    first = None
+    if at.startswith(POSTGRES) or Path(at).exists():
+        with closing(open_ledger(at, policy, writable=False)) as opened:
+            first = next(opened.entries(), None)
+    return _had_entries(at, policy) if first is None else first.dataset == policy.dataset
+
+
+def _had_entries(at: str, policy: Policy) -> bool:
+    return not Witness().is_blank and Witness().count_entries(name_place(at, policy.dataset)) > 0
 
 
 def _find_people(datasets: Sequence[EstateDataset]) -> list[EstatePeople]:

@@ -209,7 +209,8 @@ class StewardPages:
     async def _show_estate(self, _request: Request, grant: Grant) -> Response:
         self._service.authorize(grant, Action.AUDIT)  # what is refused below is told on the page itself
         try:
-            found = await self._look(grant, lambda context: estate.survey_estate(context.policy.folder))
+            ledger = self._service.ledger
+            found = await self._look(grant, lambda context: estate.survey_estate(context.policy.folder, ledger))
         except DeniableError as refusal:
             return self._render("estate.html", "/estate", grant, found=None, refusal=translate_failure(refusal).message)
         return self._render("estate.html", "/estate", grant, found=found)
