@@ -36,6 +36,9 @@ FILTERS = {
     "age IS NOT NULL": col("age").is_not_null(),
     "age IS NULL": col("age") == None,  # noqa: E711  the builder's way to say it
     "age * 2 + 1 > 9": col("age") * 2 + 1 > 9,
+    "1 - age < 3 + 2 * age": 1 - col("age") < 3 + 2 * col("age"),
+    "0 - age > 9 / age": -col("age") > 9 / col("age"),
+    "age % 2 = 1": col("age") % 2 == 1,
 }
 AGGREGATES = {
     "COUNT(*) AS n": count(name="n"),

@@ -413,3 +413,17 @@ def test_a_question_that_estimates_its_bias_is_measured(curator: Curator) -> Non
     curator.query("SELECT SUM(AUTO_CLAMP(amount)) AS s FROM t", epsilon="0.5")
     assert before is not None
     assert curator.remaining().epsilon == before.epsilon - Fraction(3, 2)
+
+
+def test_a_question_without_rows_needs_no_bounds_and_a_sum_of_one_number_errs_by_it(curator: Curator) -> None:
+    left = curator.remaining()
+    assert curator.query("SELECT SUM(AUTO_CLAMP(amount)) AS s FROM t WHERE FALSE", epsilon=1).to_pylist() == [
+        {"s": None}
+    ]
+    assert curator.remaining() == left
+    one, many = (
+        curator.explain(f"SELECT SUM({each}) AS s FROM t", epsilon=1).aggregates[0].measurements[0].error
+        for each in ("1", "1000000")
+    )
+    answer = curator.query("SELECT SUM(1000000) AS s FROM t", epsilon=1).to_pylist()[0]
+    assert many == 1_000_000 * one == answer["s_high"] - answer["s"]

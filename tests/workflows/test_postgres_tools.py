@@ -62,6 +62,15 @@ def test_tools_see_the_declared_columns_of_an_answer_without_rows(served: Any) -
             assert "note" not in shown or shown["note"] == v.TEXT
 
 
+@pytest.mark.parametrize("never", ["1=0", "0 = 1", "false", "1 <> 1", "1 = 2", "null"])
+def test_words_of_questions_about_people_stand_in_an_answer_without_rows(served: Any, never: str) -> None:
+    before = count_charges(served)
+    with psycopg.connect(served.dsn(), autocommit=True) as connection:
+        asked = f"SELECT MEDIAN(age) AS m, COUNT_IF(age > 3) AS n FROM people WHERE {never}"
+        assert connection.execute(asked.encode()).fetchall() == [(None, 0)]
+    assert count_charges(served) == before
+
+
 @pytest.mark.parametrize(
     ("sql", "empty"),
     [

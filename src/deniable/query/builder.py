@@ -85,6 +85,24 @@ class Expression:
     def __truediv__(self, other: Value | Expression) -> Expression:
         return self._join("/", other)
 
+    def __mod__(self, other: Value | Expression) -> Expression:
+        return self._join("%", other)
+
+    def __radd__(self, other: Value) -> Expression:
+        return Expression(write_value(other))._join("+", self)
+
+    def __rsub__(self, other: Value) -> Expression:
+        return Expression(write_value(other))._join("-", self)
+
+    def __rmul__(self, other: Value) -> Expression:
+        return Expression(write_value(other))._join("*", self)
+
+    def __rtruediv__(self, other: Value) -> Expression:
+        return Expression(write_value(other))._join("/", self)
+
+    def __neg__(self) -> Expression:
+        return 0 - self
+
     def __and__(self, other: Expression) -> Expression:
         return self._join("AND", other)
 

@@ -16,6 +16,7 @@ from deniable.policy.budget import exact as exact_amount
 from deniable.query.algebra.expression import from_number, to_number
 from deniable.query.algebra.relation import (
     Join,
+    Measure,
     Measured,
     PerUnit,
     PublicSelect,
@@ -29,7 +30,7 @@ from deniable.query.algebra.relation import (
 )
 from deniable.query.answers import list_keys
 from deniable.query.keys import FromTable, Listed, PrivateKeys
-from deniable.query.measurements import Distinct, Measurement, Ordered, Part, Rows, Total, Units
+from deniable.query.measurements import Distinct, Measurement, Ordered, Part, Recipe, Rows, Total, Units
 from deniable.query.plan import Joint, Limits, NodePlan, Placed, QueryPlan, Step
 from deniable.query.sql import private_sql
 from deniable.release.record import Record
@@ -338,14 +339,16 @@ def _describe_step(node: NodePlan, step: Step, confidence: float) -> list[Aggreg
                 aggregate=aggregate.text,
                 keyed_by=_describe_keys(step),
                 groups=step.keys.cells if not isinstance(step.keys, PrivateKeys) else None,
-                measurements=[_describe_placed(part, step, confidence) for part in parts],
+                measurements=[_describe_placed(part, step, confidence, recipe) for part in parts],
             )
         )
     return rows
 
 
-def _describe_placed(placed: Placed, step: Step, confidence: float) -> MeasurementPlan:
-    sensitivity = placed.sensitivity
+def _describe_placed(placed: Placed, step: Step, confidence: float, recipe: Recipe) -> MeasurementPlan:
+    sensitivity, error = placed.sensitivity, placed.error(1 - confidence)
+    if recipe.measure is Measure.SUM and isinstance(placed.measurement, Rows):
+        error *= float(recipe.step)  # a sum of one number is a count of rows, so many times
     ranks = isinstance(placed.measurement, Ordered)
     return MeasurementPlan(
         measures=describe_measurement(placed.measurement),
@@ -355,7 +358,7 @@ def _describe_placed(placed: Placed, step: Step, confidence: float) -> Measureme
         sensitivity=sensitivity.per_group // sensitivity.parts,
         mechanism=name_mechanism(placed),
         scale=_noise_scale(placed),
-        error=placed.error(1 - confidence),
+        error=error,
         error_in="ranks" if ranks else "the aggregate's own unit",
         confidence=confidence,
         share=f"{float(placed.share):.6g}",

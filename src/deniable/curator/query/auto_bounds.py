@@ -379,6 +379,7 @@ def _find_column(tables: tuple[TableSchema, ...], column: str, table: str) -> tu
 
 def _plan_stages(context: Context, sql: str, asked: Budget | None) -> Staged | str:
     """The stages before a question that leaves bounds open; else the question, in which nothing is left open."""
+    from deniable.query.algebra.relation import tables_of
     from deniable.query.plan import GROUPS
     from deniable.query.sql.auto_clamp import SHARE, find_auto_clamps
     from deniable.query.sql.clauses import cut_clauses
@@ -403,8 +404,8 @@ def _plan_stages(context: Context, sql: str, asked: Budget | None) -> Staged | s
     bare = Staged(sql, auto, (), fixed, share, asked, asked)
     clamps = dict.fromkeys(calls, ("0", "1"))
     written = bare.fill(clamps, {search.option: 1 for search in sought})
-    compile_sql(context, written, asked)  # what is wrong with the question is told in its own words
-    if not count:
+    rehearsed = compile_sql(context, written, asked)  # what is wrong with the question is told in its own words
+    if not count or not tables_of(rehearsed.relation):  # nothing is left open, or it takes no rows
         return written
     widest = {search.option: min(search.edges[-1], WIDEST) if search.option == GROUPS else 1 for search in sought}
     final = compile_sql(context, bare.fill(clamps, widest), asked)

@@ -327,6 +327,8 @@ def _is_plain(node: exp.Union) -> bool:
 def bind_select(node: exp.Select, context: Context) -> Relation:
     """One SELECT block, over private or public rows."""
     scope = context.scope(())
+    if not node.expressions:
+        raise scope.refusal(node, "nothing stands after SELECT", remedy="Name columns or aggregates, such as COUNT(*)")
     for part, name in REFUSED_PARTS.items():
         if node.args.get(part):
             raise scope.refusal(node, f"{name} is not allowed", remedy="Leave it out")

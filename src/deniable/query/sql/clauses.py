@@ -213,7 +213,7 @@ def _parse_number(text: str, token: Token, name: str) -> Fraction:
     try:
         number = exact(token.text, name)
     except ParameterError:
-        raise refuse(text, token.start, f"{name} is not a number") from None
+        raise refuse(text, token.start, f"{name} is not a number of at least 0") from None
     if abs(number) > 10**30:
         raise refuse(text, token.start, f"{name} is too large", expected="A number up to 1e30")
     return number

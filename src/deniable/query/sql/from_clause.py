@@ -135,7 +135,10 @@ def _read_side(join: exp.Join, context: Context) -> str:
     if side not in ALLOWED_JOINS or kind not in ALLOWED_JOINS or join.args.get("method"):
         words = " ".join(filter(None, (join.method, side, kind)))
         raise context.scope(()).refusal(
-            join, f"{words} JOIN is not allowed", expected="JOIN ... ON, and LEFT, RIGHT or FULL JOIN ... ON"
+            join,
+            f"{words} JOIN is not allowed",
+            expected="JOIN ... ON, and LEFT, RIGHT or FULL JOIN ... ON",
+            remedy={"SEMI": "Write WHERE x IN (SELECT ...)", "ANTI": "Write WHERE x NOT IN (SELECT ...)"}.get(kind, ""),
         )
     return side
 
@@ -315,8 +318,11 @@ def _refuse_unconnected(
             "two private tables are joined on something else than the privacy unit",
             expected="ON a.unit = b.unit, with the unit column of each table",
         )
+    one = "" if any(map(is_private, (left, *waiting))) else "; one number for all rows is (SELECT SUM(n) FROM a)"
     return everything.refusal(
-        node, "this join has no condition that equates columns of both sides", remedy="Write JOIN ... ON a.x = b.x"
+        node,
+        "this join has no condition that equates columns of both sides",
+        remedy=f"Write JOIN ... ON a.x = b.x{one}",
     )
 
 

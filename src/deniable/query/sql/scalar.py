@@ -72,8 +72,8 @@ EACH_VALUE = "Ask for the values with their counts: SELECT x, COUNT(*) ... GROUP
 NEAREST = {
     "AGE": "Count days with DATE_DIFF('day', a, b), or take YEAR(b) - YEAR(a)",
     "INTDIV": "Write FLOOR(x / y)",
-    "REGEXPLIKE": "Use LIKE, STARTS_WITH, ENDS_WITH or CONTAINS",
-    "REGEXP_LIKE": "Use LIKE, STARTS_WITH, ENDS_WITH or CONTAINS",
+    **dict.fromkeys(("REGEXPLIKE", "REGEXP_LIKE", "POSITION"), "Use LIKE, STARTS_WITH, ENDS_WITH or CONTAINS"),
+    "a list of values": "Compare each column: a = 1 AND b = 2",
     "SIMILARTO": "Use LIKE",
     "REGEXP_EXTRACT": "Use REGEXP_REPLACE(t, '.*(a+).*', '\\1')",
     "SPLIT_PART": "Use REGEXP_REPLACE, LEFT, RIGHT or SUBSTRING",

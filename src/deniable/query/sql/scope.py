@@ -104,7 +104,8 @@ def spell_name(node: exp.Expression) -> str:
     return TYPED.get(name, name)
 
 
-TYPED = {"LOGICAL_OR": "BOOL_OR", "LOGICAL_AND": "BOOL_AND", "APPROX_DISTINCT": "APPROX_COUNT_DISTINCT"}
+TYPED = {"LOGICAL_OR": "BOOL_OR", "LOGICAL_AND": "BOOL_AND", "APPROX_DISTINCT": "APPROX_COUNT_DISTINCT",
+         "STR_POSITION": "POSITION", "TUPLE": "a list of values"}  # fmt: skip
 """Functions that the parser calls otherwise than those who ask."""
 _ROWS = "this expression"
 _PARTS: dict[str, str] = {
@@ -155,7 +156,8 @@ def refuse_unread_part(node: exp.Expression, scope: Scope) -> None:
 
 
 def _name(node: exp.Expression) -> str:
-    plain = {exp.LimitOptions: "LIMIT", exp.Ordered: "ORDER BY", exp.Subquery: "a query in brackets"}
+    plain = {exp.LimitOptions: "LIMIT", exp.Ordered: "ORDER BY", exp.Subquery: "a query in brackets",
+             exp.Table: "a table"}  # fmt: skip
     return plain.get(type(node)) or spell_name(node)
 
 

@@ -22,7 +22,7 @@ from deniable.server.formats import render_plan
 from deniable.server.service import Question, Service
 from deniable.server.wire import prepared_statements
 from deniable.server.wire import values as v
-from deniable.server.wire.catalog_queries import CatalogEngine, is_catalog_question
+from deniable.server.wire.catalog_queries import CatalogEngine, asks_for_columns, is_catalog_question
 from deniable.server.wire.codec import ResultColumn, StatementResult, WireRefusal
 from deniable.server.wire.lexer import Kind, Statement, split_statements
 from deniable.server.wire.prepared_statements import Prepared, PreparedStatements
@@ -84,10 +84,10 @@ class StatementRunner:
             return portal.columns or await self.columns(_question_of(portal.prepared), portal.values)
         if word == "explain":
             return (ResultColumn("QUERY PLAN", v.TEXT),)
-        if is_catalog_question(statement):
-            return (await self._ask_catalog(statement, values, rows=False)).columns
-        found = await self._service.columns(self._grant, self._build_question(statement, values))
-        return tuple(_describe_column(column.name, column.kind) for column in found)
+        if is_catalog_question(statement) and (found := await self._try_catalog(statement, values, rows=False)):
+            return found.columns
+        columns = await self._service.columns(self._grant, self._build_question(statement, values))
+        return tuple(_describe_column(column.name, column.kind) for column in columns)
 
     async def run(self, statement: Statement, values: Sequence[Any]) -> StatementResult:
         """Carry a statement out, if the session's token still counts."""
@@ -111,9 +111,20 @@ class StatementRunner:
             return await self._copy_out(parse_copy(statement), values)
         if word == "explain":
             return await self._explain_question(statement, values)
-        if is_catalog_question(statement):
-            return await self._ask_catalog(statement, values)
+        if is_catalog_question(statement) and (found := await self._try_catalog(statement, values)):
+            return found
         return await self._answer_question(statement, values)
+
+    async def _try_catalog(
+        self, statement: Statement, values: Sequence[Any], *, rows: bool = True
+    ) -> StatementResult | None:
+        """What the catalog says; None where a question without rows uses words of questions about people."""
+        try:
+            return await self._ask_catalog(statement, values, rows=rows)
+        except WireRefusal as refusal:
+            if refusal.sqlstate != "0A000" or not asks_for_columns(statement):
+                raise
+            return None
 
     def _change_names(self, word: str, statement: Statement, values: Sequence[Any]) -> StatementResult:
         """Put something under a name of the session, or take it away."""
@@ -169,6 +180,10 @@ class StatementRunner:
         copied = format_copy_lines(copying, whole.columns, whole.rows)
         binary = copying.form == "binary"
         return replace(whole, tag=f"COPY {len(whole.rows)}", rows=(), copied=copied, binary=binary)
+
+    async def recall_charge(self, failure: Exception) -> None:
+        """Let a refusal say what was charged before under the request id that is set."""
+        await self._service.recall_charge(self._grant, self.settings.get("deniable.request"), failure)
 
     def cancel(self) -> None:
         """Take back the question that waits, if it was not begun."""
