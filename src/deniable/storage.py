@@ -56,7 +56,7 @@ _REASONS = {
 }
 
 
-_FORMULA = re.compile(r"[=@\t\r]|[+-].")
+_FORMULA = re.compile(r"[=@\t\r]|[+-].", re.DOTALL)
 _NUMBER = re.compile(r"[+-]?[0-9]+(?:[.,][0-9]+)*(?:[eE][+-]?[0-9]+)?")
 
 
@@ -74,10 +74,22 @@ def place_state(name: str) -> Path:
 def escape_formula(text: str) -> str:
     """A text as a CSV file may hold it: one that a spreadsheet would run as a formula gets a quote before it.
 
-    >>> escape_formula("=1+1"), escape_formula("-5"), escape_formula("plain")
-    ("'=1+1", '-5', 'plain')
+    So does one that is such a text after quotes of its own, so that `unescape_formula` tells all of them apart.
+
+    >>> escape_formula("=1+1"), escape_formula("'=1+1"), escape_formula("-5"), escape_formula("plain")
+    ("'=1+1", "''=1+1", '-5', 'plain')
     """
-    return f"'{text}" if _FORMULA.match(text) and not _NUMBER.fullmatch(text) else text
+    plain = text.lstrip("'")
+    return f"'{text}" if _FORMULA.match(plain) and not _NUMBER.fullmatch(plain) else text
+
+
+def unescape_formula(text: str) -> str:
+    """The text that `escape_formula` wrote so.
+
+    >>> unescape_formula("'=1+1"), unescape_formula("''=1+1"), unescape_formula("'-5"), unescape_formula("plain")
+    ('=1+1', "'=1+1", "'-5", 'plain')
+    """
+    return text[1:] if text.startswith("'") and escape_formula(text[1:]) == text else text
 
 
 @contextmanager

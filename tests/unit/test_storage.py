@@ -13,11 +13,13 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from deniable.engines.duckdb.connection import SCRATCH, make_scratch, remove_scratch, sweep_scratch
 from deniable.engines.sources import write_rows
 from deniable.errors import ParameterError, StorageError
-from deniable.storage import hold_inputs, release_inputs, whole_file, write_whole
+from deniable.storage import escape_formula, hold_inputs, release_inputs, unescape_formula, whole_file, write_whole
 
 
 def test_the_name_appears_only_at_the_end(tmp_path: Path) -> None:
@@ -204,3 +206,17 @@ def test_files_that_are_read_are_held_until_they_are_let_go_of_or_their_owner_is
     del other
     write_whole(path, b"written")
     assert path.read_bytes() == b"written"
+
+
+QUOTED = st.text(st.sampled_from("'=+-@\t\r\n1.,eE a"), max_size=6)
+
+
+@given(text=QUOTED, other=QUOTED)
+@example(text="=1", other="'=1")
+@example(text="-\n=1", other="'-\n=1")
+def test_the_quote_before_a_formula_can_be_undone(text: str, other: str) -> None:
+    """Else two values of a release are one in its CSV file, or a value that was read back is another."""
+    written = escape_formula(text)
+    assert unescape_formula(written) == text
+    assert (written == escape_formula(other)) == (text == other)
+    assert written[:1] not in ("=", "@", "\t", "\r")

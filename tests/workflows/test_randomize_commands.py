@@ -221,6 +221,21 @@ def test_a_person_with_many_rows_is_bounded_by_the_unit_so_that_no_vote_tells_th
     assert '"local_epsilon": "1"' in statement
 
 
+def test_categories_that_a_spreadsheet_would_run_are_estimated_from_a_csv_file(clinic):
+    """They stand there with a quote before them, which is no part of them."""
+    rows = pq.read_table(clinic / "visits.parquet")
+    told = ["=yes" if each == "yes" else "-no" for each in rows["smokes"].to_pylist()]
+    pq.write_table(pa.table({"pid": rows["pid"], "@smokes": told}), clinic / "visits.parquet")
+    policy = VISITS.replace("smokes: ", '"@smokes": ').replace('"no", "yes"', '"-no", "=yes"')
+    (clinic / "policy.yaml").write_text(policy)
+    found = []
+    for name in ("told.csv", "told.parquet"):
+        randomize(None, clinic / "policy.yaml", clinic / name, "1/2")
+        found.append(estimate_released(clinic / name).to_dict())
+    assert found[0] == found[1]
+    assert [each["label"] for each in found[0]["columns"][0]["counts"]] == ["-no", "=yes"]
+
+
 def spent(policy: Path) -> float:
     from deniable.curator.governance import steward
 

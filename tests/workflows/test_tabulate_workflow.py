@@ -15,7 +15,7 @@ import pytest
 from typer.testing import CliRunner
 
 from deniable import Curator
-from deniable.assess.released_rows import certify_cells, certify_totals
+from deniable.assess.released_rows import certify_cells, certify_totals, read_released
 from deniable.cli.main import app
 from deniable.curator.query import tabulate
 from deniable.dp.accounting import from_dict
@@ -240,6 +240,39 @@ def test_without_areas_it_is_a_table_of_everybody_and_prefixes_make_areas(at: Pa
     assert (at / "whole.csv").read_text().splitlines()[0] == '"sex","count"'
     assert {row.area: row.total for row in report.totals}["b / b9"] == 0
     assert (at / "coded.csv").read_text().splitlines()[1].startswith('"a","a1"')
+
+
+RUN_BY_SPREADSHEETS = ("=a", "@b", "-c", "+d", "\t=e", "- none -", "'=f", "-5")
+
+
+def test_areas_and_cells_that_a_spreadsheet_would_run_are_certified_in_every_format(at: Path) -> None:
+    """The quote that stands before them in a CSV file is no part of them: the certifier undoes it."""
+    policy = make(at, "rho: 400\n    invariants: {state: [kind]}").read_text()
+    kinds = ", ".join(json.dumps(name) for name in RUN_BY_SPREADSHEETS)
+    columns = f"      kind: {{categories: [{kinds}]}}\n      age: {{type: integer, between: [-5, 5]}}"
+    policy = policy.replace("      age: {type: integer, between: [0, 99]}", columns).replace(
+        "[a1, a2, a3, b1, b2, b9]", f"[{kinds}]"
+    )
+    policy = policy.replace("cells: [sex, age]", "cells: [kind, age]").replace("[0, 18, 65]", "[-5, 0, 3]")
+    (at / "policy.yaml").write_text(policy)
+    with (at / "towns.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([("state", "town"), *((f"-S{name[1:2]}", name) for name in RUN_BY_SPREADSHEETS)])
+    with (at / "people.csv").open("w", newline="") as file:
+        every = [(i, RUN_BY_SPREADSHEETS[i % 8], "F", i % 11 - 5, RUN_BY_SPREADSHEETS[i % 5]) for i in range(600)]
+        csv.writer(file).writerows([("pid", "town", "sex", "age", "kind"), *every])
+    with opened(at / "policy.yaml") as curator:
+        report = curator.tabulate(
+            "census", out="cells.csv", totals="totals.csv", shares="shares.csv", of={"kind": "=a"}
+        )
+        assert set(report.certified) == {"cells.csv", "totals.csv"}
+        curator.tabulate("census", out="cells.parquet")
+    plain = pq.read_table(at / "cells.parquet").cast(read_released(at / "cells.csv").schema)
+    assert read_released(at / "cells.csv").equals(plain)
+    assert {"-5--1", "0-2", "3-5"} == set(plain["age"].to_pylist())
+    assert set(RUN_BY_SPREADSHEETS) == set(plain["town"].to_pylist())
+    with (at / "cells.csv").open(newline="") as file:
+        written = {row["town"] for row in csv.DictReader(file)}
+    assert written == {*(f"'{name}" for name in RUN_BY_SPREADSHEETS[:-1]), "-5"}
 
 
 def test_a_person_counts_with_as_many_rows_as_the_noise_is_made_for(at: Path) -> None:

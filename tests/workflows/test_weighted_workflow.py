@@ -157,3 +157,65 @@ def test_what_is_no_condition_and_taken_names_are_refused_before_the_charge(
         with pytest.raises(DeniableError, match=told):
             curator.weighted("survey", weight="weight", epsilon=1, **asked)  # type: ignore[arg-type]
         assert curator.context.balance()[0].spent.epsilon == 0  # type: ignore[union-attr]
+
+
+BELOW_ONE = POLICY.replace(
+    "weight: {type: integer, between: [1, 20]}", "weight: {type: decimal, between: [%s, 5], step: 0.5}"
+)
+
+
+def test_weights_below_one_have_a_mean_whose_error_does_not_depend_on_their_scale(at: Path) -> None:
+    """With w (w - 1) the spread of such weights is negative, was cut to 0, and intervals held 12% instead of 95%."""
+    rows = [(pid, sex, hours, weight / 10) for pid, sex, hours, weight in ROWS]
+    (at / "policy.yaml").write_text(BELOW_ONE % 0)
+    (at / "survey.csv").write_text("pid,sex,hours,weight\n" + "".join(f"{','.join(map(str, row))}\n" for row in rows))
+    with Curator.open(at / "policy.yaml", ledger=at / "ledger.sqlite") as curator:
+        answer = curator.weighted("SURVEY", "hours", weight="WEIGHT", statistic="mean", epsilon=10_000)
+        (mean,) = answer.to_pylist()
+    squares = sum(w * w * (y - 5.25) ** 2 for _, _, y, w in rows)
+    assert mean["mean"] == pytest.approx(5.25, rel=0.1)
+    assert mean["standard_error"] == pytest.approx(math.sqrt(squares) / 4, rel=0.2)
+    assert any("up to a common factor" in note for note in answer.release.details["notes"])
+
+
+@pytest.mark.parametrize(
+    ("least", "asked", "words"),
+    [
+        ("0.5", {"of": "hours"}, "may be below 1"),
+        ("0.5", {}, "may be below 1"),
+        ("-5", {"of": "hours"}, "may be negative"),
+        ("-5", {"of": "hours", "statistic": "mean"}, "may be negative"),
+        (None, {"of": "hours", "statistic": "mean"}, "has no declared bounds"),
+    ],
+)
+@pytest.mark.parametrize("name", ["weight", "WEIGHT", '"weight"', "survey.weight"])
+def test_weights_that_may_be_no_weights_are_refused_by_their_declaration_alone(
+    at: Path, least: str | None, asked: dict[str, str], words: str, name: str
+) -> None:
+    declared = BELOW_ONE % least if least else POLICY.replace("integer, between: [1, 20]", "integer")
+    (at / "policy.yaml").write_text(declared)
+    (at / "survey.csv").unlink()  # no row is needed to tell
+    with Curator.open(at / "policy.yaml", ledger=at / "ledger.sqlite") as curator:
+        with pytest.raises(ParameterError, match=words):
+            curator.weighted("survey", weight=name, epsilon=1, **asked)
+        assert not [each for each in curator.context.ledger.entries() if each.act == "charge"]
+    words_of_it = ["weighted", "survey", *filter(None, [asked.get("of")]), "--weight", name, "--epsilon", "1"]
+    more = ["--mean"] if asked.get("statistic") == "mean" else []
+    done = CliRunner().invoke(app, [*words_of_it, *more, "--explain", "-p", str(at / "policy.yaml")])
+    assert words in str(done.exception)
+
+
+def test_intervals_of_means_hold_under_weights_of_mean_one_and_those_without_scale_do_not() -> None:
+    """400 surveys of 1,000 people with weights 0.5 and 1.5 of each other's chance: 95% intervals hold 93% to 97.5%."""
+    draws = np.random.default_rng(5)
+    held = {True: 0, False: 0}
+    for _ in range(400):
+        w = draws.choice([0.5, 1.5], 1000, p=[0.75, 0.25])  # the population has both kinds as often
+        y = np.where(w > 1, draws.integers(2, 11, 1000), draws.integers(0, 9, 1000)).astype(float)  # means 6 and 4
+        ends = [(each, each - 1e-6, each + 1e-6) for each in (float((w * y).sum()), float(w.sum()))]
+        for scaled in held:
+            each = w * w if scaled else w * (w - 1)
+            found = combine_ratio(*ends, [float((each * power).sum()) for power in (y**2, y, 1)])
+            held[scaled] += found.low <= 5 <= found.high
+    assert 0.93 < held[True] / 400 < 0.975
+    assert held[False] / 400 < 0.8

@@ -40,7 +40,6 @@ from deniable.assess.released_rows import (
     compare_types,
     count_people,
     count_values,
-    index_as_written,
     index_of,
     open_released,
     read_types,
@@ -231,7 +230,7 @@ def _find_rows(cells: pa.Table, among: pa.Table) -> Counts:
     known = np.zeros((among.num_rows, among.num_columns), np.int64)
     for q, name in enumerate(among.column_names):
         texts = pc.unique(among[name])
-        keys[:, q], known[:, q] = index_as_written(cells[name], texts), index_of(among[name], texts)
+        keys[:, q], known[:, q] = index_of(cells[name], texts), index_of(among[name], texts)
     place = {tuple(row): i for i, row in enumerate(known.tolist())}
     return np.fromiter((place.get(tuple(row), -1) for row in keys.tolist()), np.int64, len(keys))
 

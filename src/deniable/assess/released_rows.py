@@ -1,9 +1,9 @@
 """Released rows as they were written: the claim that is made of them, the file read back, and rules row by row.
 
 Files are read by Arrow's own readers, CSV as text in which only what has no quotes can be missing (or nothing in
-quotes, where it is the only column). People and sensitive values are told apart as `normalize_spelling` writes them: in
-several spellings one is one, and an empty text is a missing value. Nothing here comes from the code that makes
-releases."""
+quotes, where it is the only column). A quote that keeps a spreadsheet from running a text is no part of it. People and
+sensitive values are told apart as `normalize_spelling` writes them: in several spellings one is one, and an empty text
+is a missing value. Nothing here comes from the code that makes releases."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from deniable.engines.base import spell_texts
 from deniable.policy.schema import ColumnType
 from deniable.release.record import Record
-from deniable.storage import escape_formula
+from deniable.storage import unescape_formula
 
 if TYPE_CHECKING:
     from deniable.policy.conditions import Tree
@@ -107,7 +107,7 @@ def _open_csv(path: Path) -> tuple[list[str], Iterator[pa.Table]]:
 
     with path.open(encoding="utf-8", newline="") as file:
         names = next(csv.reader(file), [])
-    told = [_unescape_formula(name) for name in names]
+    told = [unescape_formula(name) for name in names]
     reader = arrow_csv.open_csv(
         path,
         read_options=arrow_csv.ReadOptions(block_size=BLOCK_BYTES),
@@ -119,12 +119,21 @@ def _open_csv(path: Path) -> tuple[list[str], Iterator[pa.Table]]:
             quoted_strings_can_be_null=len(names) == 1,  # a line of nothing would be no row: it has quotes
         ),
     )
-    return told, (pa.Table.from_batches([batch]).rename_columns(told) for batch in reader)
+    return told, (unescape_texts(pa.Table.from_batches([batch])) for batch in reader)
 
 
-def _unescape_formula(name: str) -> str:
-    """The name of a column without the quote that keeps a spreadsheet from running it."""
-    return name[1:] if escape_formula(name[1:]) == name else name
+def unescape_texts(rows: pa.Table) -> pa.Table:
+    """Rows of a CSV file that deniable wrote, without the quotes that keep a spreadsheet from running a text."""
+    told = [_unescape_column(column) if is_text(column.type) else column for column in rows.columns]
+    return pa.table(told, names=[unescape_formula(name) for name in rows.column_names])
+
+
+def _unescape_column(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    if not pc.any(pc.starts_with(column, "'")).as_py():
+        return column
+    coded = column.combine_chunks().dictionary_encode()
+    texts = [None if text is None else unescape_formula(text) for text in coded.dictionary.to_pylist()]
+    return pa.chunked_array([pa.array(texts, column.type).take(coded.indices)])
 
 
 def spell_column(name: str, names: Sequence[str]) -> list[str]:
@@ -224,15 +233,6 @@ def index_of(column: pa.ChunkedArray, texts: pa.Array) -> Counts:
     """The place of every text among others; -1 where it is none of them."""
     found = pc.index_in(column, value_set=texts)
     return np.asarray(pc.fill_null(found, -1).to_numpy(), np.int64)
-
-
-def index_as_written(column: pa.ChunkedArray, texts: pa.Array) -> Counts:
-    """The place of every text among those of a file, where it may stand as a spreadsheet does not run it."""
-    found = index_of(column, texts)
-    if (found >= 0).all():
-        return found
-    safe = pa.array([None if text is None else escape_formula(text) for text in column.to_pylist()], pa.string())
-    return np.where(found >= 0, found, index_of(safe, texts))
 
 
 def count_values(column: pa.ChunkedArray, everyone: pa.ChunkedArray | None = None) -> pa.Table:

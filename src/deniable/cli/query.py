@@ -287,19 +287,19 @@ def weighted(
     as_json: JsonFlag = False,
 ) -> None:
     """Estimate a total or mean of the population from a survey with weights; the error is of sample and noise."""
-    from deniable.curator.query.hierarchy import MEAN, TOTAL, write_question
+    from deniable.curator.query.hierarchy import MEAN, TOTAL, ask_weighted
     from deniable.storage import refuse_page
 
     groups, statistic = [each.strip() for each in by.split(",") if each.strip()], MEAN if mean else TOTAL
-    sql = write_question(table, column, weight=weight, by=groups, where=where, statistic=statistic)
     refuse_page(report, beside=[policy, *([out] if out is not None else [])])
     asked: dict[str, Any] = {"epsilon": epsilon, "delta": delta, "rho": rho, "who": name_asker(analyst, purpose)}
     with open_for_answer(policy, ledger, out, explain) as curator:
+        more: dict[str, Any] = {"weight": weight, "by": groups, "where": where, "statistic": statistic}
         if explain:
+            sql, _ = ask_weighted(curator.context, table, column, **more)
             _explain_question(curator, sql, as_json, **asked)
             return
-        more: dict[str, Any] = {"by": groups, "where": where, "statistic": statistic, "confidence": confidence}
-        answer = curator.weighted(table, column, weight=weight, **more, **asked)
+        answer = curator.weighted(table, column, confidence=confidence, **more, **asked)
         if report is not None:
             _write_weighted_page(answer, report)
         emit_answer(curator, answer, out, as_json)

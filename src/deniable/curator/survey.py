@@ -357,6 +357,7 @@ def estimate_released(
 
 def _read_release(file: Path) -> tuple[RecordPlan, pa.Table]:
     """The plan in a released table's statement, and its rows, after checking that neither was changed."""
+    from deniable.assess.released_rows import unescape_texts
     from deniable.engines.duckdb import DuckDBEngine
     from deniable.localdp.records import parse_plan
     from deniable.release import verify
@@ -366,7 +367,8 @@ def _read_release(file: Path) -> tuple[RecordPlan, pa.Table]:
         raise DataError("this release was not randomized record by record", remedy="Name what `randomize` wrote")
     with DuckDBEngine() as engine:
         engine.attach("released", str(file.absolute()))
-        return parse_plan(parameters[PLAN]), engine.run("SELECT * FROM released")
+        rows = engine.run("SELECT * FROM released")
+    return parse_plan(parameters[PLAN]), unescape_texts(rows) if file.suffix.lower() == ".csv" else rows
 
 
 def _column(one: Any, confidence: float) -> ColumnEstimate:

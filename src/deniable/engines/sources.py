@@ -455,7 +455,7 @@ def _escape_column(column: pa.Array) -> pa.Array:
     if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
         return column
     plain = column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
-    begins = pc.match_substring_regex(plain, pattern=r"^[=+\-@\t\r]")
+    begins = pc.match_substring_regex(plain, pattern=r"^'*[=+\-@\t\r]")
     if not pc.any(begins).as_py():
         return column
     safe = [value if value is None else escape_formula(value) for value in plain.to_pylist()]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from deniable.curator.charge import after_the_charge, job_of, run_job
@@ -200,12 +201,63 @@ WEIGHTED = (
     "Intervals include the error of the sample and of the noise. They hold where people are in the survey "
     "independently of one another, each with probability 1 / weight; clusters and quotas have other errors."
 )
+SCALED = (
+    "Intervals include the error of the sample and of the noise. Weights below 1 are declared, so weights are taken "
+    "up to a common factor: the intervals hold where people are in the survey independently of one another, each with "
+    "a probability that is the inverse of their weight times one number; clusters and quotas have other errors."
+)
+
+
+def ask_weighted(
+    context: Context, table: str, of: str = "", *, weight: str, by: Sequence[str] = (), where: str = "",
+    statistic: str = TOTAL,
+) -> tuple[str, str]:  # fmt: skip
+    """The question of a weighted estimate, and what holds of its intervals; no row is read.
+
+    Refuses weights that the policy lets be less than a person can stand for.
+    """
+    least = _find_least_weight(context, table, weight)
+    if least is not None and (least < 0 or (least < 1 and statistic == TOTAL)):
+        below = "negative" if least < 0 else "below 1, and a person stands for one at least"
+        raise ParameterError(
+            f"weights of '{bare_name(weight)}' may be {below}",
+            expected="between: [1, ...] in the policy for a total, and [0, ...] for a mean",
+            remedy="Weights whose mean is 1 have no total: ask for the mean, or multiply them by people in the "
+            "population for each one in the survey",
+        )
+    scaled = least is not None and least < 1
+    told = write_question(table, of, weight=weight, by=by, where=where, statistic=statistic, scaled=scaled)
+    return told, SCALED if scaled else WEIGHTED
+
+
+def _find_least_weight(context: Context, table: str, weight: str) -> Fraction | None:
+    """The declared lower bound of the weights; None where there is no such column, which the question's compiler tells.
+
+    It is looked up as the compiler looks names up: in any case.
+    """
+    from deniable.policy.schema import number_of
+
+    wanted, name = bare_name(table).lower(), bare_name(weight).lower()
+    found = [each for each in context.admit_tables() if each.name.lower() == wanted]
+    column = next((each for known in found for each in known.columns if each.name.lower() == name), None)
+    if column is None:
+        return None
+    if column.bounds is None:
+        raise ParameterError(
+            f"column '{column.name}' of '{found[0].name}' has no declared bounds, and weights need them",
+            expected="The most people that one stands for", remedy="Declare between: [1, 100] in the policy",
+        )  # fmt: skip
+    return Fraction(number_of(column.bounds.lower))
 
 
 def write_question(
-    table: str, of: str = "", *, weight: str, by: Sequence[str] = (), where: str = "", statistic: str = TOTAL
-) -> str:
+    table: str, of: str = "", *, weight: str, by: Sequence[str] = (), where: str = "", statistic: str = TOTAL,
+    scaled: bool = False,
+) -> str:  # fmt: skip
     """The sums of a weighted estimate as a question in SQL; without a column people are counted.
+
+    The spread of a sum of w y has w (w - 1) for each person, who is in the survey with probability 1 / w. Where weights
+    are `scaled` by a number that nobody stated, it has w², which is never less, and so are the intervals of a mean.
 
     >>> write_question("survey", weight="w")
     'SELECT SUM("w") AS total, SUM("w" * ("w" - 1)) AS spread FROM "survey"'
@@ -221,11 +273,10 @@ def write_question(
     keys = [quote(name) for name in names]
     w, y = quote(bare_name(weight)), quote(bare_name(of)) if of else ""
     times = f" * {y}" if of else ""
-    square = f" * {y} * {y}" if of else ""
-    sums = [f"SUM({w}{times}) AS total", f"SUM({w} * ({w} - 1){square}) AS spread"]
+    spread = f"{w} * {w}" if scaled else f"{w} * ({w} - 1)"
+    sums = [f"SUM({w}{times}) AS total", f"SUM({spread}{times}{times}) AS spread"]
     if statistic == MEAN:
-        sums += [f"SUM({w}) AS people", f"SUM({w} * ({w} - 1)) AS people_spread"]
-        sums += [f"SUM({w} * ({w} - 1){times}) AS joint"]
+        sums += [f"SUM({w}) AS people", f"SUM({spread}) AS people_spread", f"SUM({spread}{times}) AS joint"]
     # Whoever gave no value is in neither sum of a mean.
     kept = [f"(\n{where}\n)" if where else "", f"{y} IS NOT NULL" if statistic == MEAN else ""]
     condition = f" WHERE {' AND '.join(filter(None, kept))}" if any(kept) else ""
@@ -253,12 +304,12 @@ def weighted(
     budget = state_budget(epsilon, delta, rho)
     if where:  # by itself first: what is no condition alone could end the parentheses around it
         compile_sql(context, f"SELECT COUNT(*) FROM {quote(bare_name(table))} WHERE {where}", budget)
-    statement = write_question(table, of, weight=weight, by=by, where=where, statistic=statistic)
+    statement, note = ask_weighted(context, table, of, weight=weight, by=by, where=where, statistic=statistic)
     answer = auto_bounds.query(context, statement, budget, confidence=confidence)
     with after_the_charge():
         rows = [_estimate_row(row, statistic, confidence) for row in answer.to_pylist()]
         notes: Any = answer.release.details.get("notes") or []
-        details = {**answer.release.details, "notes": [*notes, WEIGHTED], "statistic": statistic}
+        details = {**answer.release.details, "notes": [*notes, note], "statistic": statistic}
         return replace(answer, release=replace(answer.release, rows=pa.Table.from_pylist(rows), details=details))
 
 
