@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import csv
 import gzip
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from deniable.engines import BadRows, CsvDialect
@@ -323,3 +325,13 @@ def test_names_of_columns_that_are_not_utf8_are_refused_with_the_option_that_hel
         attach(engine, tmp_path, "âge,sexe\n31,F\n45,M\n".encode("latin-1"))
     attach(engine, tmp_path, "âge,sexe\n31,F\n45,M\n".encode("latin-1"), encoding="latin-1")
     assert [field.name for field in engine.describe("t")] == ["âge", "sexe"]
+
+
+@pytest.mark.parametrize("ordered", [False, True])
+def test_texts_that_stand_in_a_dictionary_are_written_safely_too(
+    engine: DuckDBEngine, tmp_path: Path, ordered: bool
+) -> None:
+    texts = pa.DictionaryArray.from_arrays(pa.array([0, 1, None, 2, 0]), ["=1+1", "a", "'=1+1"], ordered=ordered)
+    engine.write(pa.table({"s": texts, "n": pa.array(range(5))}), tmp_path / "o.csv")
+    with (tmp_path / "o.csv").open(newline="") as file:
+        assert [row[0] for row in csv.reader(file)] == ["s", "'=1+1", "a", "", "''=1+1", "'=1+1"]

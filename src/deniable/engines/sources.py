@@ -451,15 +451,15 @@ def _escape_formulas(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _escape_column(column: pa.Array) -> pa.Array:
-    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
-    if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
+    if pa.types.is_dictionary(column.type):
+        texts = _escape_column(column.dictionary)
+        return pa.DictionaryArray.from_arrays(column.indices, texts, ordered=column.type.ordered)
+    if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
         return column
-    plain = column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
-    begins = pc.match_substring_regex(plain, pattern=r"^'*[=+\-@\t\r]")
+    begins = pc.match_substring_regex(column, pattern=r"^'*[=+\-@\t\r]")
     if not pc.any(begins).as_py():
         return column
-    safe = [value if value is None else escape_formula(value) for value in plain.to_pylist()]
-    return pa.array(safe, kind).cast(column.type)
+    return pa.array([value if value is None else escape_formula(value) for value in column.to_pylist()], column.type)
 
 
 def _quote_missing(column: pa.Array) -> pa.Array:
