@@ -86,9 +86,11 @@ def _digest_cells(cells: pa.Table) -> str:
 
 def find_maps(context: Context | None, table: str) -> list[tuple[Grid, str]]:
     """How the maps of a table were made that are remembered, each with the digest of what it showed, where known."""
+    kept = context.store.list_all(MAPS) if context else {}
+    if not kept:
+        return []
     from deniable.kanonymity.microaggregation import Grid
 
-    kept = context.store.list_all(MAPS) if context else {}
     told = [json.loads(kept[name]) for name in sorted(kept) if name.startswith(f"{table}/")]
     shown = [each.pop(SHOWN, "") for each in told]
     return [(Grid(**{**each, "places": tuple(each["places"])}), own) for each, own in zip(told, shown, strict=True)]

@@ -222,11 +222,13 @@ class Checker:
         suppressed = int(grouped.sizes[~released].sum())
         acceptable = suppressed <= problem.limit and self._covers_population(classes, released)
         barred = lost.sum() > problem.limit + ROUNDING or (not acceptable and problem.monotone)
-        cost = self._cost(levels, grouped, released, base)
-        excess = 0.0 if barred else self._excess(levels, grouped, relaxed, lost)
-        price = cost if acceptable else FOREVER
+        slack = self._slack_of(levels, grouped, lost) if self.additive and not barred else None
+        # Without strict models and risks, what is suppressed here is what is suppressed at every node below.
+        same = slack if not (problem.strict or problem.risks) else None
+        cost = self._cost(levels, grouped, released, base, same) if acceptable else FOREVER
+        excess = 0.0 if barred else self._excess(levels, grouped, relaxed, slack)
         shown = int((released & (grouped.sizes > 0)).sum())
-        return Verdict(levels, acceptable, suppressed, shown, price, base, bool(barred), excess, floor)
+        return Verdict(levels, acceptable, suppressed, shown, cost, base, bool(barred), excess, floor)
 
     def _large_enough(self, grouped: Grouped) -> Released:
         """Which classes meet the models that need only sizes: they are cheap, and most failing nodes fail by them."""
@@ -367,21 +369,21 @@ class Checker:
         measure, split = self.problem.measure, self._partition(levels, grouped, np.ones(len(grouped.sizes), np.bool_))
         return measure.value(split), measure.floor(split, self._least)  # type: ignore[union-attr]
 
-    def _cost(self, levels: Levels, grouped: Grouped, released: Released, base: float) -> float:
-        """What a node costs with these classes alone."""
+    def _cost(self, levels: Levels, grouped: Grouped, released: Released, base: float, slack: Measured | None) -> float:
+        """What a node costs with these classes alone; `slack` is what suppressing the rest adds, where it is known."""
         if released.all():
             return base
         if self.additive:
             held = np.array([costs[level] for costs, level in zip(self.column_costs, levels, strict=True)])
-            return float(
-                self.combine_costs(held + self._slack_of(levels, grouped, np.where(released, 0, grouped.sizes)))
-            )
+            if slack is None:
+                slack = self._slack_of(levels, grouped, np.where(released, 0, grouped.sizes))
+            return float(self.combine_costs(held + slack))
         return self.problem.measure.value(self._partition(levels, grouped, released))  # type: ignore[union-attr]
 
-    def _excess(self, levels: Levels, grouped: Grouped, relaxed: Released, lost: Measured) -> float:
-        if self.additive:
+    def _excess(self, levels: Levels, grouped: Grouped, relaxed: Released, slack: Measured | None) -> float:
+        if slack is not None:
             # The slope of a geometric mean in each column is at least half its share, since losses are at most 1.
-            return float(self._slack_of(levels, grouped, lost).sum()) * (0.5 if self.geometric else 1.0)
+            return float(slack.sum()) * (0.5 if self.geometric else 1.0)
         return self.problem.measure.excess(self._partition(levels, grouped, relaxed))  # type: ignore[union-attr]
 
     def _slack_of(self, levels: Levels, grouped: Grouped, gone: Measured) -> Measured:
