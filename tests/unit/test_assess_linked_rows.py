@@ -132,6 +132,7 @@ def test_rows_whose_token_is_removed_are_not_linked(clinic: Path) -> None:
     clinic.write_text(POLICY.replace("MASK", "nullify: {}").replace("WHO", ""))
     told = mask(request_for(clinic, None, "drugs", clinic.parent / "out.parquet")).tables["drugs"]
     assert (told["joint"]["together"], told["joint"]["linked_by"]) == (0.0, [])
+    assert not any(each.startswith("joining by") for each in told["remaining_attacks"])
 
 
 def test_rows_of_a_person_in_several_tables_of_a_release_are_linked_by_their_token(clinic: Path) -> None:
@@ -140,13 +141,14 @@ def test_rows_of_a_person_in_several_tables_of_a_release_are_linked_by_their_tok
     halves = "".join(f"{i},r{i // 2}\n{i},r{i // 2}\n" for i in range(60))
     (clinic.parent / "tests.csv").write_text("patient,result\n" + halves)
     clinic.write_text(POLICY.replace("MASK", "token: {key: people}").replace("WHO", ""))
-    for table in ("drugs", "tests"):  # each alone singles out nobody
-        assert (
-            mask(request_for(clinic, None, table, clinic.parent / f"{table}.parquet")).tables[table]["joint"][
-                "together"
-            ]
-            == 0.0
-        )
+    for table in ("drugs", "tests"):  # each alone singles out nobody, and says that it can be joined
+        told = mask(request_for(clinic, None, table, clinic.parent / f"{table}.parquet")).tables[table]
+        assert told["joint"]["together"] == 0.0
+        assert any(each.startswith("joining by patient: other tables") for each in told["remaining_attacks"])
+    drugs, tests = (
+        set(pq.read_table(clinic.parent / f"{name}.parquet")["patient"].to_pylist()) for name in ("drugs", "tests")
+    )
+    assert drugs == tests
     with pytest.raises(Infeasible, match=r"single out 100.0%.*of somebody in all 2 tables"):
         mask(request_for(clinic, None, None, clinic.parent / "both"))
     assert not list((clinic.parent / "both").glob("*.parquet"))

@@ -50,6 +50,11 @@ def list_remaining_attacks(plan: TablePlan, *, in_order: bool = False) -> tuple[
         attacks.append("pasting: rows keep the table's own order, and other releases of it can be joined line by line")
     if kept:
         attacks.append(f"linking with other files by the columns that stayed ({', '.join(kept)})")
+    if plan.linking:
+        attacks.append(
+            f"joining by {', '.join(plan.linking)}: other tables that are masked in another run, and rows that are "
+            "masked in memory, may have the same values there, and whom they single out together is not measured"
+        )
     masked = [(column.name, column.spec) for column in plan.columns if column.spec and not is_removed(column.spec)]
     for kind in dict.fromkeys(spec.kind for _, spec in masked):
         names = [name for name, spec in masked if spec.kind == kind]
