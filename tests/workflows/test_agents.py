@@ -67,6 +67,9 @@ def test_an_assistant_looks_explains_asks_and_requests_over_http(served: Any) ->
         assert {row["sex"] for row in answer["rows"]} == {"F", "M"}
         _, again = await call(client, "ask_query", sql=BY_SEX, epsilon=1)  # a number, as models write it
         assert (again["charged"], again["rows"]) == (False, answer["rows"])
+        refused, told = await call(client, "ask_query", sql=BY_SEX, epsilon="1", purpose="care", request_id="mine")
+        assert (refused, told["charged"]) == (True, False)
+        assert told["charged_before"].startswith("entry "), "whatever it is refused for"
         _, asked = await call(client, "list_questions")
         assert asked[0]["request"] == "mine"
         _, budget = await call(client, "show_budget")

@@ -367,3 +367,19 @@ def test_whatever_a_second_try_is_refused_for_it_says_what_the_first_one_charged
     other = httpx.post(served.http + "/v1/query", json=asked | again,
                        headers=headers | {"authorization": f"Bearer {served.tokens['ben']}"})  # fmt: skip
     assert "charged_before" not in other.json(), "it is the asker's own"
+
+
+def test_taking_back_a_question_says_what_was_charged_under_its_id(served):
+    own = "taken back too late"
+    headers = {"authorization": f"Bearer {served.tokens['ana']}"}
+    asked = {"sql": "SELECT COUNT(*) AS n FROM people WHERE age > 71", "epsilon": "0.01"}
+    nothing = httpx.delete(f"{served.http}/v1/queries/{own}", headers=headers).json()
+    assert nothing == {"cancelled": False, "charged": None}
+    answered = httpx.post(served.http + "/v1/query", json=asked, headers=headers | {"x-request-id": own})
+    assert answered.status_code == 200
+    told = httpx.delete(f"{served.http}/v1/queries/{own}", headers=headers).json()
+    assert (told["cancelled"], told["charged"]) == (False, True)
+    assert told["charged_before"].startswith("entry ")
+    assert "epsilon 0.01" in told["charged_before"]
+    other = {"authorization": f"Bearer {served.tokens['ben']}"}
+    assert httpx.delete(f"{served.http}/v1/queries/{own}", headers=other).json() == nothing, "it is the asker's own"

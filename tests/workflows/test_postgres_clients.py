@@ -8,6 +8,7 @@ import os
 import shutil
 import subprocess
 import threading
+import zlib
 from typing import Any
 
 import pytest
@@ -141,6 +142,29 @@ def test_a_request_id_never_charges_twice(served):
     charges = [entry for entry in served.curator.ledger.entries(acts=("charge",)) if entry.request == "wire-1"]
     assert len(charges) == 1
     assert answers[0] == answers[1]
+
+
+@pytest.mark.parametrize(
+    ("change", "asked", "state"),
+    [
+        ("SET deniable.purpose = 'care'", "SELECT COUNT(*) FROM people WHERE age > 21", "42501"),
+        ("SET deniable.epsilon = '-1'", "SELECT COUNT(*) FROM people WHERE age > 21", "22023"),
+        ("SET deniable.nonnegative = off", "SELECT COUNT(*) FROM people WHERE age > 22", "42501"),
+        ("SET deniable.nonnegative = off", "SELECT id FROM people", "42601"),
+    ],
+)
+def test_whatever_a_second_try_is_refused_for_it_says_what_the_first_one_charged(served, change, asked, state):
+    own = f"paid over the wire {state} {asked}"
+    with psycopg.connect(served.dsn(), autocommit=True) as connection:
+        connection.execute("SET deniable.epsilon = 0.01")
+        connection.execute(f"SET deniable.request = '{own}'")
+        connection.execute(f"SELECT COUNT(*) FROM people WHERE age * {zlib.crc32(own.encode()) % 900 + 2} > 1000")
+        connection.execute(change)
+        connection.execute(f"SET deniable.request = '{own}'")
+        with pytest.raises(psycopg.Error, match="its request was charged before: entry") as refused:
+            connection.execute(asked)
+        assert refused.value.sqlstate == state
+        assert "This call charged nothing" in str(refused.value.diag.message_detail)
 
 
 def test_sqlalchemy_reflects_tables_and_pandas_reads(served):

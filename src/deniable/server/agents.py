@@ -255,9 +255,13 @@ class AgentTools:
 
         @wraps(tool)
         async def call(ctx: Any, **given: Any) -> Any:
+            grant = None
             try:
-                told = await tool(await self._admit(ctx), **given)
+                grant = await self._admit(ctx)
+                told = await tool(grant, **given)
             except Exception as failure:
+                if given.get("request_id"):
+                    await self._service.recall_charge(grant, _name_request(given["request_id"]), failure)
                 return _tell_refusal(types, failure)
             return types.CallToolResult(content=[_to_text(types, told)])
 

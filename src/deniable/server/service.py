@@ -225,10 +225,17 @@ class Service:
 
         return await self.scheduler.charge(grant.name, checked, name, request)
 
-    def recall_charge(self, grant: Grant, request: str, refusal: DeniableError) -> None:
-        """Add to a refusal what was charged before under a request id."""
-        with suppress(DeniableError), recall_charges(self.curator.context, request, analyst=grant.name):
-            raise refusal
+    async def recall_charge(self, grant: Grant | None, request: str, failure: Exception) -> None:
+        """Let a refusal say what was charged before under its request id, whatever it is refused for."""
+        if grant is None or not request or not isinstance(failure, DeniableError):
+            return
+
+        def recall() -> None:
+            with recall_charges(self.curator.context, request, analyst=grant.name):
+                raise failure
+
+        with suppress(DeniableError):  # the refusal itself, or one of a ledger that does not answer
+            await self.read_record(recall)
 
     def _check_later(self, grant: Grant) -> Callable[[], None]:
         """What refuses a grant whose term or token ended while its question waited; called when its work begins."""
@@ -307,6 +314,17 @@ class Service:
     def cancel(self, grant: Grant, request: str) -> tuple[bool, bool | None]:
         """Take back a question; whether it had not been begun, and whether it was charged, where that is known."""
         return self.scheduler.cancel(grant.name, request)
+
+    # a dictionary: the JSON of the answer, which names an earlier charge only where there was one
+    async def take_back(self, grant: Grant, request: str) -> dict[str, Any]:
+        """Take back a question, and say what was charged under its request id, now or before."""
+        taken_back, charged = self.cancel(grant, request)
+        told: dict[str, Any] = {"cancelled": taken_back, "charged": charged}
+        before = "" if charged else await self.read_record(lambda: self._find_charge(grant, request))
+        return told | ({"charged": not taken_back, "charged_before": before} if before else {})
+
+    def _find_charge(self, grant: Grant, request: str) -> str:
+        return reports.find_charge(self.curator.ledger, grant.name, request)
 
     async def decide(self, grant: Grant, identity: str, approved: bool, reason: str) -> Request:
         """Decide on a request; what is approved is made in the background."""

@@ -263,6 +263,13 @@ def _say_proofs(signed_by: str, known: bool, found: bool | None) -> list[str]:
     return [*proofs, "None of this shows that the claim is true of the data that the file was made from."]
 
 
+def find_charge(ledger: Ledger, analyst: str, request: str) -> str:
+    """What was charged under a request id of an asker, in words; empty where nothing was."""
+    from deniable.ledger.export import list_charges
+
+    return "; ".join(list_charges(ledger, analyst, (request,)))
+
+
 def show_statement(file: Path) -> Statement:
     """The statement of a released file, after checking it."""
     from deniable.release import verify as verified

@@ -242,8 +242,7 @@ async def show_receipt(call: Call) -> Response:
 
 async def cancel_query(call: Call) -> Response:
     """Take back a question: one that was not begun costs nothing; of one that was begun a charge stands."""
-    taken_back, charged = call.service.cancel(call.who, call.path["request"])
-    return respond_json({"cancelled": taken_back, "charged": charged})
+    return respond_json(await call.service.take_back(call.who, call.path["request"]))
 
 
 async def file_request(call: Call) -> Response:

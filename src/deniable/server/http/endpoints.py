@@ -10,7 +10,6 @@ import asyncio
 import re
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
@@ -165,7 +164,8 @@ def _build_endpoint(
         except ClientDisconnect:
             response = Response(status_code=499)
         except Exception as failure:
-            await _recall_charge(service, request, failure)
+            given, grant = request.headers.get("x-request-id", ""), getattr(request.state, "grant", None)
+            await service.recall_charge(grant, given, failure)
             response = respond_refusal(translate_failure(failure))
         stored = response.headers.get("x-deniable-repeated") == "true"
         if response.status_code >= 400 or (operation.charges and not stored):
@@ -174,14 +174,6 @@ def _build_endpoint(
         return response
 
     return endpoint
-
-
-async def _recall_charge(service: Service, request: Request, failure: Exception) -> None:
-    """Let a refusal say what was charged before under its request id, whatever it is refused for."""
-    given, grant = request.headers.get("x-request-id", ""), getattr(request.state, "grant", None)
-    if given and grant is not None and isinstance(failure, DeniableError):
-        with suppress(DeniableError):
-            await service.read_record(lambda: service.recall_charge(grant, given, failure))
 
 
 async def _admit_call(service: Service, operation: Operation, request: Request) -> Call:

@@ -254,6 +254,7 @@ class Session:
         self._send(codec.encode_command_complete(outcome.tag))
 
     async def _refuse(self, failure: Exception, since: float) -> None:
+        await self._runner.recall_charge(failure)
         shown = failure if isinstance(failure, WireRefusal) else translate_failure(failure)
         text, start = (self._place.text, self._place.start) if self._place else ("", 0)
         await wait_for_quantum(since, self._quantum)

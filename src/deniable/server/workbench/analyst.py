@@ -160,8 +160,7 @@ class AnalystPages:
         return respond_json({"html": text, "balance": self.pages.write("balance.html", balance=left)})
 
     async def _cancel(self, request: Request, grant: Grant) -> Response:
-        taken_back, charged = self._service.cancel(grant, request.headers.get("x-request-id", ""))
-        return respond_json({"cancelled": taken_back, "charged": charged})
+        return respond_json(await self._service.take_back(grant, request.headers.get("x-request-id", "")))
 
     async def _list_words(self, request: Request, grant: Grant) -> Response:
         """What a question may name, for completion."""

@@ -109,14 +109,16 @@ class Pages:
         """An endpoint for the scripts of our own pages: a refusal has the shape that it has everywhere."""
 
         async def endpoint(request: Request) -> Response:
-            since = time.monotonic()
+            since, grant = time.monotonic(), None
             try:
                 refuse_foreign_form(request)
                 token = request.cookies.get(self._cookie, "")
                 if not token:
                     raise TokenRefused("the session is over", remedy="Load the page again and enter with your token")
-                return await act(request, await admit_request(self.service, request, token))
+                grant = await admit_request(self.service, request, token)
+                return await act(request, grant)
             except Exception as failure:
+                await self.service.recall_charge(grant, request.headers.get("x-request-id", ""), failure)
                 await wait_for_quantum(since, self.service.limits.quantum)
                 return respond_refusal(translate_failure(failure))
 
