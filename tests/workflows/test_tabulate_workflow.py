@@ -227,6 +227,82 @@ def test_a_plan_of_operators_in_python_and_in_a_file_is_the_plan_of_the_policy(a
         assert report.charged
 
 
+AREAS = Areas(("state", "town"), "town", "towns")
+PLAN = Tabulation("mine", "people", budget(rho=2))
+UNFIT: dict[str, Any] = {
+    "a column twice": lambda: PLAN | Partition(("sex", "sex"), AREAS),
+    "no cells": lambda: PLAN | Partition((), AREAS),
+    "cells as a text": lambda: PLAN | Partition("sex", AREAS),  # type: ignore[arg-type]
+    "cells that are no names": lambda: PLAN | Partition((1,), AREAS),  # type: ignore[arg-type]
+    "areas as a text": lambda: PLAN | Partition(("sex",), "towns"),  # type: ignore[arg-type]
+    "a level twice": lambda: PLAN | Partition(("sex",), Areas(("town", "town"), "town", "towns")),
+    "levels as a text": lambda: PLAN | Partition(("sex",), Areas("town", "town", "towns")),  # type: ignore[arg-type]
+    "no partition": lambda: PLAN,
+    "two partitions": lambda: PLAN | Partition(("sex",), AREAS) | Partition(("sex",), AREAS),
+    "a number": lambda: PLAN | Partition(("sex",), AREAS) | 5,  # type: ignore[operator]
+    "a text": lambda: PLAN | Partition(("sex",), AREAS) | "junk",  # type: ignore[operator]
+    "nothing": lambda: PLAN | Partition(("sex",), AREAS) | None,  # type: ignore[operator]
+    "a class": lambda: PLAN | Partition(("sex",), AREAS) | Measure,  # type: ignore[operator]
+    "areas alone": lambda: PLAN | Partition(("sex",), AREAS) | AREAS,  # type: ignore[operator]
+    "parts that are none": lambda: Tabulation("mine", "people", budget(rho=2), (Partition(("sex",), AREAS), 5)),  # type: ignore[arg-type]
+    "no budget": lambda: Tabulation("mine", "people", 2) | Partition(("sex",), AREAS),  # type: ignore[arg-type]
+    "a sample of 0": lambda: PLAN | Select("", sample=Fraction(0)) | Partition(("sex",), AREAS),
+    "a sample of no number": lambda: PLAN | Select("", sample=float("nan")) | Partition(("sex",), AREAS),  # type: ignore[arg-type]
+    "a sample above 1": lambda: PLAN | Select("", sample=2) | Partition(("sex",), AREAS),  # type: ignore[arg-type]
+    "a sample of 2 in 3": lambda: (
+        Tabulation("mine", "people", budget(1)) | Select("", sample="2/3") | Partition(("sex",), AREAS)  # type: ignore[arg-type]
+    ),
+    "two samples": lambda: (
+        Tabulation("mine", "people", budget(1)) | Select("", Fraction(1, 2)) | Select("", Fraction(1, 2))
+        | Partition(("sex",), AREAS)
+    ),
+    "a condition that is no text": lambda: PLAN | Select(5) | Partition(("sex",), AREAS),  # type: ignore[arg-type]
+    "a margin that is no margin": lambda: PLAN | Partition(("sex",), AREAS) | Measure(("age",)),
+    "a margin twice": lambda: PLAN | Partition(("sex",), AREAS) | Measure(("sex", "sex")),
+    "a weight of 0": lambda: PLAN | Partition(("sex",), AREAS) | Measure((), Fraction(0)),
+    "a weight that is none": lambda: PLAN | Partition(("sex",), AREAS) | Measure((), "much"),  # type: ignore[arg-type]
+    "invariants by no name": lambda: PLAN | Partition(("sex",), AREAS) | Infer(("state",)),  # type: ignore[arg-type]
+    "invariants as a text": lambda: PLAN | Partition(("sex",), AREAS) | Infer({"state": "sex"}),  # type: ignore[dict-item]
+    "a level that is not there": lambda: PLAN | Partition(("sex",), AREAS) | Infer({"county": ()}),
+    "a level without weight": lambda: PLAN | Partition(("sex",), AREAS) | Infer(levels={"town": Fraction(0)}),
+    "two of one kind": lambda: PLAN | Partition(("sex",), AREAS) | Infer() | Infer(),
+    "breaks of no cell": lambda: PLAN | Partition(("sex",), AREAS, {"age": (0, 18)}),
+    "breaks that are not whole": lambda: PLAN | Partition(("age",), AREAS, {"age": (0, 17.5)}),  # type: ignore[dict-item]
+    "breaks twice": lambda: PLAN | Partition(("age",), AREAS, {"age": (0, 18, 18)}),
+    "no plan": lambda: None,
+    "an operator alone": lambda: Partition(("sex",), AREAS),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", UNFIT)
+def test_a_plan_in_python_is_refused_where_one_of_the_policy_would_be(at: Path, what: str) -> None:
+    """Before, some of these were charged, and ended in an unforeseen error, zeros, or something ignored."""
+    with opened(make(at)) as curator:
+        for run in (curator.explain_tabulate, curator.tabulate):
+            with pytest.raises(ParameterError):
+                run(UNFIT[what]())
+        assert not list(curator.context.ledger.entries(acts=("charge",)))
+
+
+def test_a_plan_in_python_takes_lists_and_numbers_as_the_policy_does(at: Path) -> None:
+    plan = (
+        Tabulation("mine", "people", budget(epsilon=1))
+        | Select("age >= 10", "0.25")  # type: ignore[arg-type]
+        | Partition(["sex", "age"], Areas(["state", "town"], "town", "towns"), {"age": [0, 18, 65]})  # type: ignore[arg-type, dict-item]
+        | Measure(["age"], "3")  # type: ignore[arg-type]
+        | Infer(levels={"all": 1, "town": 0.5})  # type: ignore[dict-item]
+    )
+    same = make(at, "epsilon: 1\n    where: age >= 10\n    sample: 0.25\n    measure: [{by: [age], weight: 3}]\n    "
+                    "levels: {all: 1, town: 0.5}")  # fmt: skip
+    with opened(same) as curator:
+        told = [curator.explain_tabulate(each).to_dict() for each in ("census", plan)]
+        assert told[0]["operators"] == told[1]["operators"]
+        assert curator.tabulate(plan).charged
+        assert not curator.tabulate("census").charged  # it is one plan, and has one charge
+        with pytest.raises(ParameterError, match="no file of them"):
+            curator.tabulate("census", of={"sex": "F"})
+
+
 def test_without_areas_it_is_a_table_of_everybody_and_prefixes_make_areas(at: Path) -> None:
     policy = make(at, "rho: 400")
     whole = Tabulation("whole", "people", budget(epsilon=50)) | Partition(("sex",))

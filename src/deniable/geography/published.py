@@ -146,6 +146,12 @@ class SizeError:
     total_bias: float
     cell_error: float
 
+    def describe(self) -> dict[str, Any]:
+        """The errors as a report tells them."""
+        told = {"total_error": round(self.total_error, 3), "total_bias": round(self.total_bias, 3)}
+        sizes = {"level": self.level, "least": self.least, "most": self.most, "areas": self.areas}
+        return {**sizes, **told, "cell_error": round(self.cell_error, 4)}
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Published:

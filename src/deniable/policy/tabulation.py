@@ -16,10 +16,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from deniable.errors import ParameterError
-from deniable.policy.budget import Budget, PureDP, budget, exact
+from deniable.policy.budget import Amount, Budget, PureDP, budget, exact
 from deniable.policy.schema import Column, ColumnType, Frozen, TableSchema
 
 if TYPE_CHECKING:
@@ -32,6 +32,39 @@ COUNT = "count"
 """The column of a published file that holds the numbers."""
 MOST_CELLS = 4096
 """Cells of one area."""
+
+
+def _list_names(names: object, what: str, least: int = 0) -> tuple[str, ...]:
+    """Names of columns or levels as a plan holds them; refuses what a policy could not say."""
+    told = tuple(names) if isinstance(names, list | tuple) else None
+    if told is None or not all(isinstance(each, str) and each for each in told) or len(set(told)) < len(told):
+        raise ParameterError(f"{what} are no list of different names", expected="Names, each once: ('sex', 'age')")
+    if len(told) < least:
+        raise ParameterError(
+            f"{what} are not named", expected="One column at least",
+            remedy="Name a column with few values; Measure() tells the total of each area",
+        )  # fmt: skip
+    return told
+
+
+def _list_wholes(numbers: object, what: str) -> tuple[int, ...]:
+    told = tuple(numbers) if isinstance(numbers, list | tuple) else None
+    if told is None or any(isinstance(each, bool) or not isinstance(each, int) for each in told):
+        raise ParameterError(f"{what} are no list of whole numbers", expected="Whole numbers that rise: (0, 18, 65)")
+    return told
+
+
+def _read_entries(entries: object, what: str) -> Mapping[str, Any]:
+    if not isinstance(entries, Mapping) or not all(isinstance(name, str) for name in entries):
+        raise ParameterError(f"{what} are not given by name", expected="A dict whose keys are names")
+    return entries
+
+
+def _read_positive(amount: Amount, what: str) -> Fraction:
+    found = exact(amount, what)
+    if found <= 0:
+        raise ParameterError(f"{what} is not above 0", expected="A number above 0")
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +80,10 @@ class Areas:
     table: str = ""
     prefixes: tuple[int, ...] = ()
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "levels", _list_names(self.levels, "the levels of areas"))
+        object.__setattr__(self, "prefixes", _list_wholes(self.prefixes, "prefixes"))
+
 
 @dataclass(frozen=True, slots=True)
 class Select:
@@ -59,6 +96,13 @@ class Select:
     where: str = ""
     sample: Fraction = Fraction(1)
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.where, str):
+            raise ParameterError("a condition is no text", expected="A condition of SQL: Select('age >= 18')")
+        object.__setattr__(self, "sample", _read_positive(self.sample, "a sample"))
+        if self.sample > 1:
+            raise ParameterError("a sample is above 1", expected="The share of all units that is counted: 0.1")
+
 
 @dataclass(frozen=True, slots=True)
 class Partition:
@@ -68,6 +112,14 @@ class Partition:
     areas: Areas | None = None
     breaks: Mapping[str, tuple[int, ...]] = field(default_factory=Frozen)
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "cells", _list_names(self.cells, "the cells of a partition", least=1))
+        if not isinstance(self.areas, Areas | None):
+            raise ParameterError("the areas of a partition are none", expected="Areas(levels, column, table), or None")
+        breaks = _read_entries(self.breaks, "breaks").items()
+        cut = {name: _list_wholes(numbers, f"the breaks of '{name}'") for name, numbers in breaks}
+        object.__setattr__(self, "breaks", Frozen(cut))
+
 
 @dataclass(frozen=True, slots=True)
 class Measure:
@@ -75,6 +127,10 @@ class Measure:
 
     by: tuple[str, ...] = ()
     weight: Fraction = Fraction(1)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "by", _list_names(self.by, "the columns of a margin"))
+        object.__setattr__(self, "weight", _read_positive(self.weight, "the weight of a margin"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +142,15 @@ class Infer:
 
     invariants: Mapping[str, tuple[str, ...]] = field(default_factory=Frozen)
     levels: Mapping[str, Fraction] | None = None
+
+    def __post_init__(self) -> None:
+        exactly = _read_entries(self.invariants, "invariants").items()
+        told = {level: _list_names(by, f"the invariants of '{level}'") for level, by in exactly}
+        object.__setattr__(self, "invariants", Frozen(told))
+        if self.levels is not None:
+            stated = _read_entries(self.levels, "the weights of levels").items()
+            weights = {level: _read_positive(weight, f"the weight of '{level}'") for level, weight in stated}
+            object.__setattr__(self, "levels", Frozen(weights))
 
 
 Operator = Select | Partition | Measure | Infer
@@ -100,6 +165,16 @@ class Tabulation:
     allowance: Budget
     operators: tuple[Operator, ...] = ()
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not isinstance(self.table, str):
+            raise ParameterError("a plan or its table has no name", expected="Tabulation('adults', 'people', budget)")
+        if not isinstance(self.allowance, Budget):
+            raise ParameterError("a plan has no budget", expected="budget(epsilon=1), or budget(rho=0.5)")
+        if not all(isinstance(each, Operator) for each in self.operators):
+            raise ParameterError(
+                f"plan '{self.name}' has a part that is no operator", expected="Select, Partition, Measure or Infer"
+            )
+
     def __or__(self, operator: Operator) -> Tabulation:
         return replace(self, operators=(*self.operators, operator))
 
@@ -112,7 +187,10 @@ class Tabulation:
     @property
     def sample(self) -> Fraction:
         """The share of all units that is counted."""
-        return min((each.sample for each in self.operators if isinstance(each, Select)), default=Fraction(1))
+        found = [each.sample for each in self.operators if isinstance(each, Select) and each.sample < 1]
+        if len(found) > 1:
+            raise ParameterError(f"tabulation '{self.name}' draws {len(found)} samples", expected="One sample at most")
+        return found[0] if found else Fraction(1)
 
     @property
     def partition(self) -> Partition:
@@ -138,10 +216,10 @@ class Tabulation:
         for each in self.operators:
             if isinstance(each, Measure):
                 by = tuple(column for column in cells if column in each.by)
-                if len(by) != len(set(each.by)) or each.weight <= 0:
+                if len(by) != len(each.by):
                     raise ParameterError(
                         f"tabulation '{self.name}' measures what is no margin of its cells",
-                        expected=f"Columns among {', '.join(cells) or 'none'}, and a weight above 0",
+                        expected=f"Columns among {', '.join(cells)}",
                     )
                 found[by] = found.get(by, Fraction(0)) + each.weight
         if not found:
@@ -205,7 +283,7 @@ def build_tabulation(
             plan = plan | Select(entry.get("where", ""), entry.get("sample", Fraction(1)))
         plan = plan | Partition(entry.get("cells", ()), _build_areas(entry), entry.get("breaks", Frozen()))
         for each in entry.get("measure", ()):
-            plan = plan | Measure(each.get("by", ()), exact(each.get("weight", 1), "weight"))
+            plan = plan | Measure(each.get("by", ()), each.get("weight", Fraction(1)))
         exactly = {level: () if by == "total" else by for level, by in entry.get("invariants", {}).items()}
         plan = plan | Infer(Frozen(exactly), entry.get("levels", None))
         check_tabulation(plan, tables)
@@ -277,7 +355,7 @@ def _check_areas(areas: Areas | None, table: TableSchema, tables: tuple[TableSch
     if areas is None:
         return
     column = _find_column(table, areas.column)
-    if len(set(areas.levels)) != len(areas.levels) or not areas.levels or ROOT in areas.levels:
+    if not areas.levels or ROOT in areas.levels:
         raise ParameterError("the levels of areas are not told apart", expected=f"Different names, none of them {ROOT}")
     if areas.prefixes and len(areas.prefixes) != len(areas.levels) - 1:
         raise ParameterError(

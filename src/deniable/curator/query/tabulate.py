@@ -89,6 +89,8 @@ def find_plan(context: Context, wanted: str | Path | Tabulation) -> Tabulation:
     if isinstance(wanted, Tabulation):
         check_tabulation(wanted, context.policy.tables)
         return wanted
+    if not isinstance(wanted, str | Path):
+        raise ParameterError("this is no plan", expected="A name in the policy, a file, or a Tabulation")
     path = Path(wanted)
     if path.suffix.lower() not in (".yaml", ".yml", ".json"):
         return context.policy.tabulation(str(wanted))
@@ -137,8 +139,10 @@ def tabulate(
     for place in places:
         refuse_unwritable(place, rows=True, beside=[p for p in places if p is not None and p is not place])
     plan = plan_tabulation(context, wanted)
-    if shares is not None:
+    if shares is not None or of:
         choose_cells(plan.design, of or {})
+    if shares is None and of:
+        raise ParameterError("shares of some people are wanted, and no file of them", expected="shares='shares.csv'")
     job = _job_of(context, plan, progress or (lambda _: None))
     result = run_job(context, job, request=_name_request(context, plan))
     published: Published = result.measured
@@ -529,12 +533,7 @@ def _report(plan: Plan, published: Published, release: str, charged: bool) -> Ta
         plan.tabulation.name, state_protection(plan), guarantee.epsilon, guarantee.delta, release, charged,
         int(published.totals[0][0]), sizes[-1], plan.design.cells.count, len(published.table.count), CONFIDENCE,
         tuple(expect_errors(plan.design, plan.fixed, plan.weight, plan.reach)),
-        tuple(
-            {"level": e.level, "least": e.least, "most": e.most, "areas": e.areas,
-             "total_error": round(e.total_error, 3), "total_bias": round(e.total_bias, 3),
-             "cell_error": round(e.cell_error, 4)}
-            for e in published.errors
-        ),
+        tuple(each.describe() for each in published.errors),
         tuple(row for level in range(shown) for row in list_totals(plan.design, published, level, *steps)),
         NOTES + ((SAMPLED,) if plan.weight > 1 else ()),
     )  # fmt: skip
