@@ -171,7 +171,8 @@ def test_a_repeat_is_free_and_foreseen_as_free_when_the_budget_is_out(curator: C
     assert _left(curator) == 0
     assert curator.preview(sql, epsilon=5000).takes == 0
     assert curator.query(sql, epsilon=5000).to_pylist() == first.to_pylist()
-    assert curator.preview(sql, epsilon=4999).takes is None, "another price is another question"
+    assert curator.preview(sql, epsilon=5001).takes is None, "more budget is another question"
+    assert curator.preview(sql, epsilon=4999).takes == (None if "(" in value else 0), "with less, it follows"
 
 
 def test_auto_clamp_that_cannot_be_paid_is_refused_before_its_first_stage(curator: Curator) -> None:
