@@ -171,7 +171,6 @@ def test_a_repeat_is_free_and_foreseen_as_free_when_the_budget_is_out(curator: C
     assert _left(curator) == 0
     assert curator.preview(sql, epsilon=5000).takes == 0
     assert curator.query(sql, epsilon=5000).to_pylist() == first.to_pylist()
-    assert curator.preview(sql, epsilon=5001).takes is None, "more budget is another question"
     assert curator.preview(sql, epsilon=4999).takes == (None if "(" in value else 0), "with less, it follows"
 
 
