@@ -200,7 +200,7 @@ def test_certainty_is_as_often_right_as_it_says():
         rng = np.random.default_rng(seed)
         secret, groups = rng.integers(0, 2, 40).astype(float), rng.random((80, 40)) < 0.3
         answers = groups @ secret + rng.normal(0, 1.0, 80)
-        found = solve_noisy_answers(groups, answers, np.full(80, 1.0), bits=True, secret=secret)
+        found = solve_noisy_answers(groups, answers, np.full(80, 1.0), whole=True, secret=secret)
         sure, right = sure + found.precision.trials, right + found.precision.successes
     assert sure > 1000
     assert right / sure > 0.95
@@ -245,6 +245,66 @@ def test_noisy_sums_between_limits_come_with_their_error():
     found = solve_log(lines, STAFF.append_column("pay", pa.array(pay)))
     assert found.attack.share > 0.95
     assert found.precision.share > 0.95
+
+
+def test_noisy_sums_of_yes_and_no_are_solved_as_the_counts_they_are():
+    """Known to be whole, because the log says so or because all true values are; else within a twentieth."""
+    rng = np.random.default_rng(9)
+    secret = (rng.random(60) < 0.4).astype(float)
+    lines = {False: [], True: [], None: []}
+    for _ in range(1200):
+        chosen = np.flatnonzero(rng.random(60) < 0.5)
+        entry = {"where": {"person": chosen.tolist()}, "of": "ill", "aggregate": "sum", "low": 0, "high": 1,
+                 "scale": 1.0, "answer": float(secret[chosen].sum() + rng.laplace())}  # fmt: skip
+        lines[False].append(json.dumps(entry))
+        lines[True].append(json.dumps(entry | {"whole": True}))
+        lines[None].append(json.dumps(entry | {"aggregate": "count"}))
+    original = STAFF.append_column("ill", pa.array(secret))
+    counted = solve_log(lines[None], original)
+    assert counted.attack.successes > 55
+    assert solve_log(lines[False], original).attack == solve_log(lines[True], original).attack == counted.attack
+    assert solve_log(lines[False], original).excess == counted.excess > 0.9
+    assert solve_log(lines[True]).figures["sure"] == counted.figures["sure"]
+    assert solve_log(lines[False]).figures["sure"] == 0
+
+
+@pytest.mark.parametrize("low", [0, 3])
+def test_whole_numbers_are_found_when_the_nearest_is_right_and_guessed_by_the_commonest(low):
+    rng = np.random.default_rng(10)
+    rank = low + np.minimum(rng.integers(0, 8, 60), 4).astype(float)
+    asked = {"of": "rank", "aggregate": "sum", "deviation": 0.9, "low": low, "high": low + 4, "whole": True}
+    lines = [
+        json.dumps(asked | {"where": {"person": person}, "answer": rank[person] + rng.normal(0, 0.9)})
+        for person in range(60)
+        for _ in range(20)
+    ]
+    found = solve_log(lines, STAFF.append_column("rank", pa.array(rank)))
+    assert found.attack.successes > 55  # the deviation of a mean is 0.2: within a half, and not within a twentieth
+    assert found.baseline == pytest.approx((rank == low + 4).mean())
+
+
+def test_whole_is_yes_or_no():
+    with pytest.raises(DataError, match="whole"):
+        solve_log([json.dumps({"where": {}, "of": "a", "aggregate": "sum", "answer": 1, "whole": 1})])
+
+
+EXACT = [{"where": {"person": person}, "of": "ill", "aggregate": "count", "answer": 0} for person in range(4)]
+
+
+@pytest.mark.parametrize("ill", [24, 1])
+def test_the_truth_that_scores_a_log_does_not_hide_whom_it_gives_away(ill):
+    """Four people's bits are answered exactly: a guess about all sixty is no measure for these four."""
+    secret = np.arange(60) >= 60 - ill
+    original = STAFF.append_column("ill", pa.array(secret))
+    lines = [json.dumps(entry) for entry in EXACT]
+    for table in (None, original):
+        found = {made.name: made.exposed for made in attack_log(lines, STAFF, table)}
+        assert found["differencing"] == pytest.approx(4 / 60)
+        assert found["auditing"] == pytest.approx(4 / 60)
+    often = [json.dumps(EXACT[0] | {"answer": float(x)}) for x in np.random.default_rng(3).laplace(size=300)]
+    found = solve_log([*often, json.dumps(EXACT[0] | {"where": {}, "answer": float(ill), "deviation": 9.0})], original)
+    assert found.precision.successes == found.precision.trials == found.figures["sure"] >= 1
+    assert found.excess == pytest.approx(found.attack.share)
 
 
 def test_exact_answers_are_not_called_noisy():

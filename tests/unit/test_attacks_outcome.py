@@ -21,6 +21,29 @@ def test_without_a_control_the_baseline_is_the_floor():
     assert Outcome("x", "s", Rate(60, 100), Rate(20, 100)).excess == pytest.approx(0.5)
 
 
+@pytest.mark.parametrize("guess", [0.0, 0.3, 0.6, 0.97])
+def test_claims_about_a_few_are_compared_with_guesses_about_those_few(guess):
+    """Who is sure of 4 people in 30, and right, has gained them, however well everybody can be guessed."""
+    outcome = Outcome("x", "s", Rate(4, 30), guess, precision=Rate(4, 4), claimed=4)
+    assert outcome.excess == pytest.approx(4 / 30)
+    assert outcome.baseline_share == pytest.approx(guess * 4 / 30)
+    assert outcome.as_dict()["baseline"] == {"share": outcome.baseline_share}
+    assert outcome.trusted == ()
+
+
+def test_claims_that_are_right_no_more_often_than_guesses_add_nothing():
+    assert Outcome("x", "s", Rate(6, 100), 0.6, claimed=10).excess == 0.0
+    assert Outcome("x", "s", Rate(8, 100), 0.6, claimed=10).excess == pytest.approx(0.05)  # half of what was left
+    assert Outcome("x", "s", Rate(0, 100), 0.6, claimed=0).excess == 0.0
+    assert Outcome("x", "s", Rate(60, 100), 0.2, claimed=100).excess == pytest.approx(0.5)
+    with pytest.raises(ParameterError, match="claimed"):
+        Outcome("x", "s", Rate(5, 100), 0.0, claimed=4)
+
+
+def test_of_nobody_who_was_attacked_nothing_is_said_to_be_found_by_chance():
+    assert Outcome("x", "Knowing all", Rate(0, 0), 1.0).sentence == "Knowing all exposes no one: nobody was attacked."
+
+
 def test_an_attack_that_does_worse_than_its_control_or_guessing_says_so():
     assert "control" in Outcome("x", "s", Rate(1, 100), 0.0, Rate(50, 100)).trusted[0]
     assert "guessing" in Outcome("x", "s", Rate(1, 100), 0.5).trusted[0]

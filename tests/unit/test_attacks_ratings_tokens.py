@@ -213,6 +213,36 @@ def test_towns_with_distinct_counts_are_all_found_in_whatever_order_the_rows_are
             assert found_by_counting(tokens_of(original, "town", order, beside), original) == 2100
 
 
+@pytest.mark.parametrize(("tied", "expected"), [(0, 300), (2, 299), (5, 296), (300, 1)])
+def test_people_who_are_alike_in_all_that_is_shown_count_by_chance_and_the_others_in_full(tied, expected):
+    """Of g people who are alike one is named rightly on average, whoever else is in the table."""
+    age = np.where(np.arange(300) < tied, 0, np.arange(300))
+    original = pa.table({"id": [f"id{n}" for n in range(300)], "age": age})
+    release = tokens_of(original, "id", np.random.default_rng(1).permutation(300), ("age",))
+    outcomes = try_tokens(Evidence(release, ("age",), original=original, knowledge=("age",)), Settings())
+    beside = next(one for one in outcomes if one.name.endswith("beside others"))
+    assert beside.attack.successes == expected
+    assert any(f"{tied} rows are like others" in one for one in beside.trusted) == (tied > 0)
+
+
+def test_a_token_that_is_missing_leaves_the_other_rows_as_they_are():
+    original = pa.table({"id": [f"id{n}" for n in range(40)], "age": np.arange(40)})
+    release = tokens_of(original, "id", np.random.default_rng(1).permutation(40), ("age",))
+    names = [None if place < 10 else name for place, name in enumerate(release["id"].to_pylist())]
+    release = release.set_column(0, "id", pa.array(names))
+    outcomes = try_tokens(Evidence(release, ("age",), original=original, knowledge=("age",)), Settings())
+    beside = next(one for one in outcomes if one.name.endswith("beside others"))
+    assert (beside.attack.successes, beside.attack.trials) == (30, 30)
+
+
+def test_as_many_unique_ids_as_a_table_has_rows_are_scored_without_comparing_all_pairs():
+    """Pairs of 60,000 tokens and values that occur once each would not fit into memory."""
+    original = pa.table({"id": [f"id{n}" for n in range(60_000)], "sex": np.arange(60_000) % 2})
+    hidden = pa.table({"id": [f"t{n * 7 % 60_000}" for n in range(60_000)], "sex": np.arange(60_000) % 2})
+    release = hidden.take(pa.array(np.random.default_rng(1).permutation(60_000)))
+    assert found_by_counting(release, original) == 1
+
+
 def test_ties_count_by_chance_as_trying_every_order_of_them_would():
     """Brute force over all orders of equal counts, on six tokens and another table's counts."""
     rng = np.random.default_rng(7)

@@ -39,7 +39,7 @@ def test_people_are_singled_out_as_counted_by_hand(digits: int, time: str, known
     alone = {2: {"b"}, 1: {"a", "b", "c"}, 3: {"c"}}[known]
     assert outcome.attack.trials == {1: 3, 2: 3, 3: 1}[known]
     assert len(alone) <= outcome.attack.successes <= found
-    assert outcome.baseline_share == pytest.approx(1 / outcome.attack.trials)
+    assert outcome.baseline == pytest.approx(1 / outcome.attack.trials)
 
 
 def test_one_more_person_of_the_same_trace_hides_both() -> None:
@@ -98,3 +98,14 @@ def test_what_is_no_trace_is_refused() -> None:
         Resolution(9, "hour")
     with pytest.raises(Stopped):
         sweep_traces(FOUR, COLUMNS, seconds=1e-9)
+
+
+@pytest.mark.parametrize("turn", [(1, 1), (-1, 1), (1, -1), (-1, -1)])
+@pytest.mark.parametrize("year", [2025, 1955])
+def test_west_south_and_early_times_are_places_and_times_like_others(turn: tuple[int, int], year: int) -> None:
+    places = [(f"p{i}", turn[0] * (10 + i / 10), turn[1] * (20 + i / 10), f"{year}-06-01 08:00:00") for i in range(50)]
+    alone = sweep_traces(table(places), COLUMNS, resolutions=[Resolution(1, "hour")], known=[1])[0]
+    assert (alone.attack.successes, alone.attack.trials) == (50, 50)
+    crossing = [(f"p{i}", i / 10 - 2.5, -i / 10 + 2.5, f"{year}-06-01 08:00:00") for i in range(50)]
+    alone = sweep_traces(table(crossing), COLUMNS, resolutions=[Resolution(1, "hour")], known=[1])[0]
+    assert (alone.attack.successes, alone.attack.trials) == (50, 50)

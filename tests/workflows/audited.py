@@ -17,6 +17,19 @@ def noisy_length(world, runs):
     return len(world) + _noise(1, runs)
 
 
+def noisy_length_five_times(world, runs=5):
+    """So many outputs, five where nobody says."""
+    return list(noisy_length(world, runs))
+
+
+REMEMBERED = {}
+
+
+def remember_length(world):
+    """The first answer about a world, each time."""
+    return REMEMBERED.setdefault(str(world), float(noisy_length(world, 1)[0] + 0.5 * len(world)))
+
+
 def noisy_sum(world):
     return {"sum": int(sum(world) + _noise(1, 1)[0]), "of": "values"}
 

@@ -185,6 +185,19 @@ def test_a_function_of_a_world_is_audited_and_its_worst_neighbors_are_found(func
     assert "30" not in found["neighbors"]
 
 
+def test_a_number_of_runs_that_has_a_default_is_said_all_the_same(functions):
+    code, found = audit("audited:noisy_length_five_times", "--world", "[1,2]", "--world", "[1]", "--runs", 2000)
+    assert code == 0
+    assert found["game"]["wins"]["share"] < 0.76  # one output of the five would win 73%, all five more
+    assert " entr" not in found["audit"]["feature"]
+
+
+def test_a_function_that_remembers_its_answer_is_told_to_give_the_same_output_in_every_run(functions):
+    code, found = audit("audited:remember_length", "--world", "[1,2]", "--world", "[1]", "--runs", 400)
+    assert code == 2
+    assert "every run of a world gave the same output" in found["audit"]["sentence"]
+
+
 def test_neighbors_of_one_world_leave_out_each_of_its_rows(functions, tmp_path):
     """A sum whose noise is for values up to 10: the row of 30 is found, and its value is not shown."""
     words = ("audited:noisy_sum", "--world", "[1, 2, 30, 4]", "--runs", 1000)

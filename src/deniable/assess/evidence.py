@@ -16,9 +16,16 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from deniable.attacks.codes import count_equal_codes, draw_places, encode_column, encode_combinations, require_column
+from deniable.attacks.codes import (
+    count_equal_codes,
+    draw_places,
+    encode_column,
+    encode_combinations,
+    pack_codes,
+    require_column,
+)
 from deniable.attacks.outcome import Deadline, Outcome, Progress, tell
-from deniable.errors import DataError
+from deniable.errors import DataError, pluralize
 
 if TYPE_CHECKING:
     from deniable.attacks.traces import Resolution
@@ -302,3 +309,33 @@ def equalize_sides(seen: pa.Table, others: pa.Table, names: Sequence[str], seed:
 def _sample_columns(rows: pa.Table, names: Sequence[str], size: int, generator: np.random.Generator) -> pa.Table:
     shown = pa.table({name: require_column(rows, name) for name in names})
     return shown.take(pa.array(draw_places(shown, names, size, generator)))
+
+
+def find_row_keys(
+    release: pa.Table, truth: pa.Table, hidden: Sequence[str]
+) -> tuple[tuple[Places, Places], tuple[str, ...]]:
+    """A number for each released and each original row, equal where they may be one person's; and what is not told.
+
+    Rows are in the same order where everything shown is the same row by row; otherwise rows may be one person's that
+    are alike in all that both tables show in clear: in columns other than the `hidden` ones.
+    """
+    shown = [name for name in release.column_names if name in truth.column_names and name not in hidden]
+    codes = {name: encode_combinations([release, truth], [name], missing=True) for name in shown}
+    clear = [name for name, (ours, theirs) in codes.items() if _hold_the_same_values(ours, theirs)]
+    rows = release.num_rows
+    together = encode_combinations([release, truth], clear, missing=True) if clear else [np.zeros(0, np.int64)]
+    ours, theirs = np.split(pack_codes(np.concatenate(together)), [rows])
+    if not clear or not _hold_the_same_values(ours, theirs):
+        nobody = np.zeros(rows, np.int64)
+        return (nobody, nobody), ("no column tells whose row is whose: scored by how often values occur",)
+    different = len(np.unique(ours))
+    sorted_by_it = np.count_nonzero(np.diff(ours)) + 1 == different  # then equal columns do not show equal rows
+    if (ours == theirs).all() and (different == rows or not sorted_by_it):
+        return (np.arange(rows), np.arange(rows)), ()
+    tied = int((np.bincount(ours)[ours] > 1).sum())
+    told = f"{pluralize(tied, 'row is', 'rows are')} like others in all that is shown: counted by chance among them"
+    return (ours, theirs), (told,) if tied else ()
+
+
+def _hold_the_same_values(ours: Places, theirs: Places) -> bool:
+    return bool((np.sort(ours.reshape(-1)) == np.sort(theirs.reshape(-1))).all())

@@ -5,7 +5,8 @@ summed, averaged or of which the largest was told, `aggregate` how, `answer` the
 of values, or an object with any of `min`, `max`, `between` (from and to; all ends included) and `not`. `low` and
 `high`, where given, are what everybody knows the secret to lie between. `deviation` is the standard deviation of the
 answer's noise, or `scale` the scale of Laplace noise; where neither is given, the noise is measured by how far answers
-contradict each other. A line with anything else, or that no table could have answered so, is refused by its number.
+contradict each other. `whole` says that everybody knows the secret to be a whole number; it is taken for known where
+all true values are. A line with anything else, or that no table could have answered so, is refused by its number.
 """
 
 from __future__ import annotations
@@ -60,13 +61,14 @@ class Question:
     high: float = np.inf
     deviation: float = 0.0
     line: int = 0
+    whole: bool = False
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Family:
     """All questions about one secret: who is in each group, and the total of the secret over it (or its maximum).
 
-    `low` and `high` are what the secret is known to lie between.
+    `low` and `high` are what the secret is known to lie between, `whole` whether it is known to be a whole number.
     """
 
     of: str
@@ -77,6 +79,7 @@ class Family:
     high: float
     deviations: NDArray[np.float64]
     lines: NDArray[np.int64]
+    whole: bool = False
 
 
 def read_log(lines: Iterable[str]) -> tuple[Question, ...]:
@@ -85,7 +88,7 @@ def read_log(lines: Iterable[str]) -> tuple[Question, ...]:
 
 
 EXPECTED = 'A line such as {"where": {"sex": "F"}, "of": "hiv", "aggregate": "count", "answer": 12}'
-KEYS = ("where", "of", "aggregate", "answer", "low", "high", "deviation", "scale")
+KEYS = ("where", "of", "aggregate", "answer", "low", "high", "deviation", "scale", "whole")
 NEEDED = KEYS[:4]
 OPERATORS = ("min", "max", "between", "not")
 
@@ -109,6 +112,8 @@ def _parse_question(line: str, number: int) -> Question:
         raise _refuse(number, "has an unknown aggregate", f"One of {', '.join(AGGREGATES)}")
     if "deviation" in entry and "scale" in entry:
         raise _refuse(number, "has both a deviation and a scale", "One of them")
+    if not isinstance(entry.get("whole", False), bool):
+        raise _refuse(number, "does not say of `whole` whether it is so", "true or false")
     for name, condition in entry["where"].items():
         _check_condition(condition, name, number)
     answer, low, high, deviation, scale = (
@@ -120,7 +125,8 @@ def _parse_question(line: str, number: int) -> Question:
     if low > high:
         raise _refuse(number, "has a `low` above its `high`", "The least value and the greatest")
     noise = deviation if "deviation" in entry else math.sqrt(2) * scale
-    return Question(entry["where"], entry["of"], entry["aggregate"], answer, low, high, noise, number)
+    whole = entry.get("whole", False)
+    return Question(entry["where"], entry["of"], entry["aggregate"], answer, low, high, noise, number, whole)
 
 
 def _parse_line(line: str, number: int) -> dict[str, Any]:
@@ -244,7 +250,8 @@ def _build_family(of: str, kind: str, asked: Sequence[Question], population: pa.
     times = np.where([q.aggregate == "mean" for q in asked], sizes, 1)
     low, high = max(question.low for question in asked), min(question.high for question in asked)
     totals, noise = np.array([(q.answer, q.deviation) for q in asked], np.float64).T * times
-    family = Family(of, kind, groups, totals, low, high, noise, np.array([q.line for q in asked]))
+    lines, whole = np.array([q.line for q in asked]), any(question.whole for question in asked)
+    family = Family(of, kind, groups, totals, low, high, noise, lines, whole or kind == "count")
     _refuse_impossible(family, asked)
     return family
 
@@ -320,7 +327,9 @@ def _difference(family: Family, secret: NDArray[np.float64] | None) -> Outcome:
 
 def _try_solving(family: Family, secret: NDArray[np.float64] | None) -> list[Outcome]:
     """Noisy counts and sums, solved together; exact answers are audited instead."""
-    bits = family.aggregate == "count"
+    whole = family.whole or (secret is not None and _are_whole(secret))
+    if family.aggregate == "count" and secret is not None:
+        secret = (secret > 0.5).astype(np.float64)
     if family.aggregate == "max" or family.groups.shape[1] > MOST_PEOPLE:
         return []
     noise = np.where(family.deviations > 0, family.deviations, measure_noise(family.groups, family.totals))
@@ -328,11 +337,13 @@ def _try_solving(family: Family, secret: NDArray[np.float64] | None) -> list[Out
         return []
     times = measure_excess(family.groups, family.totals, noise) if (family.deviations > 0).any() else 1.0
     noise = noise * times
-    low, high = (0.0, 1.0) if bits else _limit_values(family, noise)
+    low, high = (0.0, 1.0) if family.aggregate == "count" else _limit_values(family, noise)
+    if whole:
+        low, high = float(np.ceil(low - 0.5)), float(np.floor(high + 0.5))
     if not low < high:
         return []
     found = solve_noisy_answers(
-        family.groups, family.totals, noise, low, high, bits=bits, secret=secret, lines=family.lines
+        family.groups, family.totals, noise, low, high, whole=whole, secret=secret, lines=family.lines
     )
     if times > 1:
         told = f"the answers contradict each other more than the stated noise allows: noise of {times:.1f} times the "

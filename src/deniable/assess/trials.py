@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from deniable.assess.evidence import COUNT, NEEDS_RECODING, NOBODY, Evidence, Settings, Trial
+from deniable.assess.evidence import COUNT, NEEDS_RECODING, NOBODY, Evidence, Settings, Trial, find_row_keys
 from deniable.attacks import class_disclosure, inference, linkage, membership, networks, ratings, singling_out
 from deniable.attacks.aggregates.differencing import find_parents, subtract_maps
 from deniable.attacks.codes import Codes, draw_places, encode_column, encode_combinations, pack_codes, require_column
@@ -254,54 +254,30 @@ def _match_column(evidence: Evidence, known: pa.Table, name: str) -> list[Outcom
     release, truth = evidence.release, evidence.original
     if truth is None or truth.num_rows != release.num_rows or name not in truth.column_names:
         return []
-    order = _align_rows(evidence, truth)
-    told = {
-        "the intruder was given the original's own counts: the worst case": known is truth,
-        "no column tells whose row is whose: scored by how often values occur": order is None,
-    }
-    words = tuple(word for word, applies in told.items() if applies)
-    secret = truth[name].cast(pa.string()).take(pa.array(np.arange(len(truth)) if order is None else order))
+    keys, told = find_row_keys(release, truth, _find_token_columns(evidence, truth))
+    if known is truth:
+        told = ("the intruder was given the original's own counts: the worst case", *told)
     held = [table.filter(pc.is_valid(table[name])) for table in (release, known)]
     tokens, clear = held[0][name], held[1][name].cast(pa.string())
-    secret = secret.filter(pc.is_valid(release[name])) if order is not None else secret.drop_null()
-    if len(secret) != len(tokens):
+    ours, theirs = (codes[part[name].is_valid().to_numpy()] for codes, part in zip(keys, (release, truth), strict=True))
+    secret = truth[name].cast(pa.string()).drop_null()
+    if not len(secret) or not len(tokens):
         return []
-    match = partial(match_tokens, tokens, clear, secret, aligned=order is not None)
-    found = [_rename_outcome(match(), f"counting {name}", words)]
+    match = partial(match_tokens, tokens, clear, secret, keys=(ours, theirs))
+    found = [_rename_outcome(match(), f"counting {name}", told)]
     beside = _encode_beside(held[0], held[1], evidence, name)
     few = max(len(tokens.unique()), len(pa.chunked_array([*clear.chunks, *secret.chunks]).unique())) <= MOST_ASSIGNED
     if beside is not None and few:
-        found.append(_rename_outcome(match(beside=beside), f"counting {name} beside others", words))
+        found.append(_rename_outcome(match(beside=beside), f"counting {name} beside others", told))
     return found
 
 
 def _align_rows(evidence: Evidence, truth: pa.Table) -> NDArray[np.int64] | None:
-    """The original's row of each released row, by what both show in clear; None where that does not tell.
-
-    Rows are in the same order where everything shown is the same row by row; otherwise each row is looked up, if what
-    is shown of it occurs once.
-    """
-    hidden = _find_token_columns(evidence, truth)
-    shown = [name for name in evidence.release.column_names if name in truth.column_names and name not in hidden]
-    codes = {name: encode_combinations([evidence.release, truth], [name], missing=True) for name in shown}
-    clear = [name for name, (ours, theirs) in codes.items() if _hold_the_same_values(ours, theirs)]
-    if not clear:
-        return None
-    ours, theirs = np.split(
-        pack_codes(np.concatenate(encode_combinations([evidence.release, truth], clear, missing=True))),
-        [evidence.release.num_rows],
-    )
-    different = len(np.unique(ours))
-    sorted_by_it = np.count_nonzero(np.diff(ours)) + 1 == different  # then equal columns do not show equal rows
-    if (ours == theirs).all() and (different == len(ours) or not sorted_by_it):
-        return np.arange(len(ours))
-    if different != len(ours) or not _hold_the_same_values(ours, theirs):
+    """The original's row of each released row, by what both show in clear; None where that does not tell."""
+    (ours, theirs), _ = find_row_keys(evidence.release, truth, _find_token_columns(evidence, truth))
+    if len(np.unique(ours)) != len(ours):
         return None
     return np.asarray(np.argsort(theirs)[np.argsort(np.argsort(ours))], np.int64)
-
-
-def _hold_the_same_values(ours: Codes, theirs: Codes) -> bool:
-    return bool((np.sort(ours.reshape(-1)) == np.sort(theirs.reshape(-1))).all())
 
 
 def _rename_outcome(outcome: Outcome, name: str, words: tuple[str, ...]) -> Outcome:

@@ -234,7 +234,7 @@ def _outcomes(left: Values, guess: Values, truth: Values | None, prior: Weights,
     warned = () if truth is not None else ("no original rows to check against: certain people are counted as they are",)
     figures = {"releases": many, "mean_values_left": float(left[-1].mean()) if count else 0.0}
     crossed = Outcome("crossed releases", f"Crossing {many} releases", Rate(int(right[-1].sum()), count), base,
-                      Rate(alone, count), precision, figures, warned)  # fmt: skip
+                      Rate(alone, count), precision, figures, warned, int(certain[-1].sum()))  # fmt: skip
     if truth is None:
         return (crossed,)
     hits = (guess == truth).sum(axis=1)

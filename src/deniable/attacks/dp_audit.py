@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import NormalDist
 from typing import Any
 
@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deniable.attacks.distinguishers import Event, Goal, learn_events, measure_distance
-from deniable.attacks.outcome import Progress, Rate, incomplete_beta, lower_bound, tell, upper_bound
+from deniable.attacks.outcome import Progress, Rate, count_as_one, incomplete_beta, lower_bound, tell, upper_bound
 from deniable.errors import DeniableError, ParameterError
 
 Runs = Callable[[int], NDArray[Any]]
@@ -70,6 +70,8 @@ class AuditOutcome:
     mu: float | None = None
     counted_as_one: float = 1.0
     """So many runs count as one, since runs of a batch may depend on each other."""
+    alike: int = 0
+    """Under so many of the two neighbors every run gave the same output."""
 
     @property
     def violated(self) -> bool:
@@ -83,7 +85,14 @@ class AuditOutcome:
         else:
             told = f"mu is at least {self.mu_bound:.3f} (claimed {self.mu:.3f})"
         counts = f"{self.likely} against {self.unlikely} times in {self.tested} runs each"
-        return f"{told}: {verdict}; by the {self.feature} {counts}"
+        return f"{told}: {verdict}; by the {self.feature} {counts}{_ALIKE[self.alike]}"
+
+
+_ALIKE = (
+    "",
+    "; every run of one world gave the same output",
+    "; every run of a world gave the same output: nothing in it is drawn anew, or the first answer is remembered",
+)
 
 
 def audit(
@@ -157,7 +166,8 @@ def audit_outputs(
     goal = Goal(epsilon, delta, min(map(len, tested)))
     events = learn_events(taught[0], taught[1], goal, names, inside)
     claim = Claimed(epsilon, delta, mu, confidence)
-    return _test_events(events, (tested[0], tested[1]), claim, max(map(len, sides)), batches)
+    found = _test_events(events, (tested[0], tested[1]), claim, max(map(len, sides)), batches)
+    return replace(found, alike=sum(bool((side == side[:1]).all()) for side in sides))
 
 
 def _halve(sides: Sequence[NDArray[Any]], batches: int = 0) -> tuple[list[NDArray[Any]], list[NDArray[Any]]]:
@@ -172,13 +182,9 @@ def _halve_runs(runs: int, batches: int) -> tuple[NDArray[np.int64], NDArray[np.
     if not batches:
         mixed = rng.permutation(runs)
         return mixed[: runs // 2], mixed[runs // 2 :]
-    parts, order = _part(np.arange(runs), batches), rng.permutation(batches)
+    parts, order = np.array_split(np.arange(runs), batches), rng.permutation(batches)
     taught, tested = (np.concatenate([parts[place] for place in sorted(half)]) for half in np.array_split(order, 2))
     return rng.permutation(taught), tested
-
-
-def _part(runs: NDArray[Any], batches: int) -> list[NDArray[Any]]:
-    return np.array_split(runs, batches)
 
 
 def list_learning_runs(runs: int, batches: int = 0) -> NDArray[np.int64]:
@@ -236,6 +242,8 @@ class _Tested:
     low: float
     high: float
     counted_as_one: float
+    is_seen: bool = True
+    """Whether it happened in some runs and not in others, so that its batches can be compared."""
 
     def bound_epsilon(self, delta: float) -> float:
         """epsilon >= ln((p - delta) / q) follows from p <= e^epsilon q + delta."""
@@ -266,7 +274,7 @@ def _test_events(
     if claim.mu is not None:
         shown = max(found, key=_Tested.bound_mu)
     tested = min(map(len, outputs))
-    counted = int(tested / found[0].counted_as_one)
+    many = next((one.counted_as_one for one in found if one.is_seen), found[0].counted_as_one)
     return AuditOutcome(
         epsilon=claim.epsilon,
         delta=claim.delta,
@@ -279,9 +287,11 @@ def _test_events(
         likely=shown.likely,
         unlikely=shown.unlikely,
         tested=tested,
-        power=compute_power(counted, claim.epsilon, claim.delta, 1 - (1 - claim.confidence) * FIRST / 2, claim.mu),
+        power=compute_power(
+            int(tested / many), claim.epsilon, claim.delta, 1 - (1 - claim.confidence) * FIRST / 2, claim.mu
+        ),
         mu=claim.mu,
-        counted_as_one=found[0].counted_as_one,
+        counted_as_one=many,
     )
 
 
@@ -294,38 +304,10 @@ def _test_event(event: Event, outputs: tuple[NDArray[Any], NDArray[Any]], side: 
         # p^n (1 - q)^n <= ((1 + p - q) / 2)^2n <= ((e^epsilon + delta) / (1 + e^epsilon))^2n.
         low = (2 * (1 - side)) ** (1 / (2 * batches))
         return _Tested(event, likely, unlikely, low, 1 - low, min(len(one), len(other)) / batches)
-    many = _count_as_one((one, other), batches, side) if batches else 1.0
+    many = count_as_one((one, other), batches, side) if batches else 1.0
     low = lower_bound(likely / many, len(one) / many, side)
     high = upper_bound(unlikely / many, len(other) / many, side)
-    return _Tested(event, likely, unlikely, low, high, many)
-
-
-def _count_as_one(sides: Sequence[NDArray[np.bool_]], batches: int, side: float) -> float:
-    """How many runs count as one: more the more the batches differ."""
-    return max(1.0, max(_measure_dependence(each, batches) for each in sides) * _widen(batches - 1, side))
-
-
-def _measure_dependence(happened: NDArray[np.bool_], batches: int) -> float:
-    """How much more than by chance the batches differ in how often an event happened: 1 if runs are independent.
-
-    This is the variance of a sum over the batches, divided by that of as many independent runs.
-    """
-    parts = _part(happened, batches)
-    share, sizes = happened.mean(), np.array([len(part) for part in parts])
-    if share in (0.0, 1.0):
-        return 0.0
-    beyond = np.array([part.sum() for part in parts]) - share * sizes
-    return float((beyond**2 / sizes).sum() / (share * (1 - share)) / (batches - 1))
-
-
-def _widen(freedom: int, side: float) -> float:
-    """By how much a variance that was measured in few batches is enlarged: Student's quantile squared by a normal's."""
-    low, high = 0.0, 1e9
-    for _ in range(100):
-        middle = (low + high) / 2
-        tail = incomplete_beta(freedom / 2, 0.5, freedom / (freedom + middle**2)) / 2
-        low, high = (middle, high) if tail > 1 - side else (low, middle)
-    return float((high / NormalDist().inv_cdf(side)) ** 2)
+    return _Tested(event, likely, unlikely, low, high, many, 0 < likely + unlikely < len(one) + len(other))
 
 
 def compute_power(tested: int, epsilon: float, delta: float, side: float, mu: float | None = None) -> Power:
@@ -545,6 +527,10 @@ class Game:
         return self.wins.interval.low > self.bound
 
 
+GAME_SIDE = 0.975
+"""Each end of the interval of games won holds with this confidence."""
+
+
 def play_distinguishing_game(
     left: Runs, right: Runs, *, epsilon: float, delta: float = 0.0, runs: int = 10_000, points: int = 40
 ) -> Game:
@@ -581,14 +567,16 @@ def play_with_outputs(
     event = learn_events(taught[0], taught[1], Goal(0.0, 0.0, min(map(len, played))), inside=inside)[0]
     ranks = [event.rank_outputs(side) for side in played]
     likely, other = ranks[event.likelier], ranks[1 - event.likelier]
-    won = int((likely >= event.least).sum() + (other < event.least).sum())
+    won = (likely >= event.least, other < event.least)
+    many = count_as_one(won, batches // 2, GAME_SIDE) if batches else 1.0
+    wins = Rate(int(won[0].sum() + won[1].sum()), sum(map(len, played)), counted_as_one=many)
     cuts = np.unique(np.concatenate([*ranks, [np.inf]]))[::-1]
     kept = cuts[np.unique(np.linspace(0, len(cuts) - 1, points).astype(int))]
     rates = [(float((other >= cut).mean()), float((likely >= cut).mean())) for cut in kept]
     power = math.exp(min(epsilon, 700.0))
     allowed = (power + delta) / (1 + power) if mu is None else NormalDist().cdf(mu / 2)
     shown = tuple(GamePoint(alarms, hits, _bound_hits(alarms, power, delta, mu)) for alarms, hits in rates)
-    return Game(epsilon, delta, Rate(won, sum(map(len, played))), allowed, shown, mu)
+    return Game(epsilon, delta, wins, allowed, shown, mu)
 
 
 def _bound_hits(alarms: float, power: float, delta: float, mu: float | None) -> float:

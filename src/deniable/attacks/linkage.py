@@ -109,7 +109,8 @@ def _measure_links(
         warning = ("no truth to check against: precision is estimated from a shuffled register",)
         # Names claimed by chance are already taken off; one in so many entries of them would be right.
         control = Rate(min(people, round(by_chance * guess)), people)
-        return Outcome("linkage", SCENARIO, Rate(right, people), guess, control, Rate(right, claimed), figures, warning)
+        return Outcome("linkage", SCENARIO, Rate(right, people), guess, control, Rate(right, claimed), figures, warning,
+                       claimed)  # fmt: skip
     if len(truth) != len(links.row):
         raise ParameterError("The truth is not one entry for each row of the release")
     correct = links.claimed & (links.row == truth)
@@ -117,7 +118,7 @@ def _measure_links(
     wrong = _count_people(person, chance.claimed & (chance.row == truth))
     return Outcome(
         "linkage", SCENARIO, Rate(right, people), guess, Rate(wrong, people),
-        Rate(int(correct.sum()), int(links.claimed.sum())), figures,
+        Rate(int(correct.sum()), int(links.claimed.sum())), figures, claimed=claimed,
     )  # fmt: skip
 
 
@@ -459,17 +460,10 @@ def link_with_errors(
     if truth is None:
         warning = ("no truth to check against: precision is estimated from a shuffled register",)
         right = max(0, claims - by_chance)
-        control = Rate(by_chance, rows)
-        return Outcome(
-            "fuzzy linkage",
-            LOOSELY,
-            Rate(right, rows),
-            guess,
-            control,
-            Rate(right, claims),
-            figures,
-            warning,
-        )
+        control = Rate(min(rows, round(by_chance * guess)), rows)  # those by chance are already taken off
+        return Outcome("fuzzy linkage", LOOSELY, Rate(right, rows), guess, control, Rate(right, claims), figures,
+                       warning, claims)  # fmt: skip
     right = int((links.claimed & (links.row == truth)).sum())
     control = Rate(int((chance.claimed & (chance.row == truth)).sum()), rows)
-    return Outcome("fuzzy linkage", LOOSELY, Rate(right, rows), guess, control, Rate(right, claims), figures)
+    return Outcome("fuzzy linkage", LOOSELY, Rate(right, rows), guess, control, Rate(right, claims), figures,
+                   claimed=claims)  # fmt: skip

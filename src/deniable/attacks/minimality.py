@@ -129,6 +129,7 @@ def score_beliefs(beliefs: Beliefs, naive: Beliefs | None, truth: Sequence[Any],
     `naive` are the beliefs of one who takes the classes as they are (an anonymizer that always agrees).
     """
     right = sum(share.get(value, 0.0) >= sure for share, value in zip(beliefs.share, truth, strict=True))
+    claimed = sum(max(share.values(), default=0.0) >= sure for share in beliefs.share)
     base = max(Counter(truth).values()) / len(truth) if truth else 0.0
     plain = None
     if naive is not None:
@@ -136,7 +137,8 @@ def score_beliefs(beliefs: Beliefs, naive: Beliefs | None, truth: Sequence[Any],
         plain = Rate(known, len(truth))
     warnings = () if beliefs.complete else ("worlds were sampled, not exhausted",)
     return Outcome("minimality", "Knowing how the release was made", Rate(right, len(truth)), base, plain,
-                   figures={"worlds": beliefs.worlds, "tried": beliefs.tried}, warnings=warnings)  # fmt: skip
+                   figures={"worlds": beliefs.worlds, "tried": beliefs.tried}, warnings=warnings,
+                   claimed=claimed)  # fmt: skip
 
 
 _CLOSED = re.compile(r"^\[\s*(-?[\d.]+)\s*,\s*(-?[\d.]+)\s*\]$")
@@ -167,19 +169,22 @@ def read_interval_ends(
     sizes = np.bincount(of_row, minlength=len(within))
     first = pa.array(np.unique(of_row, return_index=True)[1])
     told, chances = np.zeros((len(names), len(within)), np.int64), []
+    written = np.zeros(told.shape, np.bool_)
     for place, name in enumerate(names):
         values, cells = (
             convert_to_floats(require_column(people, name)),
             sample[name].take(first).cast(pa.string()).to_pylist(),
         )
         for number, ends in ((n, found) for n, cell in enumerate(cells) if (found := _parse_ends(cell)) is not None):
+            written[place, number] = True
             told[place, number] = np.isin(ends, values[within[number]]).sum()
             chances.append(1 / max(1, len(np.unique(values[(values >= ends[0]) & (values <= ends[1])]))))
     exposed = int(np.minimum(told.max(axis=0, initial=0), sizes).sum())
+    claimed = int(np.minimum(2 * written.any(axis=0), sizes).sum())
     return Outcome(
         "downcoding", "Reading exact values off the ends of intervals", Rate(exposed, int(sizes.sum())),
         float(np.mean(chances)) if chances else 0.0, precision=Rate(int(told.sum()), 2 * len(chances)),
-        figures={"columns": list(names), "classes": len(within)},
+        figures={"columns": list(names), "classes": len(within)}, claimed=claimed,
     )  # fmt: skip
 
 

@@ -108,7 +108,8 @@ def _find_nodes(
     rate = Rate(int((taken[chosen] >= 0).sum()), chosen.size)
     figures = {"nodes": shown.nodes, "values": len(often), "among_ten_or_fewer": few / chosen.size}
     words = f"An intruder who knows {KNOWN[known]}"
-    return Outcome("network", words, rate, 1 / max(shown.nodes, 1), figures=figures), taken
+    found = Outcome("network", words, rate, 1 / max(shown.nodes, 1), figures=figures, claimed=rate.successes)
+    return found, taken
 
 
 def _learn_edges(
@@ -136,6 +137,7 @@ def _learn_edges(
         density,
         precision=Rate(int(right.sum()), int(claimed.sum())),
         figures={"found": int((taken >= 0).sum()), "claimed": int(claimed.sum())},
+        claimed=int(both.sum()),
     )
 
 

@@ -3,6 +3,7 @@
 An attack that succeeds often may only be good at guessing. So an outcome has three rates: how often the intruder
 succeeds on people who are in the release; how often the same intruder succeeds on people who are not (the control: what
 would be learned about anybody); and how often somebody succeeds who guesses without the release (the baseline). An
+intruder may be sure of a few people and say nothing about the others: guesses are then counted about those few. An
 outcome holds counts and words, never a row.
 
 Clopper and Pearson's bounds are exact: they hold at every probability and every number of trials, which is what a
@@ -12,9 +13,13 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from statistics import NormalDist
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from deniable.errors import ParameterError, Stopped, check_seconds, pluralize
 
@@ -34,7 +39,7 @@ class Interval:
     high: float
 
 
-def compute_interval(successes: int, trials: int, confidence: float = 0.95) -> Interval:
+def compute_interval(successes: float, trials: float, confidence: float = 0.95) -> Interval:
     """The two-sided Clopper-Pearson interval of a proportion.
 
     >>> round(compute_interval(0, 10).high, 6)
@@ -115,6 +120,36 @@ def _nonzero(value: float) -> float:
     return value if abs(value) > _TINY else _TINY
 
 
+def count_as_one(sides: Sequence[NDArray[np.bool_]], batches: int, side: float) -> float:
+    """How many runs count as one: more the more the batches differ; whole batches where nothing tells how they do."""
+    if all(len(np.unique(each)) == 1 for each in sides):
+        return max(len(each) for each in sides) / batches
+    return max(1.0, max(_measure_dependence(each, batches) for each in sides) * _widen(batches - 1, side))
+
+
+def _measure_dependence(happened: NDArray[np.bool_], batches: int) -> float:
+    """How much more than by chance the batches differ in how often an event happened: 1 if runs are independent.
+
+    This is the variance of a sum over the batches, divided by that of as many independent runs.
+    """
+    parts = np.array_split(happened, batches)
+    share, sizes = happened.mean(), np.array([len(part) for part in parts])
+    if share in (0.0, 1.0):
+        return 0.0
+    beyond = np.array([part.sum() for part in parts]) - share * sizes
+    return float((beyond**2 / sizes).sum() / (share * (1 - share)) / (batches - 1))
+
+
+def _widen(freedom: int, side: float) -> float:
+    """By how much a variance that was measured in few batches is enlarged: Student's quantile squared by a normal's."""
+    low, high = 0.0, 1e9
+    for _ in range(100):
+        middle = (low + high) / 2
+        tail = incomplete_beta(freedom / 2, 0.5, freedom / (freedom + middle**2)) / 2
+        low, high = (middle, high) if tail > 1 - side else (low, middle)
+    return float((high / NormalDist().inv_cdf(side)) ** 2)
+
+
 @dataclass(frozen=True, slots=True)
 class Rate:
     """Successes among trials, with an exact (Clopper-Pearson) interval.
@@ -126,6 +161,8 @@ class Rate:
     successes: int
     trials: int
     confidence: float = 0.95
+    counted_as_one: float = 1.0
+    """So many trials count as one in the interval, where they depend on each other."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.successes <= self.trials:
@@ -139,8 +176,10 @@ class Rate:
     @property
     def interval(self) -> Interval:
         """The share with its bounds; from 0 to 1 where nothing was tried."""
-        return (
-            compute_interval(self.successes, self.trials, self.confidence) if self.trials else Interval(0.0, 0.0, 1.0)
+        if not self.trials:
+            return Interval(0.0, 0.0, 1.0)
+        return compute_interval(
+            self.successes / self.counted_as_one, self.trials / self.counted_as_one, self.confidence
         )
 
     def as_dict(self) -> dict[str, Any]:
@@ -185,7 +224,9 @@ class Outcome:
     """What one attack achieved.
 
     `attack`, `control` and `baseline` are success rates (see the module); `precision` is how often the intruder was
-    right when a claim was made. `figures` holds further public numbers by name, `warnings` why not to trust the rates.
+    right when a claim was made. Where not everybody who was attacked was claimed, `claimed` says how many were, and
+    `baseline` is how often one guess is right. `figures` holds further public numbers by name, `warnings` why not to
+    trust the rates.
     """
 
     name: str
@@ -196,20 +237,34 @@ class Outcome:
     precision: Rate | None = None
     figures: Mapping[str, Any] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
+    claimed: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.claimed is not None and not self.attack.successes <= self.claimed <= self.attack.trials:
+            raise ParameterError("An attack was right about more people than it claimed", expected="right <= claimed")
+
+    @property
+    def claimed_share(self) -> float:
+        """The share of those attacked of whom something was claimed."""
+        if self.claimed is None:
+            return 1.0
+        return self.claimed / self.attack.trials if self.attack.trials else 0.0
 
     @property
     def baseline_share(self) -> float:
-        """How often guessing succeeds, measured or computed."""
-        return self.baseline.share if isinstance(self.baseline, Rate) else self.baseline
+        """The share of those attacked about whom guessing is right, where it guesses about those who were claimed."""
+        return self.claimed_share * (self.baseline.share if isinstance(self.baseline, Rate) else self.baseline)
 
     @property
     def excess(self) -> float:
         """What the release adds: success above the control (else above the baseline), as a share of what was left.
 
-        An intruder who names 90% of the people in the release and 80% of others has gained half of the last 20%.
+        An intruder who names 90% of the people in the release and 80% of others has gained half of the last 20%. One
+        who claims 10% of the people, all rightly, where guesses are right half of the time, has gained those 10%.
         """
-        floor = self.control.share if self.control is not None else self.baseline_share
-        return max(0.0, (self.attack.share - floor) / (1 - floor)) if floor < 1 else 0.0
+        most = self.claimed_share if self.control is None else 1.0
+        floor = self.baseline_share if self.control is None else self.control.share
+        return max(0.0, most * (self.attack.share - floor) / (most - floor)) if floor < most else 0.0
 
     @property
     def beats_control(self) -> bool:
@@ -228,6 +283,8 @@ class Outcome:
         """What a director understands."""
         sure = "" if self.precision is None else f", and is right {self.precision.share:.0%} of the times it claims to"
         sure = ", claiming nobody" if self.precision is not None and not self.precision.trials else sure
+        if not self.attack.trials:
+            return f"{self.scenario} exposes no one: nobody was attacked."
         chance = _count_in_thousand(self.baseline_share)
         return f"{self.scenario} exposes {_count_in_thousand(self.attack.share)}{sure}; by chance it would be {chance}."
 
@@ -247,7 +304,9 @@ class Outcome:
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, for JSON and reports."""
-        base = self.baseline.as_dict() if isinstance(self.baseline, Rate) else {"share": self.baseline}
+        base: dict[str, Any] = {"share": self.baseline_share}
+        if isinstance(self.baseline, Rate) and self.claimed is None:
+            base = self.baseline.as_dict()
         return {
             "attack": self.name,
             "scenario": self.scenario,

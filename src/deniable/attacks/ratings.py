@@ -284,7 +284,7 @@ def find_by_ratings(
         "ratings", scenario, Rate(int(right.sum()), count), 1 / records.people if records.people else 0.0,
         Rate(int((board.absent_lead >= threshold).sum()), count), Rate(int(right.sum()), int(named.sum())),
         {"assumes": assumes, "facts": known.facts, "wrong": known.wrong, "days": known.days, "people": records.people,
-         "best_is_right": int((board.best == facts.target).sum())},
+         "best_is_right": int((board.best == facts.target).sum())}, claimed=int(named.sum()),
     )  # fmt: skip
 
 

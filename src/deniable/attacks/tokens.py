@@ -79,6 +79,7 @@ def _dictionary_outcome(
         "tokens", "Hashing every possible value", Rate(right, len(present)), 1 / guesses if guesses else 0.0,
         precision=Rate(right, len(hits)), figures={"guesses": guesses, "hashes": ways},
         warnings=() if ways else ("no token is an unsalted hash of a guess; a leaked key or salt would change that",),
+        claimed=len(hits),
     )  # fmt: skip
 
 
@@ -108,13 +109,17 @@ def guess_by_cooccurrence(tokens: Codes, beside: Codes, known: Codes, known_besi
     return guess
 
 
+Keys = tuple[Codes, Codes]
+"""A number for the row of each token and for each true value: rows with the same one may be the same person's."""
+
+
 def match_tokens(
     tokens: pa.ChunkedArray,
     known: pa.ChunkedArray,
     truth: pa.ChunkedArray,
     *,
     beside: tuple[Codes, Codes] | None = None,
-    aligned: bool = True,
+    keys: Keys | None = None,
 ) -> Outcome:
     """Match deterministic tokens to values by how often they occur, and beside what.
 
@@ -122,58 +127,85 @@ def match_tokens(
     kind of people in clear text and wants the value behind every token.
     **Method.** Ranks of counts; with `beside`, a column that both tables show, the likeliest assignment of all tokens.
     **Outcome.** Rows whose value is found; the baseline calls everybody by the commonest value. Where counts are equal
-    the intruder has to guess, so a tie of g counts as one in g. `truth` has the value of each row; where its rows are
-    not `aligned` with the tokens, a token is taken to stand for one of the values that occur as often as it does.
-    Tokens drawn afresh for every row hold.
+    the intruder has to guess, so a tie of g counts as one in g. `truth` has the true values, row by row; or else `keys`
+    tell whose they may be, and of several each counts by its chance: of values that occur as often as the token, where
+    there are such. Tokens drawn afresh for every row hold.
     """
     hidden = encode_column([tokens])
     both = encode_column([known, truth])
     plain, true = np.split(both, [len(known)])
-    if len(hidden) != len(true):
+    if keys is None and len(hidden) != len(true):
         raise ParameterError("The truth is not one value for each token")
-    token, value, weight = _pair_by_row(hidden, true) if aligned else _pair_by_count(hidden, true)
+    rows = (np.arange(len(hidden)), np.arange(len(true))) if keys is None else keys
+    chosen = _part_by_count(rows, hidden, true)
     if beside is None:
-        chance = _chance_by_rank(hidden, plain, token, value)
+        right = _expect_by_rank(hidden, plain, true, chosen)
     else:
-        chance = (_guess_in_any_order(hidden, beside[0], plain, beside[1])[token] == value).astype(np.float64)
-    rows = len(hidden)
-    right = round(float((weight * chance).sum()))
-    base = Rate(int((true == np.bincount(plain).argmax()).sum()), rows) if rows and len(plain) else 0.0
+        guess = _guess_in_any_order(hidden, beside[0], plain, beside[1])
+        right = _expect_guessed(guess[hidden], true, chosen)
+    base = Rate(int((true == np.bincount(plain).argmax()).sum()), len(true)) if len(true) and len(plain) else 0.0
     how = "Counting tokens" if beside is None else "Counting tokens and what stands beside them"
-    return Outcome("tokens", how, Rate(right, rows), base, figures={"tokens": int(hidden.max(initial=-1)) + 1})
+    figures = {"tokens": int(hidden.max(initial=-1)) + 1}
+    return Outcome("tokens", how, Rate(round(right), len(hidden)), base, figures=figures)
 
 
-Pairs = tuple[Codes, Codes, NDArray[np.float64]]
-"""Tokens with values that they stand for, and how many rows each pair has, in expectation."""
+def _part_by_count(keys: Keys, tokens: Codes, values: Codes) -> Keys:
+    """Keys with how often the token, or the value, occurs: a token stands for a value that occurs as often.
+
+    Where tokens were drawn afresh they do not, and the keys are left as they are.
+    """
+    counts = [np.bincount(codes)[codes] for codes in (tokens, values)]
+    joined = np.column_stack([np.concatenate(keys), np.concatenate(counts)])
+    finer = np.unique(joined, axis=0, return_inverse=True)[1].reshape(-1)
+    ours, theirs = np.split(finer, [len(tokens)])
+    return (ours, theirs) if np.array_equal(np.sort(ours), np.sort(theirs)) else keys
 
 
-def _pair_by_row(tokens: Codes, values: Codes) -> Pairs:
-    pairs, rows = np.unique(np.column_stack([tokens, values]), axis=0, return_counts=True)
-    return pairs[:, 0], pairs[:, 1], rows.astype(np.float64)
+def _expect_guessed(guessed: Codes, values: Codes, keys: Keys) -> float:
+    """How many guesses, one a row, are right: each by the share of its value among those that the row may have."""
+    width = int(max(values.max(initial=0), guessed.max(initial=0))) + 2
+    held, times = np.unique(keys[1] * width + values, return_counts=True)
+    wanted = keys[0] * width + np.where(guessed < 0, width - 1, guessed)
+    place = np.searchsorted(held, wanted).clip(0, max(0, len(held) - 1))
+    found = np.where(held[place] == wanted, times[place], 0) if len(held) else np.zeros(len(wanted))
+    many = np.bincount(keys[1], minlength=int(keys[0].max(initial=0)) + 1)
+    return float((found / np.maximum(many[keys[0]], 1)).sum())
 
 
-def _pair_by_count(tokens: Codes, values: Codes) -> Pairs:
-    """Each token with every value that occurs as often: it stands for one of them, all equally likely."""
-    ours, theirs = np.bincount(tokens), np.bincount(values)
-    alike = np.bincount(theirs, minlength=int(ours.max(initial=0)) + 1)
-    order = np.argsort(theirs, kind="stable")
-    first = np.searchsorted(theirs[order], ours)
-    many = alike[ours]
-    token = np.repeat(np.arange(len(ours)), many)
-    place = np.arange(len(token)) - np.repeat(np.cumsum(many) - many, many)
-    return token, order[np.repeat(first, many) + place], (ours / np.maximum(many, 1))[token]
+def _expect_by_rank(tokens: Codes, known: Codes, values: Codes, keys: Keys) -> float:
+    """How many rows are right when ranks of counts are matched and ties are broken by chance.
+
+    All tokens that occur equally often have the same chance, and so have all values: they are counted together.
+    """
+    size = int(max(values.max(initial=-1), known.max(initial=-1))) + 1
+    counts = np.bincount(tokens), np.bincount(known, minlength=size)
+    token, ours = _count_kinds(keys[0], counts[0][tokens])
+    value, theirs = _count_kinds(keys[1], counts[1][values])
+    one, other = _join_keys(token[:, 0], value[:, 0])
+    many = np.bincount(keys[1])[token[one, 0]]
+    weight = ours[one] * theirs[other] / np.maximum(many, 1)
+    (low, high), (start, end) = (_find_ranks(each) for each in counts)
+    first = [np.unique(each, return_index=True) for each in counts]
+    at, to = (kinds[np.searchsorted(count, part[:, 1])] for (count, kinds), part in zip(first, (token, value),
+                                                                                      strict=True))  # fmt: skip
+    at, to = at[one], to[other]
+    shared = np.minimum(high[at], end[to]) - np.maximum(low[at], start[to])
+    spread = (high - low)[at] * (end - start)[to]
+    return float((weight * np.maximum(shared, 0) / np.maximum(spread, 1)).sum())
 
 
-def _chance_by_rank(tokens: Codes, known: Codes, token: Codes, value: Codes) -> NDArray[np.float64]:
-    """How likely each token is given each value, when ranks of counts are matched and ties are broken by chance."""
-    (low, high), (start, end) = (_find_ranks(np.bincount(codes)) for codes in (tokens, known))
-    inside = value < len(start)
-    at = np.where(inside, value, 0)
-    if not len(start):
-        return np.zeros(len(token))
-    shared = np.minimum(high[token], end[at]) - np.maximum(low[token], start[at])
-    spread = (high - low)[token] * (end - start)[at]
-    return np.asarray(np.where(inside, np.maximum(shared, 0) / np.maximum(spread, 1), 0.0))
+def _count_kinds(keys: Codes, counts: Codes) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Each key with each count that its rows have, and how many of them have it."""
+    found, times = np.unique(np.column_stack([keys, counts]), axis=0, return_counts=True)
+    return found, times
+
+
+def _join_keys(ours: Codes, theirs: Codes) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The places of all pairs of equal keys; both sides are sorted."""
+    first, last = np.searchsorted(theirs, ours), np.searchsorted(theirs, ours, side="right")
+    many = last - first
+    one = np.repeat(np.arange(len(ours)), many)
+    return one, np.arange(len(one)) - np.repeat(np.cumsum(many) - many, many) + first[one]
 
 
 def _find_ranks(counts: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -163,6 +163,8 @@ def _code_traces(
     where = [[np.floor(np.nan_to_num(each, posinf=0, neginf=0) * 10.0**known.digits + 1e-6).astype(np.int64)
               for each in axis] for axis in places]  # fmt: skip
     parts = [np.concatenate(each) for each in (*where, when)]
+    # West, south and before 1970 are below 0, which stands for nobody in codes: all are counted from the least.
+    parts = [part - part.min(initial=0) for part in parts]
     codes = pack_codes(parts[0])
     for part in parts[1:]:
         packed = pack_codes(part)
@@ -187,10 +189,11 @@ def _single_out(
     able = np.flatnonzero(np.diff(source.starts) >= count)
     chosen = draws.permutation(able)[:targets]
     named = bool(np.isin(np.unique(people[0]), np.unique(people[-1])).any())
-    right = lucky = 0
+    right = lucky = alone = 0
     for person in chosen.tolist():
         own = source.points[source.starts[person] : source.starts[person + 1]]
         holders = release.find_holders(draws.choice(own, count, replace=False))
+        alone += len(holders) == 1
         right += len(holders) == 1 and (not named or int(holders[0]) == person)
         if not named:
             lucky += _meet_one(release, source, draws.choice(able, count), draws)
@@ -198,7 +201,8 @@ def _single_out(
     baseline = 1 / max(1, len(able)) if named else Rate(int(lucky), len(chosen))
     warnings = () if named else ("people have other names in the release: one match is taken for right",)
     figures = {"points": count, "digits": known.digits, "time": known.time, "traces": len(able)}
-    return Outcome("traces", words, Rate(int(right), len(chosen)), baseline, figures=figures, warnings=warnings)
+    return Outcome("traces", words, Rate(int(right), len(chosen)), baseline, figures=figures, warnings=warnings,
+                   claimed=alone if named else None)  # fmt: skip
 
 
 def _meet_one(release: Traces, source: Traces, strangers: Ints, draws: np.random.Generator) -> bool:

@@ -42,7 +42,7 @@ def measure_uniqueness(table: pa.Table, knows: Sequence[str], *, unit: str | Non
     expected = _expect_right_guesses(codes, people)
     return Outcome(
         "uniqueness", f"{SCENARIO} ({', '.join(columns)})", Rate(len(alone), count), 1 / count if count else 0.0,
-        figures={"expected_right_guesses": expected, "columns": list(columns)},
+        figures={"expected_right_guesses": expected, "columns": list(columns)}, claimed=len(alone),
     )  # fmt: skip
 
 

@@ -70,7 +70,7 @@ def name_columns(columns: int) -> tuple[str, ...]:
     return ("output",) if columns == 1 else tuple(f"output {place + 1}" for place in range(columns))
 
 
-LOWEST = "lowest binary digit of"
+LOWEST, DISTANCE = "lowest binary digit of", "distance from the middle of"
 
 
 def list_views(learning: Sequence[Outputs], names: Sequence[str], own: int) -> Iterator[View]:
@@ -79,7 +79,9 @@ def list_views(learning: Sequence[Outputs], names: Sequence[str], own: int) -> I
     joined = []
     for place, name in enumerate(names):
         found = list(_list_number_views(name, partial(_take, place), learning))
-        joined += [view for view in found if not view.exact and place < own and not view.name.startswith(LOWEST)]
+        joined += [
+            view for view in found if not view.exact and place < own and not view.name.startswith((LOWEST, DISTANCE))
+        ]
         yield from found
     if own == 1:
         return
@@ -97,18 +99,24 @@ def list_views(learning: Sequence[Outputs], names: Sequence[str], own: int) -> I
 
 
 def _list_number_views(name: str, compute: Callable[[Outputs], Numbers], learning: Sequence[Outputs]) -> Iterator[View]:
-    """A number itself; where it has many values, also which they are, and its low digits."""
+    """A number itself; where it has many values, also how far out it is, which they are, and its low digits."""
     yield View(name, compute)
     sides = [compute(side) for side in learning]
     together = np.concatenate(sides)
     distinct = len(np.unique(together))
     if distinct <= FEW_VALUES:
         return
+    # What is rare may lie far out on both sides, on each too seldom to be seen by itself.
+    yield View(f"{DISTANCE} {name}", partial(_measure_from, compute, float(np.median(together))))
     if distinct < len(together) * 0.95:
         yield View(f"exact {name}", compute, exact=True)
     yield View(f"{LOWEST} {name}", lambda outputs: _find_lowest_digit(compute(outputs)))
     for steps, grid in _find_moduli(sides):
         yield View(f"low digits of {name}", partial(_find_residues, compute, grid, steps))
+
+
+def _measure_from(compute: Callable[[Outputs], Numbers], middle: float, outputs: Outputs) -> Numbers:
+    return np.asarray(np.abs(compute(outputs) - middle))
 
 
 def _summarize_own(summarize: Callable[[Outputs], Numbers], own: int, outputs: Outputs) -> Numbers:

@@ -285,6 +285,8 @@ def _make_function(order: AuditOrder) -> Subject:
     return Subject("worlds of a function", batched, pairs, _label_pairs(order, pairs, places), run_alone, advice)
 
 
+SEVERAL = "runs"
+"""A second argument of this name is the number of runs, whether or not it has a default."""
 MISCOUNTED = "The function did not give one output for each run"
 
 
@@ -342,11 +344,13 @@ def _count(found: Any) -> int | None:
 
 
 def _list_places(function: Callable[..., Any]) -> list[str]:
+    """The arguments that are given: those without a default, and the number of runs."""
     try:
         every = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):
         return []
-    return [each.name for each in every if each.default is each.empty and each.kind is each.POSITIONAL_OR_KEYWORD]
+    given = [each for each in every if each.kind is each.POSITIONAL_OR_KEYWORD]
+    return [each.name for each in given if each.default is each.empty or each.name == SEVERAL]
 
 
 def _time(function: Callable[..., Any], world: Any, several: bool) -> list[Any] | Failed:

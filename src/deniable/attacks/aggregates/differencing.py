@@ -93,7 +93,7 @@ def attack_by_differencing(
     and wants one person's value; success is a value within `tolerance`.
     **Method.** Pairs of groups that differ by one person, then every linear combination of all answers.
     **Outcome.** People whose value is determined (and right, where `secret` is given: with noisy answers it is not).
-    The baseline guesses the commonest value.
+    The baseline guesses the commonest value of as many people.
     """
     answers = np.asarray(totals, np.float64)
     found = isolate_people(masks, answers)
@@ -110,7 +110,8 @@ def attack_by_differencing(
     precision = None if secret is None else Rate(int(right.sum()), int(found.by_combination.sum()))
     warnings = () if secret is not None else ("answers are taken as exact: noise in them is not seen from here",)
     return Outcome("differencing", "Subtracting answers from each other", Rate(int(right.sum()), masks.shape[1]), base,
-                   precision=precision, figures=figures, warnings=warnings)  # fmt: skip
+                   precision=precision, figures=figures, warnings=warnings,
+                   claimed=int(found.by_combination.sum()))  # fmt: skip
 
 
 def _check(masks: NDArray[np.bool_], totals: NDArray[np.float64]) -> None:

@@ -152,13 +152,14 @@ def estimate_values(
     high: float = 1.0,
     *,
     bits: bool = False,
+    reach: float | None = None,
 ) -> Estimates:
     """Solve noisy sums together: weighted least squares, where each answer counts by one over its noise's variance.
 
     Before any answer a value lies anywhere between `low` and `high` (a normal prior of the same deviation). The
-    certainty of a number is the probability that it is within a twentieth of that range. Of bits the share p of ones is
-    estimated first: others have the mean p and the variance p (1 - p), and the odds of one person's bit are p / (1 - p)
-    beforehand, times exp((m - 1/2)/s^2) for what the answers alone say, an estimate m with deviation s.
+    certainty of a number is the probability that it is within `reach` (a twentieth of that range). Of bits the share p
+    of ones is estimated first: others have the mean p and the variance p (1 - p), and the odds of one person's bit are
+    p / (1 - p) beforehand, times exp((m - 1/2)/s^2) for what the answers alone say, an estimate m with deviation s.
     """
     if bits:
         return _estimate_bits(groups, answers, deviations)
@@ -170,7 +171,8 @@ def estimate_values(
     middle = (low + high) / 2
     value = middle + weights @ (answers - groups.sum(axis=1) * middle)
     deviation = np.sqrt(np.diag(covariance))
-    certainty = np.array([2 * NormalDist().cdf(NEAR * (high - low) / one) - 1 for one in deviation])
+    near = NEAR * (high - low) if reach is None else reach
+    certainty = np.array([2 * NormalDist().cdf(near / one) - 1 for one in deviation])
     return Estimates(value, deviation, certainty, weights)
 
 
@@ -224,38 +226,47 @@ def solve_noisy_answers(
     low: float = 0.0,
     high: float = 1.0,
     *,
-    bits: bool = False,
+    whole: bool = False,
     secret: NDArray[np.float64] | None = None,
     lines: NDArray[np.int64] | None = None,
 ) -> Outcome:
     """Average and solve answers with noise.
 
     **Scenario.** A log of answers to sums or counts over known groups, each with noise of a known deviation, some of
-    them repeated; success is a person's value that the intruder is sure of (95%), and right about.
-    **Method.** Weighted least squares over all answers; repetitions are averaged by it.
-    **Outcome.** Values claimed rightly (without `secret`, all that were claimed) and the precision. Figures tell the
-    noise, how many are sure, and which lines of the log gave most of them away.
+    them repeated; success is a person's value that the intruder is sure of (95%), and right about: within a twentieth
+    of the range from `low` to `high`, and where values are `whole` numbers at least the nearest of them.
+    **Method.** Weighted least squares over all answers; repetitions are averaged by it. Of two whole numbers one is
+    chosen as a bit.
+    **Outcome.** Values claimed rightly (without `secret`, all that were claimed) and the precision; the baseline says
+    of as many people the one value that most have, or are near. Figures tell the noise, how many are sure, and which
+    lines of the log gave most of them away.
     """
-    found = estimate_values(groups, answers, deviations, low, high, bits=bits)
+    bits, reach = whole and high - low == 1, max(NEAR * (high - low), 0.5 if whole else 0.0)
+    told = answers - low * groups.sum(axis=1) if bits else answers
+    found = estimate_values(groups, told, deviations, low, high, bits=bits, reach=reach)
     claimed = found.certainty >= SURE
+    value = low + found.value if bits else found.value
+    guess = np.round(value) if whole else value
     right, base = claimed, 0.0
     if secret is not None and len(secret):
-        middle, reach = (low + high) / 2, NEAR * (high - low)
-        hit = (found.value > middle) == (secret > middle) if bits else np.abs(found.value - secret) <= reach
-        right, base = claimed & hit, _guess_blindly(secret, middle, reach, bits)
+        right, base = claimed & (np.abs(guess - secret) <= reach), _guess_blindly(secret, reach, whole)
     numbers = np.arange(1, len(answers) + 1) if lines is None else lines
-    told = [{"line": int(numbers[place]), "people": people} for place, people in found.find_telling_questions()]
+    telling = [{"line": int(numbers[place]), "people": people} for place, people in found.find_telling_questions()]
     figures = {
         "questions": len(answers), "deviation": float(np.median(deviations)), "sure": int(claimed.sum()),
-        "certainty": float(found.certainty.mean()) if len(claimed) else 0.0, "telling": told,
+        "certainty": float(found.certainty.mean()) if len(claimed) else 0.0, "telling": telling,
     }  # fmt: skip
     precision = None if secret is None else Rate(int(right.sum()), int(claimed.sum()))
     return Outcome("reconstruction", "Averaging and solving noisy answers", Rate(int(right.sum()), len(claimed)), base,
-                   precision=precision, figures=figures)  # fmt: skip
+                   precision=precision, figures=figures, claimed=int(claimed.sum()))  # fmt: skip
 
 
-def _guess_blindly(secret: NDArray[np.float64], middle: float, reach: float, bits: bool) -> float:
-    """How often one value for everybody is right: the commoner bit, or the median number."""
-    if bits:
-        return float(max((secret > middle).mean(), (secret <= middle).mean()))
-    return float((np.abs(secret - np.median(secret)) <= reach).mean())
+def _guess_blindly(secret: NDArray[np.float64], reach: float, whole: bool) -> float:
+    """How often one value for everybody is right: that which most have, or have within reach.
+
+    The best has somebody's value at the lower end of what is within reach of it; whole numbers are guessed as such.
+    """
+    ordered = np.sort(secret)
+    guesses = np.floor(ordered + reach) if whole else ordered + reach
+    near = np.searchsorted(ordered, guesses + reach, "right") - np.searchsorted(ordered, guesses - reach, "left")
+    return float(near.max() / len(secret))
