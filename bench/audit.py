@@ -52,6 +52,7 @@ def audit_broken(seeds: int = 3) -> None:
             found, seconds = run_kind(kind, True, seed)
             slowest = max(slowest, (seconds, kind.name))
             missed += [] if found.violated else [f"{kind.name} (seed {seed}: {found.epsilon_bound:.2f})"]
+        print(f"  {kind.name}: {len(missed)} missed so far", file=sys.stderr, flush=True)
     caught = len(BROKEN) * seeds - len(missed)
     print(f"broken         {caught} of {len(BROKEN)} x {seeds} caught (bar: all) | slowest {slowest[0]:.1f} CPU s: "
           f"{slowest[1]} (bar 60)", *(f"missed: {one}" for one in missed), sep="\n  ")  # fmt: skip
@@ -65,7 +66,11 @@ def audit_broken(seeds: int = 3) -> None:
 def count_false_alarms(runs: int) -> None:
     """Sound twins, one after another, at a confidence at which some are accused."""
     quick = [kind for kind in BROKEN if kind.runs <= 6_000]
-    accused = sum(run_kind(quick[seed % len(quick)], False, seed, CONFIDENCE)[0].violated for seed in range(runs))
+    accused = 0
+    for seed in range(runs):
+        accused += run_kind(quick[seed % len(quick)], False, seed, CONFIDENCE)[0].violated
+        if (seed + 1) % 50 == 0:
+            print(f"  {accused} of {seed + 1} sound runs accused so far", file=sys.stderr, flush=True)
     most = (1 - CONFIDENCE) * runs
     verdict = "met" if accused <= most else "MISSED"
     print(f"false alarms   {accused} of {runs} sound runs at confidence {CONFIDENCE} (at most {most:g}: {verdict})")
