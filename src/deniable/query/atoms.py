@@ -83,7 +83,7 @@ class View:
         found = [self.where, *(each for block in self.blocks for each in block)]
         for each in self.measurements:
             argument = getattr(each, "argument", None)
-            found += [each.condition, None if argument is None else _lacks(argument)]
+            found += [each.condition, None if argument is None or not argument.facts.nullable else _lacks(argument)]
         return tuple(dict.fromkeys(each for each in found if each is not None))
 
     @cached_property
@@ -260,7 +260,7 @@ class Atoms:
 def _find_possible(family: Family) -> list[int]:
     """The pieces of an expression's values that some value can be in."""
     facts, at = family.subject.facts, [number for number, _ in family.constants]
-    null = [family.null] if facts.nullable or facts.kind is Kind.NULL else []
+    null = [family.null]  # also where the policy says that there is none: rows are not changed to fit it
     if facts.kind is Kind.BOOLEAN:
         return [0, 1, *null]
     if facts.kind not in ORDERED:
@@ -351,7 +351,7 @@ def count_released(node: NodePlan) -> int:
 def _present(measurement: Measurement) -> Expression | None:
     """The condition under which a row counts."""
     argument = getattr(measurement, "argument", None)
-    there = None if argument is None else _has(argument)
+    there = None if argument is None or not argument.facts.nullable else _has(argument)
     return join_tests([measurement.condition, there])
 
 
@@ -367,7 +367,7 @@ def _sign_block(view: View, number: int, atoms: Atoms) -> Key:
     for condition in view.blocks[number]:
         held |= atoms.test(condition)
     if value is not None and not any(part.order == -1 for part in joint.block.parts):
-        held &= atoms.test(_has(value.argument))
+        held &= ~_find_missing(value.argument, atoms)
     return _sign(view, held, atoms)
 
 
@@ -431,7 +431,7 @@ def _list_joint(view: View, number: int, atoms: Atoms) -> Iterator[Vector]:
         np.all(tested == np.array(column, dtype=np.bool_)[:, None], axis=0)
         for column in zip(*block.workload, strict=True)
     ]
-    missing = None if value is None else atoms.test(_lacks(value.argument))
+    missing = None if value is None else _find_missing(value.argument, atoms)
     for kind in range(block.kinds):
         part = block.parts[kind * block.cells.count]
         for row in joint.strategy.matrix:
@@ -439,6 +439,11 @@ def _list_joint(view: View, number: int, atoms: Atoms) -> Iterator[Vector]:
                 (weight * cell for weight, cell in zip(row, cells, strict=True) if weight), np.zeros(atoms.count)
             )
             yield _write_part(part, value, held, missing, bounds)
+
+
+def _find_missing(argument: Expression, atoms: Atoms) -> Truth:
+    """The atoms without a value; none where the policy says that there is one, as counts of its rows take it, too."""
+    return atoms.test(_lacks(argument)) if argument.facts.nullable else np.zeros(atoms.count, dtype=np.bool_)
 
 
 def _write_part(part: Part, value: Total | None, held: Floats, missing: Truth | None, bounds: Key) -> Vector:
