@@ -259,6 +259,18 @@ def test_the_same_order_gives_the_same_rows_again_and_costs_nothing_more(clinic)
     assert spent(clinic / "policy.yaml") == pytest.approx(1)
 
 
+def test_a_table_is_the_same_one_however_its_file_is_named_and_a_copy_is_another(clinic, monkeypatch):
+    monkeypatch.chdir(clinic)
+    (clinic / "linked.parquet").symlink_to(clinic / "visits.parquet")
+    for place, source in enumerate((None, "visits.parquet", str(clinic / "visits.parquet"), "linked.parquet")):
+        randomize(source, clinic / "policy.yaml", clinic / f"{place}.parquet", "1/2", table="visits")
+        assert pq.read_table(clinic / f"{place}.parquet") == pq.read_table(clinic / "0.parquet")
+    assert spent(clinic / "policy.yaml") == pytest.approx(1)
+    (clinic / "copy.parquet").write_bytes((clinic / "visits.parquet").read_bytes())
+    with pytest.raises(BudgetExceeded):
+        randomize("copy.parquet", clinic / "policy.yaml", clinic / "more.parquet", "1/2", table="visits")
+
+
 @pytest.mark.parametrize(
     "change",
     [("role: sensitive, categories", "categories"), ("tables:", "release: {minimize: {columns: [pid]}}\ntables:")],

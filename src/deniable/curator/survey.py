@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
@@ -177,7 +178,7 @@ def randomize(
     policy = refuse_expired(read(policy_file))
     name = _table_of(policy, source, table)
     with closing(
-        open_context(policy, ledger=ledger_of(policy_file, ledger), sources=_sources(name, source))
+        open_context(policy, ledger=ledger_of(policy_file, ledger), sources=_sources(policy, name, source))
     ) as context:
         return randomize_rows(context, name, out, epsilon, columns, own, source)
 
@@ -216,8 +217,12 @@ def _advise_by_record(unit: PrivacyUnit) -> Iterator[None]:
         raise
 
 
-def _sources(name: str, source: str | None) -> dict[str, str]:
-    return {name: str(Path(source).absolute())} if source else {}
+def _sources(policy: Policy, name: str, source: str | None) -> dict[str, str]:
+    """The file that stands for a table's own source; none where it is that source, however it is written."""
+    if not source:
+        return {}
+    place = os.path.realpath(source)
+    return {} if place == os.path.realpath(policy.path(policy.table(name).source)) else {name: place}
 
 
 def _plan_records(
@@ -252,7 +257,9 @@ def _randomizing_job(context: Context, name: str, made: RecordPlan, source: str 
     from deniable.release import Technique
 
     unit, described = context.policy.table(name).unit or PrivacyUnit(), records.describe_plan(made)
-    asked = json.dumps([PLAN, name, described, unit.rows_learned, _sources(name, source)], sort_keys=True)
+    asked = json.dumps(
+        [PLAN, name, described, unit.rows_learned, _sources(context.policy, name, source)], sort_keys=True
+    )
     total = made.epsilon * unit.rows_learned
     return Job(
         Technique.LOCAL_DP, asked, PureEvent(total), unit, (name,), lambda _: _randomize_rows(context, name, made),
@@ -304,10 +311,9 @@ def _describe_protected(unit: PrivacyUnit) -> str:
 @contextmanager
 def _open_table(policy: Policy, name: str, source: str | None, ledger: str | None) -> Iterator[tuple[Context, Engine]]:
     """The table without whoever withdrew, within the policy's sample; `source` is another file of it."""
-    sources = {name: str(Path(source).absolute())} if source else {}
     with (
         closing(open_context(policy, ledger=ledger)) as context,
-        context.scope.open_rows({name: name}, sources=sources) as engine,
+        context.scope.open_rows({name: name}, sources=_sources(policy, name, source)) as engine,
     ):
         yield context, engine
 
