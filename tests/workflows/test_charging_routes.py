@@ -70,6 +70,12 @@ def amount(case: str) -> str:
     return str(CASES.index(case) + 1)
 
 
+def count_seen(case: str) -> dict[str, str]:
+    """A question that does not follow from those of other cases."""
+    day = f"DATE '2025-01-{int(amount(case)) + 1:02}'"
+    return {"sql": f"SELECT COUNT(*) AS n FROM people WHERE seen > {day}", "epsilon": amount(case)}
+
+
 def find_routes() -> dict[str, Asking]:
     from deniable.curator import Curator
     from deniable.curator.query import batch, network, places, tabulate
@@ -78,7 +84,7 @@ def find_routes() -> dict[str, Asking]:
     edges: dict[str, Any] = {"table": "friends", "statistic": "edges", "max_degree": 5}
     count = {"sql": "SELECT COUNT(*) AS n FROM people"}
     return {
-        "query": Asking(lambda _: "query", lambda case: count | {"epsilon": amount(case)}, (Curator, "query")),
+        "query": Asking(lambda _: "query", count_seen, (Curator, "query")),
         "batch": Asking(
             lambda _: "batch", lambda case: {"questions": list(count.values()), "epsilon": f"0.{amount(case)}"},
             (batch, "query_batch"),

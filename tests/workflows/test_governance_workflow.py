@@ -66,7 +66,7 @@ def test_a_stewards_week(at: Path) -> None:
     assert told(*ask, "--epsilon", "0.6")["rows"] == first["rows"]
     assert first["receipt"]["number"] == 2
     with pytest.raises(BudgetExceeded, match="analyst 'ana'"):
-        run(*ask, "--epsilon", "0.5")
+        run(*ask, "--epsilon", "0.7")
 
     asked = told("request", "mask", "visits", "--analyst", "ana", "--purpose", "research")
     assert "risk" not in asked

@@ -295,7 +295,7 @@ def explain(
     context: Context, sql: str, asked: Budget | None, recompile: Recompile | None = recompile_question
 ) -> QuestionExplanation:
     """What a question would measure and cost, what would be left, and how many more like it fit; no row is read."""
-    from deniable.query.explain import QuestionExplanation
+    from deniable.query.explain import QuestionExplanation, describe_budget
     from deniable.query.explain import explain as explain_plan
 
     plan = compile_sql(context, sql, asked)
@@ -304,7 +304,10 @@ def explain(
     told = explain_plan(plan if derived is None else derived.plan)
     notes = [] if derived is None else [say_source(derived)]
     notes += [*told.notes, *note_missing_ids(context, job.private), *note_places(context, job.private)]
-    return QuestionExplanation(**(told | {"notes": notes}), remaining=context.name_left(), more_like_this=more)
+    cost = told.cost if derived is None else describe_budget(budget(0))
+    return QuestionExplanation(
+        **(told | {"notes": notes, "cost": cost}), remaining=context.name_left(), more_like_this=more
+    )
 
 
 def error_curve(
