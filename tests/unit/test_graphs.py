@@ -43,7 +43,10 @@ from deniable.graphs.synthesis import (
     Wanted,
     compute_assortativity,
     correlate_degrees,
+    enclose_clustering,
     enclose_correlation,
+    enclose_densities,
+    estimate_assortativity,
     list_degrees,
     make_network,
     spread_rumor,
@@ -164,6 +167,60 @@ def test_intervals_hold_as_often_as_stated() -> None:
             measured = measure(plan, made, entropy)
             held += abs(int(measured[name][0]) - exact) <= find_error(name, plan, measured, 0.9)
         assert held >= 48
+
+
+def test_the_width_of_rungs_is_not_found_before_it_is_wide_enough() -> None:
+    """15 answers just below what is needed: with two scales between, one of them was found in most runs."""
+    entropy = SeededEntropy(4)
+    for measured, name in (("clustering", "triangle rungs"), ("degree assortativity", "hub rungs")):
+        plan = plan_network(measured, Shape(NODE, listed=True), Fraction(1, 2), 40)
+        mechanism: Any = plan.mechanism(next(part for part in plan.parts if part.name == name))
+        answers = np.full(15, plan.rungs_needed - 1)
+        assert sum(mechanism.release(answers, entropy).size > 0 for _ in range(400)) <= 10  # 2 are expected
+
+
+def test_intervals_of_densities_hold_the_noise_of_sizes_and_those_of_edges_alone_do_not() -> None:
+    """2,000 draws of edges and sizes; without the sizes' noise 95% intervals held 80% where a group is small."""
+    draws, shape = np.random.default_rng(8), Shape(NODE, groups=("a", "b"))
+    plan = plan_network("mixing", shape, Fraction(2), 40)
+    scales: Any = {part.name: float(plan.mechanism(part).scale) for part in plan.parts}  # type: ignore[union-attr]
+    sizes, edges = np.array([60, 185]), np.array([400, 800, 900])
+    true = edges / np.array([60 * 59 / 2, 60 * 185, 185 * 184 / 2])
+    held, alone = np.zeros(3), np.zeros(3)
+    for _ in range(2000):
+        noisy = {"cells": edges + np.rint(draws.laplace(0, scales["cells"], 3)).astype(int),
+                 "sizes": sizes + np.rint(draws.laplace(0, scales["sizes"], 2)).astype(int)}  # fmt: skip
+        told: Any = enclose_densities(plan, noisy, 0.95)
+        held += [low <= exact <= high for exact, (_, low, high) in zip(true, told, strict=True)]
+        error = find_error("cells", plan, noisy, 0.95)
+        pairs = np.array([each[0] / max(1, edge) if each[0] else np.nan
+                          for each, edge in zip(told, noisy["cells"], strict=True)])  # fmt: skip
+        alone += np.abs(true / pairs - noisy["cells"]) <= error
+    assert (held / 2000 > 0.94).all()
+    assert alone[0] / 2000 < 0.9
+
+
+def test_densities_of_public_groups_have_the_noise_of_edges_alone() -> None:
+    plan = plan_network("mixing", Shape(EDGE, listed=True, groups=("a", "b")), Fraction(1), None)
+    measured = {"cells": np.array([5, 3, 1]), "sizes": np.array([4, 1])}
+    error = find_error("cells", plan, measured, 0.95)
+    first, between, alone = enclose_densities(plan, measured, 0.95)
+    assert first == (5 / 6, max(0, 5 - error) / 6, min(1.0, (5 + error) / 6))
+    assert between[0] == 3 / 4
+    assert alone == (None, None, None)  # one node has no pair
+
+
+def test_clustering_has_no_interval_without_width() -> None:
+    assert enclose_clustering((20, 10, 30), (100, 80, 120)) == (0.6, 0.25, 1.0)
+    assert enclose_clustering((-5, -7, -3), (100, 80, 120)) == (0.0, 0.0, pytest.approx(0.15))
+    assert enclose_clustering((0, -2, 2), (0, -9, 9)) == (0.0, 0.0, 1.0)
+    assert enclose_clustering((0, -2, 2), (-9, -19, -1)) == (0.0, 0.0, 1.0)
+
+
+def test_assortativity_of_a_network_that_may_have_no_edges_can_be_any() -> None:
+    plan = plan_network("mixing", Shape(EDGE, listed=True, groups=("a", "b")), Fraction(1, 10), None)
+    found = estimate_assortativity(plan, {"cells": np.zeros(3, np.int64)}, 0.95, 7)
+    assert found.T.tolist() == [[0.0, -1.0, 1.0], [0.0, 0.0, 1.0], [0.0, 0.0, 1.0]]
 
 
 def test_a_bound_is_chosen_near_the_degrees_that_there_are() -> None:

@@ -243,6 +243,8 @@ def _write_places_page(curator: Curator, found: PlacesAnswer, table: str, path: 
 
 
 MOST_PRINTED = 10
+HIDDEN = ("deviation", "_latitude", "_longitude")
+"""Columns that a terminal does not show: of a region its edges say more than its middle."""
 
 
 def _print_places(console: Console, found: PlacesAnswer, out: Path | None) -> None:
@@ -264,7 +266,7 @@ def _print_places(console: Console, found: PlacesAnswer, out: Path | None) -> No
         for row in rows.sort_by([("count", "descending")]).slice(0, MOST_PRINTED).to_pylist():
             reach = (row["count_high"] - row["count_low"]) / 2
             named = ", ".join(f"{name} {_show_value(value)}" for name, value in row.items()
-                              if not name.startswith("count") and name != "deviation")  # fmt: skip
+                              if not name.startswith("count") and not name.endswith(HIDDEN))  # fmt: skip
             console.print(f"  {row['count']:,.0f} ± {reach:,.0f}: {named}", markup=False)
     if out is not None:
         console.print(f"Wrote {out}", markup=False)

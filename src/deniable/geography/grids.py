@@ -363,14 +363,32 @@ def _draw_edges(box: Box, sides: Ints, divided: Ints) -> Floats:
 
 
 def sum_within(edges: Floats, points: Floats, inside: Box) -> tuple[float, Floats]:
-    """The points of a map inside a box, each leaf counted by the part of it that is inside, and those parts."""
+    """The points of a map inside a box, each leaf counted by the part of it that is inside, and those parts.
+
+    360 degrees of longitude more or less is the same place. Refuses a box that reaches beyond the map: nothing was
+    measured there.
+    """
+    ends: list[float] = [*edges[:, :2].min(axis=0).tolist(), *edges[:, 2:].max(axis=0).tolist()]
+    south, west, north, east = ends
     tall = np.minimum(edges[:, 2], inside.north) - np.maximum(edges[:, 0], inside.south)
-    wide = np.minimum(edges[:, 3], inside.east) - np.maximum(edges[:, 1], inside.west)
+    wide, width = np.zeros(len(edges)), 0.0
+    for turn in (-720.0, -360.0, 0.0, 360.0, 720.0):
+        left, right = inside.west + turn, inside.east + turn
+        wide += np.maximum(np.minimum(edges[:, 3], right) - np.maximum(edges[:, 1], left), 0.0)
+        width += max(0.0, min(east, right) - max(west, left))
+    outside = (south - inside.south, inside.north - north, inside.east - inside.west - width)
+    if max(outside) > HAIR:
+        raise ParameterError(
+            "the box reaches beyond the map, and nothing was measured there",
+            expected=f"A box inside {south:g},{west:g},{north:g},{east:g} (south, west, north, east)",
+        )
     whole = (edges[:, 2] - edges[:, 0]) * (edges[:, 3] - edges[:, 1])
-    parts = np.maximum(tall, 0.0) * np.maximum(wide, 0.0) / whole
+    parts = np.maximum(tall, 0.0) * wide / whole
     return float(parts @ points), parts
 
 
+HAIR = 1e-9
+"""Degrees by which the edge of a map may be off, since it is computed."""
 PICTURE = 64
 """A picture has so many rows and columns of cells."""
 EDGES = ("south", "west", "north", "east")

@@ -16,9 +16,10 @@ Rows outside the box, and rows without a place (null, NaN) or a time, count nowh
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 
@@ -26,6 +27,7 @@ from deniable.dp.accounting import ComposedEvent, Event
 from deniable.dp.samplers import SYSTEM, Entropy, salt
 from deniable.engines.base import quote
 from deniable.geography.grids import (
+    EDGES,
     RASTER,
     SHARES,
     Box,
@@ -39,9 +41,11 @@ from deniable.geography.grids import (
     Regions,
     count_regions,
     divide_evenly,
+    draw_feature,
     estimate_map,
     find_deviation,
     measure_map,
+    outline_box,
     share_noise,
 )
 from deniable.policy.budget import Budget
@@ -344,3 +348,26 @@ def _render_slot(points: Points) -> str:
     if points.slots is None or points.time is None:
         return "CAST(0 AS BIGINT)"
     return f"CAST({SLOTS[points.slots][0].format(f'TRY_CAST({quote(points.time)} AS TIMESTAMP)')} AS BIGINT)"
+
+
+ENDS = ("origin", "destination")
+
+
+def collect_features(
+    kind: str, rows: Sequence[dict[str, Any]], regions: Sequence[Sequence[float]]
+) -> dict[str, list[Mapping[str, object]] | str]:
+    """A GeoJSON document (RFC 7946): cells as polygons, flows as lines between regions, traces as points."""
+    if kind == "map":
+        features = [draw_feature(outline_box([row.pop(name) for name in EDGES]), row) for row in rows]
+    elif kind == "flows":
+        features = [draw_feature(outline_box(box), {"region": place}) for place, box in enumerate(regions)]
+        for row in (each for each in rows if each["count"] > 0):
+            line = [(row.pop(f"{end}_longitude"), row.pop(f"{end}_latitude")) for end in ENDS]
+            told = {name: value for name, value in row.items() if not name.endswith(EDGES)}
+            features.append(draw_feature({"type": "LineString", "coordinates": line}, told))
+    else:
+        latitude, longitude = list(rows[0])[-2:] if rows else ("", "")
+        places = [[row.pop(longitude), row.pop(latitude)] for row in rows]
+        features = [draw_feature({"type": "Point", "coordinates": place}, row)
+                    for place, row in zip(places, rows, strict=True)]  # fmt: skip
+    return {"type": "FeatureCollection", "features": features}

@@ -43,6 +43,10 @@ MOMENTS = ("ends", "squares", "cubes", "products")
 product of the degrees of both ends."""
 DOUBLINGS = 16
 """How often the least rung is doubled, at most, to bound the rungs of a network."""
+RUNG_SLACK = 9
+"""How many scales of noise the threshold for the width of rungs is above the rung that is needed. The noise of one
+answer less that of the threshold passes x scales with probability (2 + x) / 4 e^-x: for 9 and all doublings, 0.0055.
+Where it does, the width is too small for the interval."""
 DEGREES_SHOWN = 1024
 """The largest degree that is told apart where the unit is an edge and no other is stated."""
 
@@ -101,7 +105,7 @@ class NetworkPlan:
             return LadderMechanism(part.epsilon)
         if part.name in ("triangle rungs", "hub rungs") and self.shape.unit == NODE:
             scale = 2 / part.epsilon
-            return AboveThreshold(self.rungs_needed + math.ceil(2 * scale), part.epsilon, monotonic=True)
+            return AboveThreshold(self.rungs_needed + math.ceil(RUNG_SLACK * scale), part.epsilon, monotonic=True)
         moved = Fraction(find_sensitivity(part.name, self))
         return LaplaceMechanism(moved / part.epsilon, moved)
 

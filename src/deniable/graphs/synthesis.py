@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from deniable.dp.mechanisms import LaplaceMechanism
 from deniable.graphs.network import Network, Numbers, count_triangles, list_neighbors
-from deniable.graphs.statistics import MOMENTS, NetworkPlan, Shape, find_error, fit_degrees
+from deniable.graphs.statistics import MOMENTS, NODE, NetworkPlan, Shape, find_error, fit_degrees
 
 HALVINGS = 8
 """How often the interval of the probability inside blocks is halved."""
@@ -278,10 +278,64 @@ def estimate_assortativity(
     noise = plan.mechanism(next(part for part in plan.parts if part.name == "cells"))
     assert isinstance(noise, LaplaceMechanism)
     drawn = cells + np.rint(np.random.default_rng(seed).laplace(0, float(noise.scale), (DRAWS, cells.size)))
+    value = np.array(compute_assortativity(cells, plan.shape))
+    least, most = np.array([-1.0, 0.0, 0.0]), np.ones(3)
+    if (np.maximum([cells, *drawn], 0).sum(axis=1) <= 0).any():  # there may be no edge at all
+        return np.array([value, least, most])
     found = np.array([compute_assortativity(each, plan.shape) for each in drawn])
     low, high = np.quantile(found, [(1 - confidence) / 2, (1 + confidence) / 2], axis=0)
-    value = np.array(compute_assortativity(cells, plan.shape))
-    return np.array([value, np.minimum(low, value), np.maximum(high, value)])
+    low, high = np.minimum(low, value), np.maximum(high, value)
+    # How far draws are off tells how far the value is off, in which direction it does not: both are taken.
+    ends = np.minimum(low, 2 * value - high), np.maximum(high, 2 * value - low)
+    return np.array([value, *np.clip(ends, least, most)])
+
+
+def _count_pairs(first: int, second: int, *, same: bool, directed: bool) -> int:
+    """The pairs of nodes of two groups of these sizes that could have an edge."""
+    one, other = max(0, first), max(0, second)
+    return one * other if not same else one * (one - 1) // (1 if directed else 2)
+
+
+def enclose_densities(
+    plan: NetworkPlan, measured: Mapping[str, Any], confidence: float
+) -> list[tuple[float | None, float | None, float | None]]:
+    """For each pair of groups the edges by the pairs of nodes, with an interval that holds all noise in it.
+
+    Where sizes of groups are noisy, a fifth of the rest of probability is theirs. Without a pair there is no density.
+    """
+    sizes, noisy, rest = [int(size) for size in measured["sizes"]], plan.shape.unit == NODE, 1 - confidence
+    error = find_error("cells", plan, measured, 1 - 0.8 * rest if noisy else confidence)
+    found: list[tuple[float | None, float | None, float | None]] = []
+    for (g, h), edges in zip(plan.shape.cells, measured["cells"].tolist(), strict=True):
+        off = find_error("sizes", plan, measured, 1 - 0.2 * rest / (1 if g == h else 2)) if noisy else 0
+        least, pairs, most = (
+            _count_pairs(sizes[g] + side, sizes[h] + side, same=g == h, directed=plan.shape.directed)
+            for side in (-off, 0, off)
+        )
+        value = min(1.0, max(0.0, edges / pairs)) if pairs else None
+        if not most:
+            found.append((None, None, None))
+            continue
+        high = min(1.0, max(0.0, (edges + error) / least)) if least else 1.0
+        found.append((value, min(1.0, max(0.0, (edges - error) / most)), high))
+    return found
+
+
+def enclose_clustering(triangles: Enclosed, paths: Enclosed) -> Enclosed:
+    """Three times the triangles by the paths of two edges, from the intervals of both: 0 to 1 if there may be no path.
+
+    An interval of triangles below 0 is moved up to 0, which no number of triangles is below.
+
+    >>> enclose_clustering((20, 10, 30), (100, 80, 120)), enclose_clustering((-50, -70, -30), (100, 80, 120))
+    ((0.6, 0.25, 1.0), (0.0, 0.0, 1.0))
+    """
+    closed, low, high = triangles
+    low, high = (low, high) if high > 0 else (0.0, high - low)
+
+    def divide(part: float, whole: float, otherwise: float) -> float:
+        return min(1.0, max(0.0, 3 * part / whole)) if whole > 0 else otherwise
+
+    return divide(closed, paths[0], 0.0), divide(low, paths[2], 0.0), divide(high, paths[1], 1.0)
 
 
 def correlate_degrees(ends: float, squares: float, cubes: float, products: float) -> float | None:

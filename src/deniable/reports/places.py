@@ -11,6 +11,7 @@ from deniable.reports.blocks import Block, Callout, KeyFigure, KeyFigures, Page,
 
 MOST_LISTED = 20
 MOST_REGIONS = 8
+EDGES = ("south", "west", "north", "east")
 TITLES = {"map": "Map of places", "flows": "Flows between regions", "traces": "Drawn traces"}
 CAPTIONS = {
     "map": "Darker is more. Each cell of the picture is a sum of noisy cells, shaded by the root of its count.",
@@ -73,17 +74,18 @@ def _draw_flows(told: Mapping[str, Any], rows: Sequence[Row]) -> tuple[Block, ..
             cells, x="to region", y="from region", value="rows", alt=words, form=",.0f", limits=limits
         )
         blocks.append(Plot(spec, caption=words))
-    middles = {row["origin"]: (row["origin_latitude"], row["origin_longitude"]) for row in rows}
-    listed = [{"region": str(region), "latitude of its middle": round(middles[region][0], 4),
-               "longitude of its middle": round(middles[region][1], 4)} for region in sorted(middles)]  # fmt: skip
+    listed = [{"region": str(region)} | {name: round(end, 4) for name, end in zip(EDGES, box, strict=True)}
+              for region, box in enumerate(told["regions"])]  # fmt: skip
     return (*blocks, Table.of(listed[:MOST_LISTED], caption="Where the regions are"))
 
 
 def _list_rows(rows: Sequence[Row]) -> Table:
-    placed = ("origin_latitude", "origin_longitude", "destination_latitude", "destination_longitude")
     largest = sorted(rows, key=lambda row: -row["count"])[:MOST_LISTED]
-    shown = [{name.replace("count_", "").replace("_", " "): _round(name, value)
-              for name, value in row.items() if name not in placed} for row in largest]  # fmt: skip
+    shown = [
+        {name.replace("count_", "").replace("_", " "): _round(name, value)
+         for name, value in row.items() if not name.startswith(("origin_", "destination_"))}
+        for row in largest
+    ]  # fmt: skip
     return Table.of(shown, caption="Each count with its interval, and the standard deviation of its noise")
 
 

@@ -45,6 +45,7 @@ MEASURED = {
 }
 """What is measured for each statistic."""
 LARGEST_STAR, MOST_STEPS, RUNS = 8, 1000, 40
+TOO_NOISY = "The noise is too large for this network: the number can be any. Ask with a larger epsilon."
 MOST_GROUPS = 100
 
 
@@ -465,44 +466,37 @@ def _present_degrees(asked: Asked, plan: NetworkPlan, measured: dict[str, Any]) 
 def _present_clustering(asked: Asked, plan: NetworkPlan, measured: dict[str, Any]) -> tuple[Any, list[str]]:
     """Three times the triangles by the paths of two edges; ends from those of both."""
     from deniable.graphs.statistics import find_error
+    from deniable.graphs.synthesis import enclose_clustering
 
     level = (1 + asked.order.confidence) / 2
     triangles, paths = (
         _enclose(name, int(measured[name][0]), find_error(name, plan, measured, level))
         for name in ("triangles", "stars")
     )
-
-    def divide(closed: float, open_: float) -> float:
-        return min(1.0, max(0.0, 3 * closed / open_)) if open_ > 0 else 0.0 if closed <= 0 else 1.0
-
-    found = {
-        "clustering": divide(triangles["triangles"], paths["stars"]),
-        "clustering_low": divide(triangles["triangles_low"], paths["stars_high"]),
-        "clustering_high": divide(triangles["triangles_high"], paths["stars_low"]),
-    }
+    found = enclose_clustering(*(tuple(each.values()) for each in (triangles, paths)))  # type: ignore[arg-type]
+    told = dict(zip(("clustering", "clustering_low", "clustering_high"), found, strict=True))
     two = {f"paths{name.removeprefix('stars')}": value for name, value in paths.items()}
-    return [found | triangles | two], ["Clustering is 3 * triangles / paths of two edges, of the whole network."]
+    notes = ["Clustering is 3 * triangles / paths of two edges, of the whole network."]
+    return [told | triangles | two], notes + ([TOO_NOISY] if found[1:] == (0.0, 1.0) else [])
 
 
 def _present_mixing(asked: Asked, plan: NetworkPlan, measured: dict[str, Any]) -> tuple[Any, list[str]]:
     """Edges between groups, and their density: edges by pairs of nodes that could have one."""
     from deniable.graphs.statistics import find_error
-    from deniable.graphs.synthesis import list_sizes
+    from deniable.graphs.synthesis import enclose_densities, list_sizes
 
     error = find_error("cells", plan, measured, asked.order.confidence)
-    sizes, groups = list_sizes(measured), plan.shape.groups
+    names, groups = ("from", "to") if plan.shape.directed else ("group", "with"), plan.shape.groups
+    densities = enclose_densities(plan, measured, asked.order.confidence)
     rows: list[dict[str, Any]] = []
-    for (g, h), value in zip(plan.shape.cells, measured["cells"].tolist(), strict=True):
-        edges = _enclose("edges", int(value), error)
-        pairs = sizes[g] * sizes[h] if g != h else sizes[g] * (sizes[g] - 1) // (1 if plan.shape.directed else 2)
-        density = {name.replace("edges", "density"): min(1.0, max(0.0, each / pairs)) if pairs > 0 else None
-                   for name, each in edges.items()}  # fmt: skip
-        names = ("from", "to") if plan.shape.directed else ("group", "with")
-        rows.append({names[0]: str(groups[g]), names[1]: str(groups[h]), **edges, **density})
+    for pair, value, density in zip(plan.shape.cells, measured["cells"].tolist(), densities, strict=True):
+        told = dict(zip(("density", "density_low", "density_high"), density, strict=True))
+        ends = {name: str(groups[place]) for name, place in zip(names, pair, strict=True)}
+        rows.append({**ends, **_enclose("edges", int(value), error), **told})
     notes = ["Edges of nodes without a declared category are not counted."]
     if plan.shape.unit == "node":
-        shown = ", ".join(f"{group} {size:,}" for group, size in zip(groups, sizes, strict=True))
-        notes.append(f"Densities are by noisy sizes of groups ({shown}), whose noise their intervals do not include.")
+        shown = ", ".join(f"{group} {size:,}" for group, size in zip(groups, list_sizes(measured), strict=True))
+        notes.append(f"Densities are by noisy sizes of groups ({shown}); their intervals include that noise.")
     return rows, notes
 
 
@@ -531,7 +525,7 @@ def _present_correlation(asked: Asked, plan: NetworkPlan, measured: dict[str, An
         "joined to nodes with few, -1 to 1. The interval holds the noise of all sums that it is made of."
     ]
     if (low, high) == (-1.0, 1.0):
-        notes.append("The noise is too large for this network: the coefficient can be any. Ask with a larger epsilon.")
+        notes.append(TOO_NOISY)
     if plan.shape.unit == "node":
         notes.append("Cutting degrees off at max_degree moves this coefficient, up or down, and can move it far.")
     return [{name: value, f"{name}_low": low, f"{name}_high": high}], notes

@@ -160,11 +160,18 @@ class PlacesAnswer(QueryAnswer):
 
     __slots__ = ()
 
+    @property
+    def regions(self) -> list[list[float]]:
+        """South, west, north and east of each region of flows or traces, by its number."""
+        found: Any = self.release.details.get("regions", [])
+        return list(found)
+
     def count_in(self, south: float, west: float, north: float, east: float) -> tuple[float, float]:
         """The points of a map inside a box, and a bound on the standard deviation of the noise in that number.
 
         Points are taken to be spread evenly inside a cell that the box cuts; that error is not in the deviation. Cells
-        of a map lean against each other, so that the noise of several is at most what it would be if they did not.
+        of a map lean against each other, so that the noise of several is at most what it would be if they did not. A
+        box that reaches beyond the map is refused: nothing was measured there.
         """
         from deniable.geography.grids import Box, sum_within
 
@@ -500,7 +507,8 @@ def _tabulate_flows(
 ) -> tuple[pa.Table, dict[str, Any]]:
     import pyarrow as pa
 
-    from deniable.geography.grids import estimate_map, find_deviation
+    from deniable.geography.grids import EDGES, estimate_map, find_deviation
+    from deniable.geography.traces import ENDS
 
     flows: Any = plan.measured
     found = estimate_map(flows.map, _read_map(measured))
@@ -508,14 +516,14 @@ def _tabulate_flows(
     counts = measured["places"][3].values[0].astype(np.float64)
     slot, pair = np.divmod(np.arange(len(counts)), regions.count**2)
     origin, destination = np.divmod(pair, regions.count)
-    middle = regions.find_middles(found)
+    middle, boxes = regions.find_middles(found), _list_boxes(regions)
     columns: dict[str, Any] = {plan.order.slots: _name_slots(plan, slot)} if plan.order.slots else {}
     for name, region in zip(ENDS, (origin, destination), strict=True):
         columns |= {name: region, f"{name}_latitude": middle[region, 0], f"{name}_longitude": middle[region, 1]}
+        columns |= {f"{name}_{edge}": np.array(boxes)[region, place] for place, edge in enumerate(EDGES)}
     deviations = np.full(len(counts), find_deviation(flows.noise))
     columns |= _state_counts(counts, deviations, flows.noise.accuracy(1 - confidence), nonnegative)
-    about = {"regions": _list_boxes(regions)}
-    return pa.table(columns), about
+    return pa.table(columns), {"regions": boxes}
 
 
 def _tabulate_traces(plan: PlacesPlan, drawn: Any) -> pa.Table:
@@ -564,37 +572,14 @@ def write_places(context: Context, answer: PlacesAnswer, path: Path) -> None:
     if path.suffix.lower() != GEOJSON:
         sql.write_answer(context, answer, path)
         return
+    from deniable.geography.traces import collect_features
     from deniable.release import seal
     from deniable.release.release import remove_statement
 
     release = answer.release
     with still_charged() if answer.receipt is not None else nullcontext():
         remove_statement(path)
-        write_whole(path, json.dumps(_collect_features(answer), separators=(",", ":")).encode())
+        drawn = collect_features(str(release.details["kind"]), answer.to_pylist(), answer.regions)
+        write_whole(path, json.dumps(drawn, separators=(",", ":")).encode())
         sealed = seal(path, release.guarantee, release.provenance, release.details, key=find_signing_key(context))
         note_published(context, sealed, answer.receipt.release if answer.receipt is not None else "")
-
-
-def _collect_features(answer: PlacesAnswer) -> dict[str, Any]:
-    """A GeoJSON document (RFC 7946): cells as polygons, flows as lines between regions, traces as points."""
-    from deniable.geography.grids import EDGES, draw_feature, outline_box
-
-    details: Any = answer.release.details
-    told = answer.to_pylist()
-    if details["kind"] == "map":
-        features = [draw_feature(outline_box([row.pop(name) for name in EDGES]), row) for row in told]
-    elif details["kind"] == "flows":
-        areas = [draw_feature(outline_box(box), {"region": place}) for place, box in enumerate(details["regions"])]
-        ends = [[(row.pop(f"{end}_longitude"), row.pop(f"{end}_latitude")) for end in ENDS] for row in told]
-        lines = [draw_feature({"type": "LineString", "coordinates": line}, row)
-                 for line, row in zip(ends, told, strict=True) if row["count"] > 0]  # fmt: skip
-        features = [*areas, *lines]
-    else:
-        latitude, longitude = answer.rows.column_names[-2:]
-        places = [[row.pop(longitude), row.pop(latitude)] for row in told]
-        features = [draw_feature({"type": "Point", "coordinates": place}, row)
-                    for place, row in zip(places, told, strict=True)]  # fmt: skip
-    return {"type": "FeatureCollection", "features": features}
-
-
-ENDS = ("origin", "destination")
