@@ -291,6 +291,13 @@ def test_a_ladder_without_epsilons_or_with_an_accuracy_beyond_one_is_refused(fol
             sweep_epsilon(None, folder / "policy.yaml", "job", ["salary"], epsilons, accuracy)
 
 
+@pytest.mark.parametrize(("epsilon", "own"), [("0", {}), ("-1", {}), ("1", {"smokes": "0"}), ("1", {"smokes": "-1"})])
+def test_an_epsilon_that_is_none_is_refused_as_such(clinic, epsilon, own):
+    with pytest.raises(ParameterError, match="not above 0"):
+        randomize(None, clinic / "policy.yaml", clinic / "told.parquet", epsilon, own=own)
+    assert not (clinic / "told.parquet").exists()
+
+
 def test_a_policy_without_budgets_lets_nothing_be_randomized(clinic):
     (clinic / "policy.yaml").write_text(VISITS.replace("budgets: {dataset: {epsilon: 1}}\n", ""))
     with pytest.raises(BudgetExceeded, match="no budgets"):

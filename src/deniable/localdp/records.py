@@ -111,6 +111,8 @@ def plan_records(
             remedy="Declare a role, and categories or between, in the policy",
         )
     given = dict(own or {})
+    if epsilon <= 0 or any(part <= 0 for part in given.values()):
+        raise ParameterError("an epsilon of a record or of a column is not above 0", expected="An epsilon such as 1")
     open_ = [column.name for column in chosen if column.name not in given]
     left = epsilon - sum(given.values(), Fraction(0))
     if left < 0 or (open_ and left <= 0):
