@@ -4,6 +4,7 @@ For an epsilon-DP release no attack succeeds on somebody more than e^epsilon tim
 person stayed away; the control (or the baseline) measures the latter.
 """
 
+import hashlib
 import math
 from collections.abc import Callable
 from fractions import Fraction
@@ -20,10 +21,13 @@ from deniable.attacks.composition import cross_releases, join_releases, prepare_
 from deniable.attacks.inference import infer_secret, link_halves
 from deniable.attacks.linkage import Field, Like, link_register, link_with_errors
 from deniable.attacks.membership import claim_membership, score_closeness
+from deniable.attacks.minimality import read_interval_ends
+from deniable.attacks.networks import attack_graph
 from deniable.attacks.outcome import Outcome, Rate
 from deniable.attacks.ratings import Facts, Knowledge, Records, draw_facts, score_records
 from deniable.attacks.singling_out import single_out_people
 from deniable.attacks.tokens import invert_hashes, match_tokens
+from deniable.attacks.uniqueness import measure_uniqueness
 from deniable.dp.samplers import bernoulli, discrete_laplace
 from deniable.dp.samplers.seeded import SeededEntropy
 
@@ -200,3 +204,55 @@ def test_a_dp_release_stays_under_its_bound(name):
 @pytest.mark.parametrize("name", ATTACKS)
 def test_the_same_seed_gives_the_same_outcome(name):
     assert ATTACKS[name]("random").as_dict() == ATTACKS[name]("random").as_dict()
+
+
+def by_uniqueness() -> Outcome:
+    return measure_uniqueness(pa.table({"sex": ["F", "M", "M"]}), ["sex"])
+
+
+def by_half_a_dictionary() -> Outcome:
+    """Half of the tokens are plain hashes of yes or no, the others are keyed."""
+    tokens = [hashlib.sha256(salt + word).hexdigest() for salt in (b"", b"key") for word in (b"yes", b"no") * 10]
+    return invert_hashes(tokens, ["yes", "no"])
+
+
+def by_ends_of_intervals() -> Outcome:
+    """A class of ten people with three ages, of which the least and the greatest are written."""
+    release = pa.table({"age": ["[30, 32]"] * 10})
+    return read_interval_ends(release, pa.table({"age": [30, *[31] * 8, 32]}), ["age"])
+
+
+FEW: dict[str, tuple[Callable[[], Outcome], float]] = {
+    "uniqueness": (by_uniqueness, 1 / 3),
+    "token dictionary": (by_half_a_dictionary, 0.5),
+    "downcoding": (by_ends_of_intervals, 0.2),
+}
+
+
+@pytest.mark.parametrize("name", FEW)
+def test_whoever_is_surely_known_counts_in_full_however_well_everybody_is_guessed(name):
+    """Each of these is right whenever it claims; guesses about everybody are as often right as it claims at all."""
+    attack, exposed = FEW[name]
+    outcome = attack()
+    assert outcome.attack.share == pytest.approx(exposed)
+    assert outcome.excess == pytest.approx(exposed)
+
+
+def test_edges_that_are_read_off_count_in_full_in_a_dense_network():
+    """Most pairs are joined, so a guess is right more often than edges are learned; those learned are all true."""
+    rarer = 0
+    for seed in range(8):
+        pairs = np.argwhere(np.triu(np.random.default_rng(seed).random((9, 9)) < 0.8, 1))
+        outcome = attack_graph(pa.table({"a": pairs[:, 0], "b": pairs[:, 1]}), ("a", "b"))[-1]
+        assert outcome.precision.successes == outcome.precision.trials
+        assert outcome.excess == pytest.approx(outcome.attack.share)
+        rarer += 0 < outcome.attack.share < outcome.baseline
+    assert rarer > 0
+
+
+def test_linkage_with_errors_takes_names_by_chance_off_once():
+    """Without a truth, what a shuffled register would have claimed is taken off the claims, and not once more."""
+    fields = [Field("age", Like.AGE), Field("town"), Field("job", Like.NAME)]
+    outcome = link_with_errors(IN.slice(0, 300), IN.slice(0, 300), fields)
+    assert outcome.control.successes <= outcome.figures["claimed"] / 100
+    assert outcome.excess == pytest.approx(outcome.attack.share, abs=0.02)
