@@ -15,7 +15,7 @@ import secrets
 import shutil
 import stat
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO, NoReturn
 from weakref import WeakKeyDictionary
@@ -274,6 +274,15 @@ def lock_output(path: Path | None) -> Iterator[None]:
         with suppress(OSError):
             lock.unlink()
         os.close(descriptor)
+
+
+@contextmanager
+def lock_outputs(*paths: Path | None) -> Iterator[None]:
+    """The same for several files."""
+    with ExitStack() as stack:
+        for path in paths:
+            stack.enter_context(lock_output(path))
+        yield
 
 
 def _take_lock(lock: Path, where: Path, busy: StorageError) -> int:

@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import resource
+import shlex
 import signal
 import subprocess
 import sys
 import threading
 import time
 import uuid
+from collections import Counter
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from deniable.errors import StorageError
 from deniable.ledger import Ledger
-from deniable.ledger.ledger import open_answer_store, verify
+from deniable.ledger.ledger import open_answer_store, open_ledger, verify
 from deniable.ledger.sqlite import SqliteStore
 from deniable.ledger.witness import Witness
+from deniable.policy.document import read
+from deniable.release import verify as verify_file
 from ledgers import charge, plain
 
 RACER = """
@@ -298,3 +304,85 @@ def test_a_new_store_in_postgresql_that_several_open_at_once_is_made_once(postgr
     given = open_at_once(lambda: open_key(postgres_address, dataset))
     assert given == [given[0]] * 8
     assert isinstance(given[0], bytes)
+
+
+FORKS = """
+import json, os, sys
+from pathlib import Path
+import deniable.cli.main, deniable.curator.anonymize.run, deniable.curator.mask.run, deniable.curator.query.tabulate
+import deniable.curator.survey, deniable.curator.synthesize.run, deniable.engines.duckdb, deniable.query.execute
+from typer.testing import CliRunner
+
+wait, start = os.pipe()
+children = []
+for place, words in enumerate(json.loads(sys.argv[1])):
+    child = os.fork()
+    if not child:
+        os.close(start)
+        os.read(wait, 1)  # ends for all at one moment, when the parent closes its end
+        done = CliRunner().invoke(deniable.cli.main.app, words)
+        told = [done.exit_code, type(done.exception).__name__, str(done.exception or "")]
+        Path(f"told{place}.json").write_text(json.dumps(told))
+        os._exit(0)
+    children.append(child)
+os.close(start)
+for child in children:
+    os.waitpid(child, 0)
+"""
+RACED_POLICY = """
+version: 1
+dataset: %s
+tables:
+  people:
+    source: people.csv
+    unit: {column: pid, max_groups: 1, max_rows_per_group: 1}
+    columns:
+      pid: {type: integer, role: identifier, mask: redact}
+      sex: {role: quasi-identifier, categories: [F, M]}
+      age: {type: integer, role: quasi-identifier, between: [0, 99]}
+tabulation:
+  census: {table: people, cells: [sex], rho: 1}
+budgets: {dataset: {rho: 1000, delta: 1e-3}}
+release: {anonymize: {k: 3}}
+"""
+COMMANDS = {
+    "tabulate": "tabulate census -o tabulate.csv",
+    "mask": "mask people.csv -o mask.csv",
+    "query": "query 'SELECT sex, COUNT(*) AS n FROM people GROUP BY sex' --epsilon 1",
+    "anonymize": "anonymize people.csv -o anonymize.csv",
+    "synthesize": "synthesize people --epsilon 1 --delta 1e-7 -o synthesize.csv",
+    "randomize": "randomize people.csv --epsilon 2 -c sex -o randomize.csv",
+}
+UNPRICED, SHARED = ("mask", "anonymize"), ("query", "tabulate")
+"""Commands whose releases are recorded without a price, and whose equal questions have one charge."""
+
+
+@pytest.mark.parametrize("kept", ["sqlite", "postgresql"])
+@pytest.mark.parametrize(
+    "names", [("tabulate", "mask", "query"), pytest.param(tuple(COMMANDS), marks=pytest.mark.slow)], ids=["few", "all"]
+)
+def test_commands_at_one_moment_over_one_ledger_and_output_lose_nothing_and_charge_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest, kept: str, names: tuple[str, ...]
+) -> None:
+    """Two processes of each command write to one file; all of them share a ledger, which they begin together."""
+    place = request.getfixturevalue("postgres_address") if kept == "postgresql" else str(tmp_path / "ledger.sqlite")
+    (tmp_path / "policy.yaml").write_text(RACED_POLICY % f"races{uuid.uuid4().hex[:8]}")
+    rows = "".join(f"{i},{'FM'[i % 2]},{i % 5 * 10}\n" for i in range(200))
+    (tmp_path / "people.csv").write_text("pid,sex,age\n" + rows)
+    words = [[*shlex.split(COMMANDS[name]), "-p", "policy.yaml", "--ledger", place] for name in names for _ in range(2)]
+    monkeypatch.chdir(tmp_path)
+    subprocess.run([sys.executable, "-c", FORKS, json.dumps(words)], check=True, timeout=500)
+    told = [json.loads((tmp_path / f"told{number}.json").read_text()) for number in range(len(words))]
+    done = {name: [code for code, *_ in told[2 * i : 2 * i + 2]].count(0) for i, name in enumerate(names)}
+    assert set(done.values()) <= {1, 2}, told
+    for code, kind, refusal in told:
+        assert code == 0 or (kind == "Locked" and "Nothing was charged." in refusal), (code, kind, refusal)
+    with closing(open_ledger(place, read(tmp_path / "policy.yaml"), writable=False)) as ledger:
+        verify(ledger)
+        entries = list(ledger.entries())
+    acts = Counter(entry.act for entry in entries)
+    assert acts["charge"] == sum(1 if name in SHARED else done[name] for name in names if name not in UNPRICED)
+    assert acts["release"] == sum(done[name] for name in names if name in UNPRICED)
+    published = {entry.details["file"] for entry in entries if entry.act == "publish"}
+    for name in (name for name in names if name != "query"):
+        assert verify_file(tmp_path / f"{name}.csv").body["file"]["sha256"] in published, name

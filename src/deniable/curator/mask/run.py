@@ -35,7 +35,7 @@ from deniable.errors import AccessRefused, IntegrityError, ParameterError, neare
 from deniable.policy.document import Policy, read
 from deniable.policy.schema import is_hidden, is_removed
 from deniable.release.record import Record
-from deniable.storage import refuse_unwritable, storage_errors
+from deniable.storage import lock_outputs, refuse_unwritable, storage_errors
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -107,7 +107,8 @@ def mask_tables(context: Context, request: Request, progress: Progress | None = 
     check_mode(context.policy, request.mode)
     refuse_order(context, request.keep_order)
     _check_outputs(request)
-    with context.scope.open_rows({name: name for name in request.outputs}) as engine:
+    tables = {name: name for name in request.outputs}
+    with lock_outputs(*request.outputs.values()), context.scope.open_rows(tables) as engine:
         plans, opened, checklist = _plan_tables(engine, context, request)
         with confirm(request.policy, plans.values(), opened.values()), remove_on_failure() as written:
             _own_vaults(context, request, plans)
@@ -121,8 +122,8 @@ def mask_tables(context: Context, request: Request, progress: Progress | None = 
                 joint = gate_earlier_releases(engine, context, request.policy, each.plan, opened)
                 each.details.update({} if joint is None else {"joint_with_earlier": joint.to_dict()})
             recorded = _record(context, request)
-            tables = {each.plan.table: _publish_table(context, each, recorded, written) for each in made}
-    return MaskReport(request.mode, tables, joins, checklist)
+            released = {each.plan.table: _publish_table(context, each, recorded, written) for each in made}
+    return MaskReport(request.mode, released, joins, checklist)
 
 
 def _own_vaults(context: Context, request: Request, plans: Mapping[str, TablePlan]) -> None:

@@ -30,7 +30,7 @@ from deniable.policy.budget import ZCDP, Budget, PureDP, say_budget
 from deniable.policy.document import digest
 from deniable.policy.schema import Neighboring, PrivacyUnit, TableSchema
 from deniable.policy.tabulation import COUNT, ROOT, Tabulation, check_tabulation, list_labels, read_tabulation
-from deniable.storage import refuse_unwritable
+from deniable.storage import lock_outputs, refuse_unwritable
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -144,12 +144,13 @@ def tabulate(
     if shares is None and of:
         raise ParameterError("shares of some people are wanted, and no file of them", expected="shares='shares.csv'")
     job = _job_of(context, plan, progress or (lambda _: None))
-    result = run_job(context, job, request=_name_request(context, plan))
-    published: Published = result.measured
-    charged = result.receipt is not None and not result.receipt.repeated
-    report = _report(plan, published, result.release, charged)
-    with still_charged():
-        return _write_files(context, plan, published, report, places, of or {})
+    with lock_outputs(*places):
+        result = run_job(context, job, request=_name_request(context, plan))
+        published: Published = result.measured
+        charged = result.receipt is not None and not result.receipt.repeated
+        report = _report(plan, published, result.release, charged)
+        with still_charged():
+            return _write_files(context, plan, published, report, places, of or {})
 
 
 def show_tabulation(context: Context, name: str) -> TabulationReport:
