@@ -35,7 +35,7 @@ from deniable.query.algebra.expression import (
     to_number,
 )
 from deniable.query.algebra.functions import call, join_tests
-from deniable.query.algebra.relation import Measured, Relation, Transform, find_noisy_nodes, has_one_row, unit_of
+from deniable.query.algebra.relation import Measured, Relation, Transform, find_noisy_nodes, has_one_row
 from deniable.query.bias import MARK
 from deniable.query.canonical import Writer, find_columns
 from deniable.query.joint import MOST_PIECES, ORDERED, Families, Family
@@ -177,8 +177,9 @@ class _Lowered:
         return replace(measurement, condition=condition, argument=self.write(argument))
 
     def view(self, node: NodePlan, place: int) -> View:
-        step, unit = node.steps[place], unit_of(node.node.input)
-        single = step.limits.rows == 1 if step.limits.by_row else has_one_row(self.base) or unit.rows_in_all == 1
+        step = node.steps[place]
+        # A bound of one row does not say that there is one: then a condition decides which of several counts.
+        single = step.limits.rows == 1 if step.limits.by_row else has_one_row(self.base)
         moved = tuple(self.move(each) for each in node.measurements)
         blocks = tuple(
             tuple(_state_condition(moved[i], _find_value(moved, joint)) for i in joint.block.places)
