@@ -15,7 +15,6 @@ from copy import copy
 from importlib import import_module
 from importlib.machinery import ModuleSpec
 from pathlib import Path
-from reprlib import recursive_repr
 from types import ModuleType
 from typing import Annotated, Any, NoReturn
 
@@ -293,22 +292,11 @@ def guard_fields(cls: Any, fields: Sequence[dataclasses.Field[Any]], *_rest: obj
     return __setattr__, __delattr__
 
 
-def spell_fields(fields: Sequence[dataclasses.Field[Any]], *_rest: object) -> Any:
-    """How a dataclass is written, as Python itself writes it, compiled once and not for each class."""
-    names = [each.name for each in fields]
-
-    @recursive_repr()
-    def __repr__(self: object) -> str:  # noqa: N807
-        return f"{type(self).__qualname__}({', '.join(f'{name}={getattr(self, name)!r}' for name in names)})"
-
-    return __repr__
-
-
 def load_less(words: Sequence[str]) -> None:
     """Keep out what libraries load or start for others than a command, and what Python compiles anew each time."""
     sys.meta_path.insert(0, LessLoaded)
     if hasattr(dataclasses, "_frozen_get_del_attr"):  # of Python 3.11 and 3.12; later ones compile each class once
-        dataclasses._frozen_get_del_attr, dataclasses._repr_fn = guard_fields, spell_fields  # type: ignore[attr-defined]
+        dataclasses._frozen_get_del_attr = guard_fields
     if next(iter(words), "") in WITHOUT_MATRICES:
         HOLLOW[MASKS] = NO_MASKS
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
