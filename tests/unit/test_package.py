@@ -53,35 +53,6 @@ def test_masked_arrays_are_there_for_a_command_that_makes_one() -> None:
     assert "numpy.ma.core" in _loaded_after(code + plain + masked)
 
 
-FROZEN = """
-import dataclasses
-def tell(deed):
-    try: deed()
-    except Exception as failure: print(type(failure).__name__, failure)
-    else: print("done")
-@dataclasses.dataclass(frozen=True)
-class Plain: a: int = 1
-@dataclasses.dataclass(frozen=True, slots=True)
-class Slotted: a: int = 1
-class Child(Plain): pass
-@dataclasses.dataclass(frozen=True)
-class Grown(Plain): b: int = 2
-for kind in (Plain, Slotted, Child, Grown):
-    for name in ("a", "b", "other"):
-        one = kind()
-        tell(lambda: setattr(one, name, 3)), tell(lambda: delattr(one, name)), print(kind.__setattr__.__qualname__, one)
-"""
-
-
-def test_frozen_values_refuse_changes_in_the_words_of_python() -> None:
-    told = [
-        subprocess.run([sys.executable, "-c", code + FROZEN], capture_output=True, text=True, check=True).stdout
-        for code in ("", "from deniable.cli.main import load_less; load_less([])\n")
-    ]
-    assert told[0] == told[1]
-    assert told[0].count("FrozenInstanceError cannot assign to field") >= 7
-
-
 ENDING = """
 import sys, tempfile, threading
 from pathlib import Path

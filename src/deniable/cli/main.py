@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import dataclasses
 import gc
 import os
 import re
@@ -273,30 +272,9 @@ class LessLoaded:
         vars(module).update(HOLLOW[module.__name__])
 
 
-def guard_fields(cls: Any, fields: Sequence[dataclasses.Field[Any]], *_rest: object) -> tuple[Any, Any]:
-    """What refuses changes of a frozen dataclass, as Python's own does, but compiled once and not for each class."""
-    names = frozenset(each.name for each in fields)
-
-    def refuse(self: object, name: str, deed: str) -> None:
-        if type(self) is cls or name in names:
-            raise dataclasses.FrozenInstanceError(f"cannot {deed} field {name!r}")
-
-    def __setattr__(self: object, name: str, value: object) -> None:  # noqa: N807
-        refuse(self, name, "assign to")
-        super(cls, self).__setattr__(name, value)
-
-    def __delattr__(self: object, name: str) -> None:  # noqa: N807
-        refuse(self, name, "delete")
-        super(cls, self).__delattr__(name)
-
-    return __setattr__, __delattr__
-
-
 def load_less(words: Sequence[str]) -> None:
-    """Keep out what libraries load or start for others than a command, and what Python compiles anew each time."""
+    """Keep out what libraries load or start for others than a command."""
     sys.meta_path.insert(0, LessLoaded)
-    if hasattr(dataclasses, "_frozen_get_del_attr"):  # of Python 3.11 and 3.12; later ones compile each class once
-        dataclasses._frozen_get_del_attr = guard_fields
     if next(iter(words), "") in WITHOUT_MATRICES:
         HOLLOW[MASKS] = NO_MASKS
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
