@@ -284,6 +284,32 @@ def test_a_question_that_does_not_follow_is_measured(before: str, after: str, un
     assert follows(unit, before, after) is None
 
 
+def test_joins_with_public_tables_and_listed_numbers_follow() -> None:
+    rows = make_rows(False).append_column("code", pa.array([[10, 20, 30][i % 3] for i in range(PEOPLE)]))
+    engine = open_engine(rows)
+    engine.attach("p", pa.table({"kind": ["a", "b", "c"], "name": ["x", "y", "z"]}))
+    code = Column("code", ColumnType.INTEGER, categories=(10, 20, 30))
+    public = TableSchema(
+        "p", "p.parquet", (Column("kind", ColumnType.TEXT), Column("name", ColumnType.TEXT)), public=True
+    )
+    tables = (TableSchema("t", "t.parquet", (*COLUMNS, code), UNITS["row"]), public)
+    joined = "FROM t JOIN p ON t.kind = p.kind"
+    for before, after in (
+        (
+            f"p.name, COUNT(*) AS n, SUM(t.qty) AS s {joined} GROUP BY p.name",
+            f"p.name, AVG(t.qty) AS m {joined} GROUP BY p.name",
+        ),
+        (f"COUNT(*) AS n, SUM(t.qty) AS s {joined}", f"COUNT(*) AS n {joined}"),
+        ("flag, code, COUNT(*) AS n FROM t GROUP BY flag, code", "COUNT(*) AS n FROM t WHERE flag AND code <> 10"),
+        ("flag, code, COUNT(*) AS n FROM t GROUP BY flag, code", "flag, COUNT(code) AS n FROM t GROUP BY flag"),
+    ):
+        stored = store(compile_query(f"SELECT {before}", tables, MUCH), engine)
+        found = follow(compile_query(f"SELECT {after}", tables, ONE), [stored], engine)
+        assert found is not None
+        exact = compile_query(f"SELECT {after}", tables, MUCH)
+        assert not differ(found, exact, measure(exact, engine))
+
+
 def test_a_larger_budget_is_measured_anew_unless_it_buys_nothing() -> None:
     both, one = "kind, COUNT(*) AS n, SUM(amount) AS s FROM t GROUP BY kind", "kind, COUNT(*) AS n FROM t GROUP BY kind"
     assert follows("row", both, one, ONE, ONE) is not None
@@ -394,6 +420,17 @@ def test_the_answer_stays_the_same_while_more_is_measured(curator: Curator) -> N
     later = curator.query("SELECT COUNT(*) AS n FROM t WHERE qty < 4", epsilon=2)
     assert later.repeated
     assert later.release.guarantee.epsilon == 2
+
+
+def test_a_difference_of_two_stays_what_it_was_when_the_same_is_measured_alone(curator: Curator) -> None:
+    for test in ("< 3", "< 6"):
+        curator.query(f"SELECT COUNT(*) AS n FROM t WHERE qty {test}", epsilon="0.2")
+    between = "SELECT COUNT(*) AS n FROM t WHERE qty BETWEEN 3 AND 5"
+    first = curator.query(between, epsilon="0.1")
+    assert first.repeated
+    both = "SELECT COUNT(*) FILTER (WHERE qty BETWEEN 3 AND 5) AS n, COUNT(*) FILTER (WHERE kind = 'a') AS m FROM t"
+    assert not curator.query(both, epsilon="0.2").repeated
+    assert curator.query(between, epsilon="0.1").to_pylist() == first.to_pylist()
 
 
 def test_a_request_id_that_was_charged_keeps_its_own_answer(curator: Curator) -> None:

@@ -12,6 +12,7 @@ common.
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -269,6 +270,9 @@ def _find_possible(family: Family) -> list[int]:
         known = None if facts.domain is None else set(facts.domain)
         held = [i for i, text in enumerate(texts) if known is None or text in known]
         return [*held, *([len(texts)] if known is None or known - set(texts) else []), *null]
+    if facts.domain is not None:
+        values = [to_number(each) for each in facts.domain if each is not None]
+        return sorted({2 * bisect_left(at, each) + (each in at) for each in values}) + null
     low = -math.inf if facts.lower is None else facts.lower
     high = math.inf if facts.upper is None else facts.upper
     whole, found = facts.kind in (Kind.INTEGER, Kind.DATE), list[int]()

@@ -92,7 +92,7 @@ class Writer:
             case Join(left, right, on=on):
                 turn = -1 if self._turns(tree) else 1
                 met = sorted((self.expression(a, left), self.expression(b, right))[::turn] for a, b in on)
-                how = (tree.outer, tree.by_unit, tree.fan_out, tree.pairs, tree.full, tree.single)
+                how = (tree.outer, tree.by_unit, tree.fan_out, tree.by_unit and tree.pairs, tree.full, tree.single)
                 return _digest("join", *(self.relation(left), self.relation(right))[::turn], met, how)
             case Union(inputs):
                 return _digest("union", [self.relation(each) for each in inputs])

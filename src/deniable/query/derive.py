@@ -293,12 +293,14 @@ def _find_step(view: View, sources: Sequence[Source], reader: Reader, asked: Bud
 
 
 def _list_chances(view: View, sources: Sequence[Source]) -> Iterator[Sequence[Source]]:
-    """What a grouping set may follow from: each that was measured, then the first several that tell no more apart."""
+    """What a grouping set may follow from: one that was measured, or with it the first several that tell no more apart.
+
+    What was measured later comes later, so that the answer stays what it was.
+    """
+    marks, alike = {*view.needs, *view.marks}, list[Source]()
     for each in sources:
         if _may_follow(view, [each[0]]):
             yield [each]
-    marks, alike = {*view.needs, *view.marks}, list[Source]()
-    for each in sources:
         if each[0].keyed == view.keyed and marks.issuperset(each[0].needs) and len(alike) < MOST_TOGETHER:
             alike.append(each)
             if len(alike) > 1 and _may_follow(view, [other for other, _ in alike]):
