@@ -234,3 +234,23 @@ def test_shares_of_tiny_areas_are_drawn_to_their_group_and_those_of_large_ones_s
     assert abs(found.smoothed[3] - 0.3) < abs(found.published[3] - 0.3) / 3
     assert found.smoothed[5] == pytest.approx(0.3, abs=0.05)
     assert found.errors[3] < 0.5
+
+
+def test_an_exact_area_stays_as_it_is_and_is_not_taken_for_the_truth_of_all() -> None:
+    """Before, the others became it, with an error of 0."""
+    found = smooth_areas(np.array([0.1, 0.2, 0.3]), np.array([0.0, 1.0, 1.0]))
+    assert found.values.tolist() == [0.1, 0.2, 0.3]
+    assert found.errors.tolist() == [0.0, 1.0, 1.0]
+    values, noise = np.array([0.1, 0.3, 0.2, 0.4, 0.9]), np.array([0.01, 0.01, 0.02, 0.01, 0.0])
+    alone = smooth_areas(values[:4], noise[:4])
+    together = smooth_areas(values, noise)
+    assert together.values.tolist() == [*alone.values.tolist(), 0.9]
+    assert together.errors.tolist() == [*alone.errors.tolist(), 0.0]
+
+
+@pytest.mark.parametrize("wrong", [[0.1, -1.0, 0.1], [0.1, math.inf, 0.1], [0.1, math.nan, 0.1], [0.1, 0.1]])
+def test_variances_that_are_none_are_refused(wrong: list[float]) -> None:
+    with pytest.raises(ParameterError, match=r"same areas|no number"):
+        smooth_areas(np.array([0.1, 0.2, 0.3]), np.array(wrong))
+    with pytest.raises(ParameterError, match=r"same areas|no number"):
+        smooth_areas(np.array([0.1, math.nan, 0.3]), np.ones(3))

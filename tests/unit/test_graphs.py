@@ -170,13 +170,13 @@ def test_intervals_hold_as_often_as_stated() -> None:
 
 
 def test_the_width_of_rungs_is_not_found_before_it_is_wide_enough() -> None:
-    """15 answers just below what is needed: with two scales between, one of them was found in most runs."""
+    """Five answers just below what is needed: with two scales between, one of them was found in a third of all runs."""
     entropy = SeededEntropy(4)
     for measured, name in (("clustering", "triangle rungs"), ("degree assortativity", "hub rungs")):
         plan = plan_network(measured, Shape(NODE, listed=True), Fraction(1, 2), 40)
         mechanism: Any = plan.mechanism(next(part for part in plan.parts if part.name == name))
-        answers = np.full(15, plan.rungs_needed - 1)
-        assert sum(mechanism.release(answers, entropy).size > 0 for _ in range(400)) <= 10  # 2 are expected
+        answers = np.full(5, plan.rungs_needed - 1)
+        assert sum(mechanism.release(answers, entropy).size > 0 for _ in range(400)) <= 24  # at most 10 are expected
 
 
 def test_intervals_of_densities_hold_the_noise_of_sizes_and_those_of_edges_alone_do_not() -> None:

@@ -54,6 +54,21 @@ def test_cells_of_places_times_and_people_are_as_counted_by_hand() -> None:
     assert [str(row["at"]) for row in months.cells.to_pylist()] == ["1970-01-01 00:00:00"]
 
 
+@pytest.mark.parametrize(("south", "west"), [(0, 0), (-30, 0), (0, -120), (-30, -120), (-2, -6)])
+def test_cells_are_the_same_in_all_quarters_of_the_earth(south: int, west: int) -> None:
+    """The same places, so many whole degrees further: cells and counts move with them, and none is lost."""
+    moved = pa.table({name: np.array([np.nan if v is None else v for v in column.to_pylist()])
+                      + (south if "lat" in name else west) if name not in ("who", "at") else column
+                      for name, column in zip(TRIPS.column_names, TRIPS.columns, strict=True)})  # fmt: skip
+    for digits, person in ((0, None), (1, "who"), (2, None)):
+        grid = Grid(("lat", "lon", "to_lat", "to_lon"), digits, 1, person)
+        here, there = (cut_to_grid(table, grid) for table in (TRIPS, moved))
+        assert here.dropped == there.dropped
+        for one, other in zip(here.cells.to_pylist(), there.cells.to_pylist(), strict=True):
+            shift = {name: south if "lat" in name else west if "lon" in name else 0 for name in one}
+            assert {name: pytest.approx(value + shift[name]) for name, value in one.items()} == other
+
+
 @pytest.mark.parametrize(
     "given",
     [

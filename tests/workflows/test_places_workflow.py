@@ -254,6 +254,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"confidence": 2}, "confidence"),
     ({"epsilon": None}, "epsilon or rho"),
     ({"epsilon": 0}, "budget is 0"),
+    ({"epsilon": 10_001}, "above 10,000"),
 ]
 
 

@@ -26,6 +26,7 @@ from deniable.engines.duckdb import DuckDBEngine
 from deniable.errors import (
     AccessRefused,
     BudgetExceeded,
+    DataError,
     ExecutionFailed,
     IntegrityError,
     InternalError,
@@ -77,8 +78,8 @@ EVERY = """
 """
 SPEND = """      spend: {sum: charge, where: "ward = 'a'"}"""
 PERSON = "{column: id, max_groups: 1, max_rows_per_group: 1}"
-EXACT = "100000000"
-"""So large an epsilon that the noise is far below one: published numbers are the exact ones."""
+EXACT = "10000"
+"""The largest epsilon: its noise is far below one, so published numbers are nearly the exact ones."""
 Row = tuple[int, int, str, int]
 """Whose, on which day (from 0), where, how much."""
 ROWS: list[Row] = [(i, i % 6, "ab"[i % 2], i % 101) for i in range(60)]
@@ -120,19 +121,17 @@ def test_published_numbers_are_those_of_their_periods_and_totals_and_windows_add
     report = publish(folder)
     by_day = [[row for row in ROWS if row[1] == d] for d in range(6)]
     counts = [float(len(rows)) for rows in by_day]
-    assert pick(report, "visits") == pytest.approx(counts, abs=0.01)
-    assert pick(report, "visits", "total") == pytest.approx([sum(counts[: d + 1]) for d in range(6)], abs=0.02)
-    assert pick(report, "visits", "window") == pytest.approx(
-        [sum(counts[d - 2 : d + 1]) for d in range(2, 6)], abs=0.02
-    )
+    assert pick(report, "visits") == pytest.approx(counts, abs=0.3)
+    assert pick(report, "visits", "total") == pytest.approx([sum(counts[: d + 1]) for d in range(6)], abs=0.3)
+    assert pick(report, "visits", "window") == pytest.approx([sum(counts[d - 2 : d + 1]) for d in range(2, 6)], abs=0.3)
     wards = {w: [float(sum(row[2] == w for row in rows)) for rows in by_day] for w in "ab"}
     for ward, wanted in wards.items():
-        assert pick(report, "people", ward=ward) == pytest.approx(wanted, abs=0.01)
-    assert pick(report, "people") == pytest.approx([sum(each) for each in zip(*wards.values(), strict=True)], abs=0.02)
+        assert pick(report, "people", ward=ward) == pytest.approx(wanted, abs=0.3)
+    assert pick(report, "people") == pytest.approx([sum(each) for each in zip(*wards.values(), strict=True)], abs=0.3)
     spent = [float(sum(row[3] for row in rows if row[2] == "a")) for rows in by_day]
-    assert pick(report, "spend") == pytest.approx(spent, abs=1)
+    assert pick(report, "spend") == pytest.approx(spent, abs=30)
     means = [sum(row[3] for row in rows) / len(rows) for rows in by_day]
-    assert pick(report, "mean") == pytest.approx(means, abs=0.5)
+    assert pick(report, "mean") == pytest.approx(means, abs=4)
     assert all(row.low <= row.value <= row.high for row in report.rows)
 
 
@@ -175,14 +174,14 @@ def make_elsewhere(folder: Path, rows: list[Row] | None = None, **declared: str)
 
 def test_a_person_counts_in_the_first_periods_alone_even_if_the_table_changes(folder: Path) -> None:
     """Person 1 is there every day and counts twice; whoever takes the rows away afterwards gains nothing by it."""
-    rows = [(1, d, "a", 10) for d in range(6)] + [(2, d, "b", 20) for d in (1, 4)]
+    rows = [(1, d, "a", 100) for d in range(6)] + [(2, d, "b", 90) for d in (1, 4)]
     make(folder, rows, more="max_periods: 2", questions=EVERY)
     publish(folder, 1)
     make(folder, [row for row in rows if row[1] > 1], more="max_periods: 2", questions=EVERY)
     report = publish(folder)
-    assert pick(report, "visits") == pytest.approx([1, 2, 0, 0, 1, 0], abs=0.01)
-    assert pick(report, "spend") == pytest.approx([10, 10, 0, 0, 0, 0], abs=1)
-    assert pick(report, "people", "total", ward="a")[-1] == pytest.approx(2, abs=0.05)
+    assert pick(report, "visits") == pytest.approx([1, 2, 0, 0, 1, 0], abs=0.3)
+    assert pick(report, "spend") == pytest.approx([100, 100, 0, 0, 0, 0], abs=40)
+    assert pick(report, "people", "total", ward="a")[-1] == pytest.approx(2, abs=0.3)
 
 
 def test_in_each_period_a_person_adds_no_more_than_the_unit_allows(folder: Path) -> None:
@@ -194,8 +193,8 @@ def test_in_each_period_a_person_adds_no_more_than_the_unit_allows(folder: Path)
         unit="{column: id, max_groups: 2, max_rows_per_group: 2}",
     )
     report = publish(folder)
-    assert pick(report, "visits") == pytest.approx([2, 2, 2, 0, 0, 0], abs=0.01)
-    assert pick(report, "spend") == pytest.approx([200, 200, 200, 0, 0, 0], abs=1)
+    assert pick(report, "visits") == pytest.approx([2, 2, 2, 0, 0, 0], abs=0.3)
+    assert pick(report, "spend") == pytest.approx([200, 200, 200, 0, 0, 0], abs=80)
 
 
 def test_the_two_ways_of_reading_a_period_agree(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -206,7 +205,8 @@ def test_the_two_ways_of_reading_a_period_agree(folder: Path, monkeypatch: pytes
     one_by_one = publish(make_elsewhere(folder, rows, more="max_periods: 5\n    window: 3", questions=EVERY))
     for row, twin in zip(one_by_one.rows, inside.rows, strict=True):
         assert (row.question, row.first, row.last, row.group) == (twin.question, twin.first, twin.last, twin.group)
-        assert row.value == pytest.approx(twin.value, abs=1)
+        off = {"spend": 80, "mean": 20}.get(row.question, 1)
+        assert row.value == pytest.approx(twin.value, abs=off)
 
 
 def test_what_is_protected_is_said_in_plain_words(folder: Path) -> None:
@@ -340,6 +340,7 @@ def test_two_processes_at_once_publish_the_same(folder: Path, monkeypatch: pytes
     monkeypatch.setattr(run, "_read_period", read)
     slow = publish(folder, 1)
     assert slow.rows == found[0].rows
+    assert (slow.closed_now, found[0].closed_now) == (0, 2)  # each period was closed by one of them
     assert len(list_charges(folder)) == 1
 
 
@@ -433,13 +434,51 @@ def test_what_fails_after_the_charge_is_one_sentence_and_the_next_run_goes_on(
     assert len(list_charges(folder)) == 1
 
 
+BREAKS: dict[str, Callable[[str], str | None]] = {
+    "gone": lambda _: None,
+    "another column": lambda text: text.replace("charge", "costs", 1),
+    "a text for a number": lambda text: text + f"x,{START},a,1\n",
+}
+
+
+@pytest.mark.parametrize("how", BREAKS)
+def test_a_source_that_cannot_be_read_later_is_told_to_the_steward_as_at_the_first_run(folder: Path, how: str) -> None:
+    """Before, it was one sentence: that the charge stands, and that the steward is to be told."""
+    source, text = folder / "visits.csv", (folder / "visits.csv").read_text()
+    broken = BREAKS[how](text)
+    changed = source.unlink if broken is None else lambda: source.write_text(broken)
+    changed()
+    with pytest.raises(DataError) as first:
+        publish(folder, 1)
+    source.write_text(text)
+    before = publish(folder, 1)
+    changed()
+    with pytest.raises(DataError, match=r"Nothing was charged") as later:
+        publish(folder, 3)
+    assert str(later.value) == str(first.value)
+    assert len(list_charges(folder)) == 1
+    source.write_text(text)
+    after = publish(folder, 3)
+    assert after.closed_now == 2
+    assert after.rows[: len(before.rows)] == before.rows
+
+
+def test_a_stream_that_protects_nobody_is_refused(folder: Path) -> None:
+    make(folder, epsilon="10001")
+    with Curator.open(folder / "policy.yaml") as curator:
+        for ask in (curator.publish, curator.explain_publish):
+            with pytest.raises(ParameterError, match="above 10,000"):
+                ask("daily")
+    assert not list_charges(folder)
+
+
 def test_whoever_withdrew_is_in_no_period_that_is_closed_later(folder: Path) -> None:
     make(folder, [(i, d, "a", 1) for i in range(4) for d in range(6)])
     publish(folder, 2)
     with Curator.open(folder / "policy.yaml") as curator:
         withdrawals.withdraw(curator.context, "id", "3")
         report = curator.publish("daily")
-    assert pick(report, "visits") == pytest.approx([4, 4, 4, 3, 3, 3], abs=0.01)
+    assert pick(report, "visits") == pytest.approx([4, 4, 4, 3, 3, 3], abs=0.3)
 
 
 def test_streams_are_the_stewards(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -483,7 +522,7 @@ def test_the_command_writes_feeds_with_statements_and_a_page(folder: Path, elsew
     assert "Since the start" in page
     total = elsewhere(folder, "daily", "--first", "2026-01-02", "--last", "2026-01-04", "--json")
     wanted = sum(1 <= row[1] <= 3 for row in ROWS)
-    assert next(row["value"] for row in total if row["question"] == "visits") == pytest.approx(wanted, abs=0.05)
+    assert next(row["value"] for row in total if row["question"] == "visits") == pytest.approx(wanted, abs=0.3)
 
 
 @pytest.mark.parametrize(
@@ -576,8 +615,8 @@ def test_without_a_delta_a_stream_has_laplace_noise_of_pure_epsilon_and_goes_on_
     assert report.rows[: len(first.rows)] == first.rows
     assert (report.delta, float(report.epsilon)) == (0, float(EXACT))
     counts = [float(sum(row[1] == d for row in ROWS)) for d in range(6)]  # everybody has one row
-    assert pick(report, "visits") == pytest.approx(counts, abs=0.01)
-    assert pick(report, "visits", "total")[-1] == pytest.approx(60, abs=0.02)
+    assert pick(report, "visits") == pytest.approx(counts, abs=0.3)
+    assert pick(report, "visits", "total")[-1] == pytest.approx(60, abs=0.3)
     assert pick(report, "mean")[0] == pytest.approx(sum(row[3] for row in ROWS if row[1] == 0) / counts[0], abs=0.1)
     (charge,) = list_charges(folder)
     assert {each["kind"] for each in charge.event["events"]} == {"laplace"}

@@ -269,6 +269,9 @@ UNFIT: dict[str, Any] = {
     "breaks of no cell": lambda: PLAN | Partition(("sex",), AREAS, {"age": (0, 18)}),
     "breaks that are not whole": lambda: PLAN | Partition(("age",), AREAS, {"age": (0, 17.5)}),  # type: ignore[dict-item]
     "breaks twice": lambda: PLAN | Partition(("age",), AREAS, {"age": (0, 18, 18)}),
+    "a budget that protects nobody": lambda: (
+        Tabulation("mine", "people", budget(rho=10_001)) | Partition(("sex",), AREAS)
+    ),
     "no plan": lambda: None,
     "an operator alone": lambda: Partition(("sex",), AREAS),
 }  # fmt: skip
@@ -569,6 +572,24 @@ def test_shares_of_people_are_written_for_every_area_and_refused_before_the_char
         with pytest.raises(ParameterError, match="no cell"):
             curator.tabulate(other, shares=at / "s.csv", of={"sex": "X"})
         assert len(list(curator.context.ledger.entries(acts=("charge",)))) == charges
+
+
+def test_shares_of_exact_numbers_have_no_error_and_others_have_one(at: Path) -> None:
+    make(at, "rho: 40\n    invariants: {state: [age]}")
+    run("tabulate", "census", "--shares", "old.csv", "--of", "age=65-99")
+    run("tabulate", "census", "--shares", "women.csv", "--of", "sex=F")
+    found = {}
+    for name in ("old", "women"):
+        with (at / f"{name}.csv").open() as file:
+            found |= {(name, row["level"], row["area"]): row for row in csv.DictReader(file)}
+    errors = {key: float(row["error"]) for key, row in found.items()}
+    assert errors["old", "state", "a"] == errors["old", "state", "b"] == 0
+    assert min(errors["old", "town", "a / a1"], errors["women", "state", "a"], errors["women", "town", "a / a1"]) > 0
+    counts = count_exactly(at)
+    people = {old: sum(n for (town, _, age), n in counts.items() if town[0] == "a" and (age == "65-99" or not old))
+              for old in (True, False)}  # fmt: skip
+    row = found["old", "state", "a"]
+    assert float(row["share"]) == float(row["smoothed"]) == pytest.approx(people[True] / people[False], abs=1e-5)
 
 
 def test_a_name_that_would_stand_for_two_columns_is_refused(at: Path) -> None:

@@ -355,9 +355,13 @@ def spell_label(label: object) -> str:
 
 
 def list_shares(
-    design: Design, published: Published, of: Mapping[str, str], weight: int = 1, reach: int = 1
-) -> Iterator[AreaShare]:
-    """Of every area the share of people with these values of the cells' columns, smoothed where it is noisy."""
+    design: Design, published: Published, of: Mapping[str, str], weight: int = 1, reach: int = 1,
+    fixed: Sequence[tuple[str, ...] | None] = (),
+) -> Iterator[AreaShare]:  # fmt: skip
+    """Of every area the share of people with these values of the cells' columns, smoothed where it is noisy.
+
+    `fixed` has for each level the margin that is exact there: shares that follow from it have no error.
+    """
     spine, cells = design.spine, design.cells
     chosen = choose_cells(design, of)
     kept = chosen[published.table.cell]
@@ -369,10 +373,12 @@ def list_shares(
         precision = 1 / (spreads[-1][level] * chosen.sum())
         if tuple(column for column in cells.columns if column in of) in design.margins[:-1]:
             precision += 1 / spreads[design.margins.index(tuple(c for c in cells.columns if c in of))][level]
+        by = fixed[level] if fixed else None
+        variance = 0.0 if by is not None and set(of) <= set(by) else weight**2 / precision
         estimates = published.estimates
         noise, _ = split_deviations(estimates.deviations[level], estimates.values[level], weight, reach)
         found = smooth_shares(
-            part, published.totals[level].astype(np.float64), weight**2 / precision, float(np.mean(noise**2)),
+            part, published.totals[level].astype(np.float64), variance, float(np.mean(noise**2)),
             spine.find_parents(level).tolist(), sampling=reach * (weight - 1),
         )  # fmt: skip
         for path, *values in zip(list_paths(spine, level), found.published, found.smoothed, found.errors, strict=True):

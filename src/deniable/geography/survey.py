@@ -167,13 +167,20 @@ def smooth_areas(values: Floats, variances: Floats, covariates: Floats | None = 
     """Draw each value towards what a linear model of the covariates (by default a common mean) says of it.
 
     `variances` are known: those of the noise. The variance between areas is found by moments (Fay and Herriot 1979):
-    the weighted squared residuals equal their degrees of freedom. The errors are those of Prasad and Rao (1990).
+    the weighted squared residuals equal their degrees of freedom. The errors are those of Prasad and Rao (1990). An
+    area without noise stays as it is, and the others are not drawn towards it.
 
     >>> found = smooth_areas(np.array([0.1, 0.3, 0.2, 0.9]), np.array([1e-6, 1e-6, 1e-6, 1e3]))
     >>> np.round(found.values, 2).tolist()
     [0.1, 0.3, 0.2, 0.2]
     """
     design = np.ones((len(values), 1)) if covariates is None else covariates
+    _check_estimates(values, variances, design)
+    if (exact := variances == 0).any():
+        smoothed, errors = values.copy(), np.zeros(len(values))
+        found = smooth_areas(values[~exact], variances[~exact], design[~exact])
+        smoothed[~exact], errors[~exact] = found.values, found.errors
+        return SmoothedAreas(smoothed, errors, found.between)
     if len(values) <= design.shape[1] + 1:
         return SmoothedAreas(values.copy(), np.sqrt(variances), math.inf)
     between = _find_between(values, variances, design)
@@ -186,6 +193,19 @@ def smooth_areas(values: Floats, variances: Floats, covariates: Floats | None = 
     first, second = keep * variances, (1 - keep) ** 2 * leverage
     third = variances**2 * weight**3 * 2 / np.sum(weight**2)
     return SmoothedAreas(smoothed, np.sqrt(first + second + 2 * third), between)
+
+
+def _check_estimates(values: Floats, variances: Floats, design: Floats) -> None:
+    if not len(values) == len(variances) == len(design) or design.ndim != 2:
+        raise ParameterError(
+            "values, variances and covariates are not of the same areas",
+            expected="One value and one variance for each area, and a row of covariates",
+        )
+    if not all(np.isfinite(each).all() for each in (values, variances, design)) or (variances < 0).any():
+        raise ParameterError(
+            "a value, a variance or a covariate is no number, or a variance is below 0",
+            expected="Finite numbers, and variances of 0 or more",
+        )
 
 
 def _find_between(values: Floats, variances: Floats, design: Floats) -> float:
@@ -236,6 +256,6 @@ def smooth_shares(
     smoothed, errors = share.copy(), np.sqrt(spread)
     for group in sorted(set(groups)):
         inside = np.flatnonzero(np.asarray(groups) == group)
-        found = smooth_areas(share[inside], np.maximum(spread[inside], 1e-12))
+        found = smooth_areas(share[inside], spread[inside])
         smoothed[inside], errors[inside] = np.clip(found.values, 0.0, 1.0), np.minimum(found.errors, 1.0)
     return Shares(share, smoothed, errors)

@@ -43,10 +43,10 @@ MOMENTS = ("ends", "squares", "cubes", "products")
 product of the degrees of both ends."""
 DOUBLINGS = 16
 """How often the least rung is doubled, at most, to bound the rungs of a network."""
-RUNG_SLACK = 9
+RUNG_SLACK = 6
 """How many scales of noise the threshold for the width of rungs is above the rung that is needed. The noise of one
-answer less that of the threshold passes x scales with probability (2 + x) / 4 e^-x: for 9 and all doublings, 0.0055.
-Where it does, the width is too small for the interval."""
+answer less that of the threshold passes x scales with probability (2 + x) / 4 e^-x, so that with 6 one of five widths
+that are too small is found with probability 0.025 at most; then the interval is too narrow."""
 DEGREES_SHOWN = 1024
 """The largest degree that is told apart where the unit is an edge and no other is stated."""
 

@@ -120,6 +120,27 @@ def budget(epsilon: Amount | None = None, delta: Amount = 0, rho: Amount | None 
     return ApproxDP(exact(epsilon, "epsilon"), exact(delta, "delta"))
 
 
+MOST, MOST_DELTA = 10_000, Fraction(1, 100)
+
+
+def refuse_extreme(asked: Budget) -> Budget:
+    """A budget that protects somebody: refuses 0, more than any protection is left under, and a large delta.
+
+    >>> refuse_extreme(budget(epsilon=1))
+    PureDP(epsilon=Fraction(1, 1))
+    """
+    amount = asked.rho if isinstance(asked, ZCDP) else asked.epsilon
+    if amount <= 0:
+        raise ParameterError("the budget is 0", expected="A budget above 0")
+    if amount > MOST:
+        raise ParameterError(f"the budget is above {MOST:,}, which protects nobody", expected="An epsilon around 1")
+    if asked.delta > MOST_DELTA:
+        raise ParameterError(
+            "delta is above 0.01: with that probability anything may be shown", expected="delta such as 1e-6"
+        )
+    return asked
+
+
 def add(left: Budget, right: Budget) -> Budget:
     """Sequential composition of two budgets of one kind: the amounts add up exactly."""
     match left, right:

@@ -19,7 +19,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from deniable.errors import ParameterError
-from deniable.policy.budget import Amount, Budget, PureDP, budget, exact
+from deniable.policy.budget import Amount, Budget, PureDP, budget, exact, refuse_extreme
 from deniable.policy.schema import Column, ColumnType, Frozen, TableSchema
 
 if TYPE_CHECKING:
@@ -307,6 +307,7 @@ def check_tabulation(plan: Tabulation, tables: tuple[TableSchema, ...]) -> None:
     table = next((each for each in tables if each.name == plan.table), None)
     if table is None or table.public:
         raise ParameterError(f"there is no private table '{plan.table}'", expected="A private table of the policy")
+    refuse_extreme(plan.allowance)
     partition = plan.partition
     cells = 1
     for name in partition.cells:

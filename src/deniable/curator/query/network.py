@@ -19,7 +19,7 @@ from deniable.curator.context import Context
 from deniable.curator.query.sql import QueryAnswer, answer_job, check_confidence
 from deniable.engines.base import quote
 from deniable.errors import ParameterError, QueryRefused, nearest
-from deniable.policy.budget import Amount, PureDP, budget, exact
+from deniable.policy.budget import Amount, PureDP, exact, refuse_extreme
 from deniable.policy.schema import Column, ColumnType, Edges, PrivacyUnit, TableSchema
 from deniable.release.record import Record
 
@@ -169,9 +169,8 @@ def _check(context: Context, order: NetworkOrder) -> Asked:
             expected=f"One of {', '.join(MEASURED)}",
             remedy=nearest(order.statistic, MEASURED),
         )
-    cost = budget(exact(order.epsilon, "epsilon"))
-    if not isinstance(cost, PureDP) or cost.epsilon <= 0:
-        raise ParameterError("epsilon is not positive", expected="An epsilon such as 0.5")
+    cost = PureDP(exact(order.epsilon, "epsilon"))
+    refuse_extreme(cost)
     table = context.scope.private_table(order.table, linked=True)
     if table.edges is None:
         raise ParameterError(

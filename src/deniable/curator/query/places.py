@@ -24,7 +24,7 @@ from deniable.curator.publish import find_signing_key, note_published
 from deniable.curator.query import sql
 from deniable.curator.query.sql import QueryAnswer, answer_job, check_confidence, is_pure
 from deniable.errors import InternalError, ParameterError, nearest
-from deniable.policy.budget import Amount, Budget, budget
+from deniable.policy.budget import Amount, Budget, budget, refuse_extreme
 from deniable.policy.schema import Column, ColumnType, Neighboring, PrivacyUnit, TableSchema
 from deniable.release.record import Record
 from deniable.storage import refuse_unwritable, write_whole
@@ -189,6 +189,7 @@ def plan_places(context: Context, order: PlacesOrder) -> PlacesPlan:
 
     context.admit()
     table = context.scope.private_table(order.table)
+    refuse_extreme(order.budget)
     _check_words(order)
     for name in (*order.at, *(order.to or ())):
         _require_column(table, name, (ColumnType.DECIMAL, ColumnType.INTEGER), "degrees as numbers")

@@ -564,8 +564,8 @@ def _write_files(
         table = pa.Table.from_pylist([row.to_dict() for row in told])
         report = _write_file(context, plan, report, totals, table, lambda: certify_totals(totals, sizes))
     if shares is not None:
-        table = pa.Table.from_pylist([row.to_dict() for row in list_shares(design, published, of, *steps)])
-        report = _write_file(context, plan, report, shares, table, None)
+        listed = [row.to_dict() for row in list_shares(design, published, of, *steps, plan.fixed)]
+        report = _write_file(context, plan, report, shares, pa.Table.from_pylist(listed), None)
     return report
 
 

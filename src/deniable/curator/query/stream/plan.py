@@ -15,7 +15,7 @@ from deniable.curator.charge import job_of
 from deniable.curator.context import Context
 from deniable.engines.base import quote
 from deniable.errors import AccessRefused, QueryRefused
-from deniable.policy.budget import ZCDP, Budget, PureDP, format_number
+from deniable.policy.budget import ZCDP, Budget, PureDP, format_number, refuse_extreme
 from deniable.policy.document import digest
 from deniable.policy.schema import Column, ColumnType, PrivacyUnit, TableSchema
 from deniable.policy.stream import Stream, StreamQuestion
@@ -163,6 +163,7 @@ def plan_stream(context: Context, name: str) -> Plan:
         raise AccessRefused("streams are published by the steward", remedy="Ask the steward for the page or the feed")
     tables = context.admit_tables()
     stream = context.policy.stream(name)
+    refuse_extreme(stream.allowance)
     table = context.scope.private_table(stream.table, linked=True)
     plan = Plan(stream, table, compile_period(stream, table, tables, 0), _name_declaration(context, stream, table))
     if any(len(each.nodes) != 1 for each in plan.plans):

@@ -90,6 +90,8 @@ class Closed:
     noisy: Exact
     people: bytes
     rows: tuple[StreamRow, ...]
+    by: str = ""
+    """The run that closed it: of several at one moment, one does."""
 
 
 def publish(context: Context, name: str, *, until: date | None = None, out: str | Path | None = None) -> StreamReport:
@@ -104,11 +106,13 @@ def publish(context: Context, name: str, *, until: date | None = None, out: str 
     ended = _count_ended(plan.stream, until)
     opened = _open_stream(context, plan)
     closed = _read_closed(context, opened)
-    before = len(closed)
+    before, run = len(closed), secrets.token_hex(8)
+    if before < ended:  # refuses a source that cannot be read before any noise is drawn for it
+        context.scope.attach(*(each for kind in plan.tables for each in kind))
     for period in range(before, ended):
-        closed.append(_close_period(context, opened, closed, period))
+        closed.append(_close_period(context, opened, closed, period, run))
     _note_closed(context, opened, before, len(closed))
-    report = _report(opened, closed, len(closed) - before, charged=not opened.receipt.repeated)
+    report = _report(opened, closed, sum(each.by == run for each in closed), charged=not opened.receipt.repeated)
     if place is not None:
         with still_charged():
             _write_feed(context, opened, report, place)
@@ -258,7 +262,7 @@ def _name_period(opened: Opened, period: int) -> str:
     return f"{opened.plan.stream.name} {opened.plan.declared} {period}"
 
 
-def _close_period(context: Context, opened: Opened, closed: Sequence[Closed], period: int) -> Closed:
+def _close_period(context: Context, opened: Opened, closed: Sequence[Closed], period: int, run: str) -> Closed:
     """Measure one period, once and for all; gives what is stored, which may have come first from elsewhere."""
     name = _name_period(opened, period)
     anew = "Publish it under a new name (streams: in the policy): that is charged anew"
@@ -270,7 +274,7 @@ def _close_period(context: Context, opened: Opened, closed: Sequence[Closed], pe
         exact, people = _read_period(context, opened, closed, period)
         noisy = opened.mechanism.measure([*(each.exact for each in closed), exact], noise)
         rows = publish_period(opened, [*(each.noisy for each in closed), noisy])
-        written = _write_closed(Closed(exact, noisy, people, rows))
+        written = _write_closed(Closed(exact, noisy, people, rows, run))
     with still_charged():
         return _read_closed_period(context.store.keep(STREAMS, name, name, written))
 
@@ -384,6 +388,7 @@ def _write_closed(closed: Closed) -> bytes:
         "noisy": closed.noisy,
         "people": base64.b64encode(closed.people).decode(),
         "rows": [row.to_dict() for row in closed.rows],
+        "by": closed.by,
     }).encode()  # fmt: skip
 
 
@@ -393,7 +398,7 @@ def _read_closed_period(stored: bytes) -> Closed:
         StreamRow(**{**row, "first": date.fromisoformat(row["first"]), "last": date.fromisoformat(row["last"])})
         for row in held["rows"]
     )
-    return Closed(held["exact"], held["noisy"], base64.b64decode(held["people"]), rows)
+    return Closed(held["exact"], held["noisy"], base64.b64decode(held["people"]), rows, held.get("by", ""))
 
 
 def _report(opened: Opened, closed: Sequence[Closed], now: int, *, charged: bool) -> StreamReport:
