@@ -408,6 +408,8 @@ def test_a_batch_answers_later_questions(curator: Curator) -> None:
     answer = curator.query("SELECT COUNT(*) FILTER (WHERE qty <= 4) AS n FROM t", epsilon="0.5")
     assert answer.repeated
     assert answer.to_pylist()[0]["n"] == batch[1].to_pylist()[0]["n"]
+    by_kind = curator.query("SELECT kind, COUNT(*) AS n FROM t GROUP BY kind", epsilon="0.5", intervals=False)
+    assert by_kind.to_pylist() == [{name: row[name] for name in ("kind", "n")} for row in batch[0].to_pylist()]
     assert curator.remaining() == left
     assert not curator.query("SELECT COUNT(*) AS n FROM t WHERE qty < 3", epsilon="0.5").repeated
 

@@ -98,6 +98,19 @@ class View:
         return frozenset(self.keys)
 
     @cached_property
+    def groups(self) -> tuple[Key, ...]:
+        """The values of its keys as conditions divide them; truth values are told apart by every condition on them."""
+        parts = self.step.keys.parts if isinstance(self.step.keys, PublicKeys) else ()
+        listed = {part.place: part.values for part in parts if isinstance(part, Listed)}
+        both = zip(self.keys, (listed.get(place, ()) for place in self.step.places), strict=True)
+        return tuple(
+            (key, value if isinstance(value, str) else to_number(value))
+            for key, values in both
+            for value in values
+            if value is not None and not isinstance(value, bool)
+        )
+
+    @cached_property
     def needs(self) -> frozenset[Key]:
         """Where its conditions divide values, each by its expression and constant; not where no value is."""
         families = Families(self.conditions).all.values()

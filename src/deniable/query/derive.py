@@ -271,9 +271,9 @@ def _may_follow(view: View, sources: Sequence[View]) -> bool:
     else:
         values, keyed, marks = (frozenset[Any]().union(*each) for each in zip(
             *((other.values, other.keyed, other.marks) for other in sources), strict=True))  # fmt: skip
-    if not (view.values <= values and view.keyed <= keyed):
+    if not view.values <= values or not (view.listed or view.keyed <= keyed):
         return False
-    return all(mark in marks or mark[0] in keyed for mark in view.needs)
+    return all(mark in marks or mark[0] in keyed for mark in (*view.needs, *view.groups))
 
 
 def _follow(view: View, sources: Sequence[Source], reader: Reader) -> _Found | None:
