@@ -326,8 +326,9 @@ def test_a_question_follows_from_several_and_costs_what_they_cost() -> None:
     half = PureDP(Fraction(1, 2))
     stored = [store(compile_query(f"SELECT {item} FROM t", tables, half), engine)
               for item in ("SUM(amount) AS s", "COUNT(*) AS n", "COUNT(amount) AS n")]  # fmt: skip
-    found = follow(compile_query("SELECT AVG(amount) AS m FROM t", tables, ONE), stored, engine)
+    found = follow(compile_query("SELECT AVG(amount) AS m FROM t", tables, half), stored, engine)
     assert found is not None
+    assert follow(compile_query("SELECT AVG(amount) AS m FROM t", tables, ONE), stored, engine) is None
     assert found.plan.cost == ONE
     assert [each.plan.text for each in found.sources] == [stored[0].plan.text, stored[2].plan.text]
 
@@ -394,7 +395,7 @@ def test_a_question_that_follows_reads_no_row_and_says_what_was_paid(curator: Cu
     assert after.release.guarantee.epsilon == 2
     assert after.release.details["cost"] == {"epsilon": "2", "delta": "0"}
     assert after.release.details["release"] == before.release.details["release"]
-    assert "state a larger budget than theirs: epsilon 2" in str(after.release.details["notes"])
+    assert "state a larger budget than epsilon 2" in str(after.release.details["notes"])
     assert "follows from what was measured" in told.notes[0]
     error = after.to_pylist()[0]["n_high"] - after.to_pylist()[0]["n"]
     assert told.aggregates[0].measurements[0].error == error
@@ -462,6 +463,9 @@ def test_a_question_that_estimates_its_bias_is_measured(curator: Curator) -> Non
     curator.query("SELECT SUM(AUTO_CLAMP(amount)) AS s FROM t", epsilon="0.5")
     assert before is not None
     assert curator.remaining().epsilon == before.epsilon - Fraction(3, 2)
+    curator.query("SELECT COUNT(*) AS n, AVG(AUTO_CLAMP(amount)) AS m FROM t WHERE qty > 2", epsilon=1)
+    # Its noise was chosen by bounds that were paid for, too: what follows from it would claim too little.
+    assert not curator.query("SELECT COUNT(*) AS n FROM t WHERE qty > 2", epsilon="0.1").repeated
 
 
 def test_a_question_without_rows_needs_no_bounds_and_a_sum_of_one_number_errs_by_it(curator: Curator) -> None:

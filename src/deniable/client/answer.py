@@ -56,8 +56,7 @@ class Answer:
         """The first number of the first row."""
         return self.rows[0][self.columns[0]] if self.rows else None
 
-    # a dictionary: rows, whose columns are those of the question
-    def to_pylist(self) -> list[dict[str, Any]]:
+    def to_pylist(self) -> list[Mapping[str, Any]]:
         """A list of rows, as an answer of `Curator.query` has it."""
         return [dict(row) for row in self.rows]
 

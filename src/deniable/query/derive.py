@@ -4,8 +4,8 @@ What is asked follows where its vector (`atoms`) is a combination of measured on
 least noise is taken: weighted least squares over the numbers as they got their noise. The groups of a question with
 other keys are conditions like others, where each unit has one row.
 
-**Which price.** A question that follows is free where its budget is no larger than that of what it follows from, or
-where it would buy no less noise. With a larger budget it is measured anew. Its error is that of what was measured.
+**Which price.** A question that follows is free where its budget is no larger than that of each that it follows from,
+or where it would buy no less noise. With a larger budget it is measured anew. Its error is that of what was measured.
 
 Nothing here reads a row: plans and noisy numbers are public.
 """
@@ -308,13 +308,14 @@ def _list_chances(view: View, sources: Sequence[Source]) -> Iterator[Sequence[So
 
 
 def _suffices(found: _Found, step: Step, asked: Budget) -> bool:
-    """Whether what a grouping set follows from cost no less than was asked, or errs no more than it would anew."""
-    cost = _add_costs(found.sources)
-    both = list(zip(found.step.placed, step.placed, strict=True))
-    if cost is None:
+    """Whether all that a grouping set follows from cost no less than was asked, or it errs no more than anew."""
+    if _add_costs(found.sources) is None:
         return False
-    if isinstance(cost, ZCDP) is isinstance(asked, ZCDP) and covers(cost, asked):
+    if all(
+        isinstance(each.cost, ZCDP) is isinstance(asked, ZCDP) and covers(each.cost, asked) for each in found.sources
+    ):
         return True
+    both = list(zip(found.step.placed, step.placed, strict=True))
     return all(new.accuracy(a) <= old.accuracy(a) * (1 + SAME) for new, old in both for a in ALPHAS)
 
 

@@ -80,7 +80,14 @@ def say_source(found: Derived) -> str:
     what = "what was measured for earlier questions" if several else "what was measured for an earlier question"
     return (
         f"It follows from {what}, and nothing is charged. Its error is that of those measurements. To have it measured "
-        f"anew, state a larger budget than theirs: {say_budget(found.plan.cost)}."
+        f"anew, state a larger budget than {say_budget(_find_least(found))}."
+    )
+
+
+def _find_least(found: Derived) -> Budget:
+    """The smallest budget of what a question follows from."""
+    return min(
+        (each.cost for each in found.sources), key=lambda cost: cost.rho if isinstance(cost, ZCDP) else cost.epsilon
     )
 
 

@@ -348,7 +348,7 @@ def query(
     `request` is the asker's id of this attempt: asked again under it, the question is not charged again.
     `stop` is set when the question is taken back: before the charge it ends uncharged; what the engine does after it
     is stopped by `Curator.interrupt`, and the charge stands.
-    `recompile` reads the stored questions that this one may follow from; None has it measured.
+    `recompile` reads the stored questions that this one may follow from; with None neither it does, nor one from it.
     """
     from deniable.query.execute import Presentation
 
@@ -363,7 +363,7 @@ def query(
     derived = recompile and find_derived(context, plan, job, opened, recompile, request=request, seconds=seconds)
     if derived is None:
         result = run_job(context, job, opened, request=request, stop=stop)
-        if result.receipt is not None and bias_share is None:
+        if result.receipt is not None and bias_share is None and recompile is not None:
             with still_charged():
                 remember(context, opened, [plan], [sql], asked)
     else:
