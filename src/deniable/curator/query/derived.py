@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from deniable.query.derive import Derived, Source
     from deniable.query.plan import QueryPlan
 
-MOST_SOURCES = 256
-"""Questions over the same rows that are looked through."""
+MOST_SOURCES = 64
+"""Questions over the same rows that are looked through: a new process compiles each of them once."""
 Recompile = Callable[[Context, list[str], Budget | None], "tuple[list[QueryPlan], Job[Any]] | None"]
 """From a stored question, or the questions of a batch, to what was measured; None of what it does not read."""
 
