@@ -335,3 +335,15 @@ def test_texts_that_stand_in_a_dictionary_are_written_safely_too(
     engine.write(pa.table({"s": texts, "n": pa.array(range(5))}), tmp_path / "o.csv")
     with (tmp_path / "o.csv").open(newline="") as file:
         assert [row[0] for row in csv.reader(file)] == ["s", "'=1+1", "a", "", "''=1+1", "'=1+1"]
+
+
+@pytest.mark.parametrize("end", ["", "\n", "\r\n\r\n"])
+def test_names_without_rows_are_a_header_though_one_of_them_could_be_a_truth_value(
+    engine: DuckDBEngine, tmp_path: Path, end: str
+) -> None:
+    attach(engine, tmp_path, f"d,e,f,t{end}")
+    assert [field.name for field in engine.describe("t")] == ["d", "e", "f", "t"]
+    assert engine.run("SELECT * FROM t").num_rows == 0
+    for rows in (f"Ann,2020{end}", "a,f\nb,t\nc,f\n"):
+        with pytest.raises(DataError, match="looks like data"):
+            attach(engine, tmp_path, rows)

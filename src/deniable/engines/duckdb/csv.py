@@ -78,7 +78,11 @@ def _find_layout(
     first = _read_first_record(paths[0], delimiter, quoting)
     if not first:
         raise DataError(f"{title} begins with an empty line: it has no header", remedy="Write the header on top")
-    header = dialect.header if dialect.header is not None else _has_header(first, sniffed, schema, title)
+    header = (
+        dialect.header
+        if dialect.header is not None
+        else _has_header(first, sniffed or _has_names_alone(paths[0], first), schema, title)
+    )
     names = normalize_names(first if header else [""] * len(first))
     if header:
         _require_same_header(paths, delimiter, quoting, first)
@@ -134,6 +138,16 @@ def _read_first_record(path: Path, delimiter: str, quoting: str) -> list[str]:
 
 ESCAPED = re.compile("[\udc80-\udcff]")
 """What stands for a byte that is not UTF-8."""
+
+
+def _has_names_alone(path: Path, first: Sequence[str]) -> bool:
+    """Whether a file has one line, of names: without rows beneath, `f` could be a truth value as well."""
+    with path.open("rb") as file:
+        file.readline()
+        return all(NAME.fullmatch(name.strip()) for name in first) and not file.read(LONGEST).strip()
+
+
+NAME = re.compile(r"[^\W\d]\w*")
 
 
 def _has_header(first: Sequence[str], sniffed: bool, schema: TableSchema | None, title: str) -> bool:
