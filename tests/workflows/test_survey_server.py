@@ -220,6 +220,16 @@ def answer_in_turn(folder: Path, count: int) -> tuple[list[bytes], list[bytes], 
     return used, stubs, secrets
 
 
+def test_a_ticket_that_was_taken_before_is_sent_without_asking_for_another(tmp_path, monkeypatch):
+    asked, exchange = [], client._exchange
+    with served(tmp_path, SURVEY + "respondents: invited\n") as (address, _):
+        survey, memory = client.Survey.fetch(*invite(tmp_path / "survey.yaml", 1, address)), client.Memory()
+        ticket = survey.take_ticket(memory)
+        monkeypatch.setattr(client, "_exchange", lambda url, *more: asked.append(url) or exchange(url, *more))
+        assert survey.submit({"smoker": "yes", "ward": "C"}, memory, ticket) == {"received": True}
+    assert [url.rsplit("/", 1)[1] for url in asked] == ["responses"]
+
+
 def try_to_join(folder: Path, count: int) -> None:
     used, stubs, secrets = answer_in_turn(folder, count)
     files = {path.name: path.read_bytes() for path in (folder / "survey.responses").iterdir()}

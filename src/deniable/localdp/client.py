@@ -446,18 +446,18 @@ class Survey:
         return [memory.response(name, part, value, draw, most) for name, part, value in parts]
 
     # a dictionary: JSON as the server sent it
-    def submit(self, answers: dict[str, Any], memory: Memory | None = None) -> dict[str, Any]:
-        """Randomize here, send only that, and return the server's receipt."""
+    def submit(self, answers: dict[str, Any], memory: Memory | None = None, ticket: str = "") -> dict[str, Any]:
+        """Randomize here, send only that (with a ticket taken before, if given), and return the server's receipt."""
         sent = self.responses(answers, memory := memory or Memory())
-        ticket = self._take_ticket(memory) if self.description.get("key") else os.urandom(32).hex()
+        ticket = ticket or (self.take_ticket(memory) if self.description.get("key") else os.urandom(32).hex())
         body = {"format": FORMAT, "survey": self.description["survey"], "ticket": ticket, "responses": sent}
         answer = _exchange(f"{self.address}/responses", json.dumps(body).encode())
         receipt: dict[str, Any] = _read_object(answer, "the response was sent, but the answer is no receipt")
         memory.forget_ticket(self.invitation, int((self.description.get("key") or {"modulus": "0"})["modulus"], 16))
         return receipt
 
-    def _take_ticket(self, memory: Memory) -> str:
-        """A ticket for the invitation, signed without being seen: the server cannot know it again."""
+    def take_ticket(self, memory: Memory) -> str:
+        """A ticket for the invitation, signed without being seen; take it long before, and no time joins the two."""
         modulus, exponent = int(self.description["key"]["modulus"], 16), self.description["key"]["exponent"]
         serial, secret = memory.ticket(self.invitation, modulus)
         blinded = blind(serial, secret, modulus, exponent)
