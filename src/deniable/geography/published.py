@@ -146,11 +146,10 @@ class SizeError:
     total_bias: float
     cell_error: float
 
-    def describe(self) -> dict[str, Any]:
-        """The errors as a report tells them."""
-        told = {"total_error": round(self.total_error, 3), "total_bias": round(self.total_bias, 3)}
-        sizes = {"level": self.level, "least": self.least, "most": self.most, "areas": self.areas}
-        return {**sizes, **told, "cell_error": round(self.cell_error, 4)}
+    def round(self) -> SizeError:
+        """The errors to as many digits as a report tells."""
+        told = {name: round(getattr(self, name), 3) for name in ("total_error", "total_bias")}
+        return replace(self, **told, cell_error=round(self.cell_error, 4))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

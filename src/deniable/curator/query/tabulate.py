@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -534,7 +534,7 @@ def _report(plan: Plan, published: Published, release: str, charged: bool) -> Ta
         plan.tabulation.name, state_protection(plan), guarantee.epsilon, guarantee.delta, release, charged,
         int(published.totals[0][0]), sizes[-1], plan.design.cells.count, len(published.table.count), CONFIDENCE,
         tuple(expect_errors(plan.design, plan.fixed, plan.weight, plan.reach)),
-        tuple(each.describe() for each in published.errors),
+        tuple(asdict(each.round()) for each in published.errors),
         tuple(row for level in range(shown) for row in list_totals(plan.design, published, level, *steps)),
         NOTES + ((SAMPLED,) if plan.weight > 1 else ()),
     )  # fmt: skip
