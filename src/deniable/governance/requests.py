@@ -9,6 +9,7 @@ one can decline.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -80,9 +81,9 @@ class Request:
         return told | {"approvals": self.approvals, "justification": self.justification}
 
     @property
-    def wish(self) -> dict[str, Any]:
-        """All that is asked, for which purpose and at what price: equal requests have equal wishes."""
-        return self.facts() | {"id": "", "purpose": self.purpose}
+    def content(self) -> str:
+        """All that is asked, for which purpose and at what price: the same text for equal requests."""
+        return json.dumps(self.facts() | {"id": "", "purpose": self.purpose}, sort_keys=True, default=str)
 
     def as_dict(self) -> dict[str, Any]:
         """The request as plain values."""

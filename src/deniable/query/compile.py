@@ -21,7 +21,7 @@ import numpy as np
 from deniable.dp.accounting import NoOpEvent
 from deniable.dp.mechanisms.quantile import plan_order
 from deniable.errors import InternalError, ParameterError, QueryRefused
-from deniable.policy.budget import ZCDP, Amount, Budget, PureDP, budget
+from deniable.policy.budget import ZCDP, Amount, Budget, PureDP, budget, refuse_extreme
 from deniable.policy.budget import budget as budget_of
 from deniable.policy.schema import Neighboring, PrivacyUnit, TableSchema
 from deniable.query import bias, calibration
@@ -51,7 +51,6 @@ from deniable.query.sql.binder import bind_statement
 from deniable.query.sql.clauses import Clauses, Within
 from deniable.query.techniques.least_squares import choose_strategy
 
-LARGEST_DELTA = Fraction(1, 100)
 MOST_MEASUREMENTS = 4_000
 LEAST_GAIN = 1e-6
 """The mean logarithm of deviations that measuring together must gain."""
@@ -176,15 +175,10 @@ def read_budget(clauses: Clauses, beside: Budget | None) -> Budget | None:
 
 
 def _refuse_extreme_budget(asked: Budget) -> None:
-    amount = asked.rho if isinstance(asked, ZCDP) else asked.epsilon
-    if amount <= 0:
-        raise QueryRefused("the budget is 0", expected="A budget above 0")
-    if amount > 10_000:
-        raise QueryRefused("the budget is above 10,000, which protects nobody", expected="An epsilon around 1")
-    if asked.delta > LARGEST_DELTA:
-        raise QueryRefused(
-            "delta is above 0.01: with that probability anything may be shown", expected="delta such as 1e-6"
-        )
+    try:
+        refuse_extreme(asked)
+    except ParameterError as mistake:
+        raise QueryRefused(mistake.happened, expected=mistake.expected) from None
 
 
 def _find_unit(nodes: tuple[Measured, ...], clauses: Clauses) -> PrivacyUnit | None:

@@ -421,14 +421,14 @@ def ask(
         justification=reason,
     )
     own = [each for each in context.state.requests().values() if each.analyst == analyst]
-    equal = [each for each in own if each.wish == request.wish]
+    equal = [each for each in own if each.content == request.content]
     if waiting := [each for each in equal if each.is_pending]:
         return waiting[0]
     if sum(each.is_pending for each in own) >= MOST_WAITING:
         raise ParameterError(
             f"{MOST_WAITING} requests of yours wait for a decision", remedy="Wait until the steward has decided on some"
         )
-    name = f"request {digest([request.wish, equal[-1].id if equal else ''])}"
+    name = f"request {digest([request.content, equal[-1].id if equal else ''])}"
     posting = Posting(Act.REQUEST, analyst=analyst, purpose=purpose, release=request.id, request=name)
     filed = context.ledger.record(replace(posting, details=request.facts()))
     return requests.find_request(filed.release, context.state.requests())
