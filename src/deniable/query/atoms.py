@@ -112,9 +112,12 @@ class View:
 
     @cached_property
     def needs(self) -> frozenset[Key]:
-        """Where its conditions divide values, each by its expression and constant; not where no value is."""
+        """Where its conditions divide values, each by its expression and constant; not where no value is.
+
+        Every condition on an expression tells its nulls from some values: that is None.
+        """
         families = Families(self.conditions).all.values()
-        return frozenset(
+        return frozenset((each.subject, None) for each in families) | frozenset(
             (each.subject, text or number)
             for each in families
             for number, text in each.constants

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -53,6 +54,8 @@ SAME = 1e-6
 """What rounding may do to a deviation."""
 ALPHAS = (0.5, 0.1, 0.05, 0.01, 1e-4)
 """Where errors are compared: the chances with which they are passed."""
+MOST_TRIED = 16
+"""Stored questions, alone or together, that are looked at closely: it takes time, and that is the asker's."""
 MOST_TOGETHER = 8
 """Stored questions that one is computed from together."""
 
@@ -285,7 +288,7 @@ def _follow(view: View, sources: Sequence[Source], reader: Reader) -> _Found | N
 def _find_step(view: View, sources: Sequence[Source], reader: Reader, asked: Budget) -> _Found | None:
     """A grouping set from the first that it follows from, if that cost or tells enough; else from the first several."""
     over = [each for each in sources if each[0].base == view.base and _is_public(each[0]) == _is_public(view)]
-    for some in _list_chances(view, over):
+    for some in islice(_list_chances(view, over), MOST_TRIED):
         found = _follow(view, some, reader)
         if found is not None and _suffices(found, view.step, asked):
             return found
