@@ -50,7 +50,7 @@ tables:
       id: {type: integer, role: identifier, mask: redact}
       sex: {categories: [F, M], role: quasi-identifier}
       ward: {categories: [a, b, c], role: quasi-identifier}
-      charge: {type: integer, between: [0, 100], role: insensitive}
+      charge: {type: integer, between: [1, 100], role: insensitive}
   staff:
     source: staff.csv
     unit: {column: id, max_groups: 1, max_rows_per_group: 1}
@@ -129,10 +129,7 @@ WAYS = {
     "find_bounds": Way(lambda c, who, _: c.find_bounds("visits", "charge", 1, who=who), stored=True),
     "top": Way(lambda c, who, _: c.top("visits", "ward", 1, epsilon=1, who=who), stored=True),
     "margins": Way(lambda c, who, _: c.margins("visits", [["sex"], ["ward"]], epsilon=1, who=who), stored=True),
-    "weighted": Way(
-        lambda c, who, _: c.weighted("visits", "charge", weight="charge", statistic="mean", epsilon=1, who=who),
-        stored=True,
-    ),
+    "weighted": Way(lambda c, who, _: c.weighted("visits", "charge", weight="charge", epsilon=1, who=who), stored=True),
     "hierarchy": Way(lambda c, who, _: c.hierarchy("visits", ["sex", "ward"], epsilon=1, who=who), stored=True),
     "places": Way(lambda c, who, _: c.places("visits", AT, epsilon=1, box=BOX, who=who), stored=True),
     "flows": Way(lambda c, who, _: c.places("visits", AT, AT[::-1], epsilon=1, box=BOX, who=who), stored=True),
