@@ -82,7 +82,7 @@ READING = {
     ("top",): ("visits", "sex", "--count", "1", "--epsilon", "1"),
     ("places",): ("visits", "--at", "lat,lon", "--epsilon", "1", "-o", "places.csv"),
     ("margins",): ("visits", "sex", "--epsilon", "1"),
-    ("weighted",): ("visits", "lat", "--weight", "lon", "--epsilon", "1"),
+    ("weighted",): ("visits", "lat", "--weight", "lon", "--mean", "--epsilon", "1"),
     ("watch",): ("SELECT COUNT(*) FROM visits", "--threshold", "10", "--epsilon", "1"),
     ("sample-and-aggregate",): ("visits", "math:prod", "--blocks", "5", "--between", "0,1", "--epsilon", "1"),
     ("mask",): ("-o", "masked.csv", "--table", "visits"),
