@@ -394,9 +394,9 @@ def test_pages_are_read_and_questions_asked_without_scripts(visit):
     page = visit("ana", scripts=False)
     assert "What is left" in page.inner_text("aside")
     page.fill("#sql", GROUPS)
-    page.fill("#epsilon", "1")
+    page.fill("#epsilon", "9")
     page.click("button[value=ask]")
-    assert "Charged: epsilon 1" in page.inner_text(".answer")
+    assert "Charged: epsilon 9" in page.inner_text(".answer")
     assert page.locator(".answer svg").count() == 2
     page.click("button[value=explain]")
     assert "discrete Laplace" in page.inner_text("pre[aria-label='Privacy plan']")
@@ -428,7 +428,8 @@ def test_the_register_is_public_and_keeps_the_way_back_for_whoever_has_entered(v
 def test_budgets_over_time_name_purposes_and_analysts_and_the_ledger_its_costs(visit, up):
     from deniable.governance.grants import Asker
 
-    up.curator.query("SELECT COUNT(*) AS over_time FROM people", epsilon="0.3", who=Asker("ana", "research"))
+    asked = "SELECT COUNT(*) AS over_time FROM people WHERE age > 92"
+    up.curator.query(asked, epsilon="0.3", who=Asker("ana", "research"))
     page = visit("steward", "/budgets")
     keys = page.locator("main figure").nth(0).locator("title").all_text_contents()
     assert any(": research, " in each for each in keys)
@@ -507,7 +508,7 @@ def test_what_an_assistant_asked_is_marked_in_the_history(visit, up):
     from deniable.governance.grants import Asker
     from deniable.server.service import AGENT_REQUEST
 
-    sql = "SELECT COUNT(*) AS by_assistant FROM people"
+    sql = "SELECT COUNT(*) AS by_assistant FROM people WHERE age > 91"
     up.curator.query(sql, epsilon="0.1", who=Asker("ana", "research"), request=f"{AGENT_REQUEST}7")
     page = visit("ana", "/history")
     assert "your assistant" in page.locator("tr", has_text="by_assistant").inner_text()
