@@ -7,6 +7,7 @@ finds their files."""
 from __future__ import annotations
 
 import asyncio
+import secrets
 import threading
 import time
 from collections.abc import Awaitable, Callable, Hashable
@@ -436,12 +437,19 @@ class Fulfillment:
         return make
 
     def plan_resumption(self, context: Context, log: Log) -> Callable[[], None]:
-        """Work that makes what an earlier server has left unmade."""
+        """Work that makes what an earlier server has left unmade.
+
+        It looks again some seconds later: servers that start at one moment may hold each other up.
+        """
 
         def resume() -> None:
-            for identity in fulfill.list_unmade(context, self.policy):
-                log(f"request {identity} was approved and is not made yet: going on with it")
-                self.plan_release(context, identity, log)()
+            for wait in (0, 1, 2, 4):
+                time.sleep(wait * (0.5 + secrets.randbelow(1000) / 1000))
+                if not (unmade := fulfill.list_unmade(context, self.policy)):
+                    return
+                for identity in unmade:
+                    log(f"request {identity} was approved and is not made yet: going on with it")
+                    self.plan_release(context, identity, log)()
 
         return resume
 
