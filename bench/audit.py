@@ -81,7 +81,8 @@ def audit_own() -> None:
     for name in (*MECHANISMS, *ONE_RUN):
         delta = "1e-5" if name in (*ONE_RUN, "gaussian", "stream") else "0"
         start = time.process_time()
-        found = audit(AuditOrder(name, "1", delta, runs=5_000 if name == "exponential" else 20_000))
+        runs = None if name in ONE_RUN else 5_000 if name == "exponential" else 20_000
+        found = audit(AuditOrder(name, "1", delta, runs=runs))
         seconds = time.process_time() - start
         verdict = "REFUTED" if found.failed else "stands"
         print(f"own            {name}: {verdict}, {seconds:.1f} CPU s | {found.audit['sentence']}", flush=True)

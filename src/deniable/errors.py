@@ -63,11 +63,14 @@ class DeniableError(Exception):
         """Say that this call charged nothing, and what was charged before under its request."""
         self.charged = f"This call charged nothing; its request was charged before: {before}."
         self.fields["charged_before"] = before
-        self.args = (self.message,)
 
     def __reduce__(self) -> tuple[object, ...]:
         """Refusals cross from one process to another as they are, whatever their class takes to be made."""
         return _restored, (type(self), self.__dict__, self.args)
+
+    def __str__(self) -> str:
+        """What is known when it is shown: a charge may be told after the refusal was made."""
+        return self.message
 
     @property
     def message(self) -> str:
@@ -107,9 +110,14 @@ class PolicyError(DeniableError):
         self.mistakes = mistakes
         super().__init__(happened, **rest)  # type: ignore[arg-type]
 
+    @property
+    def message(self) -> str:
+        """One paragraph, with every mistake: what is kept or logged names them too."""
+        return " ".join([super().message, *(mistake.message for mistake in self.mistakes)])
+
     def __str__(self) -> str:
-        """All of it: a traceback and str() show every mistake."""
-        return "\n  ".join([self.message, *(mistake.message for mistake in self.mistakes)])
+        """All of it, a line for each mistake."""
+        return "\n  ".join([super().message, *(mistake.message for mistake in self.mistakes)])
 
     def as_dict(self) -> dict[str, object]:
         """The canonical shape, with one entry for each mistake."""

@@ -346,6 +346,7 @@ def test_many_mistakes_are_counted_and_the_first_are_shown() -> None:
     with pytest.raises(PolicyError, match="500 mistakes; the first 200 follow") as caught:
         small(columns)
     assert len(caught.value.mistakes) == 200
+    assert all(each.message in caught.value.message for each in caught.value.mistakes), "as a server logs and keeps it"
 
 
 def test_no_message_about_a_side_file_quotes_its_values(tmp_path: Path) -> None:

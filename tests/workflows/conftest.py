@@ -45,7 +45,12 @@ expires: 2099-12-31
 
 
 def write_clinic(folder: Path, policy: str = POLICY) -> Path:
-    """The table and its policy in a folder."""
+    """The table and its policy in a folder; files that are there are left alone: another server may be reading them."""
+    path = folder / "policy.yaml"
+    if not path.exists() or path.read_text() != policy:
+        path.write_text(policy)
+    if (folder / "secret.csv").exists():
+        return path
     ids = range(PEOPLE)
     people = {
         "id": [f"p{i}" for i in ids],
@@ -57,8 +62,6 @@ def write_clinic(folder: Path, policy: str = POLICY) -> Path:
     pq.write_table(pa.table(people), folder / "people.parquet")
     (folder / "towns.csv").write_text("town,zip\nCambridge,02138\nSomerville,02143\n")
     (folder / "secret.csv").write_text(f"secret\n{CANARY}\n")
-    path = folder / "policy.yaml"
-    path.write_text(policy)
     return path
 
 

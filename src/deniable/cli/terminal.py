@@ -73,9 +73,7 @@ def refuse(refusal: DeniableError, as_json: bool) -> int:
         sys.stdout.write(json.dumps(refusal.as_dict(), indent=2, default=str, ensure_ascii=False) + "\n")
     else:
         console = open_errors()
-        console.print(stress(type(refusal).__name__, f"  {refusal.message}", "bold red"))
-        for mistake in getattr(refusal, "mistakes", ()):
-            console.print(f"  {mistake.message}", markup=False)
+        console.print(stress(type(refusal).__name__, f"  {refusal}", "bold red"))
     return refusal.exit_code
 
 

@@ -372,7 +372,6 @@ def watch_charges(watch: ChargeWatch) -> Iterator[None]:
     except DeniableError as refusal:
         if watch.charged and refusal.charged in (NOTHING_CHARGED, NO_BUDGET):
             refusal.charged = CHARGED
-            refusal.args = (refusal.message,)
         raise
     except Exception as failure:  # its message may quote data
         told = UNSURE if watch.charged is None else CHARGED if watch.charged else NOTHING_CHARGED
@@ -464,7 +463,6 @@ def still_charged() -> Iterator[None]:
         yield
     except DeniableError as refusal:
         refusal.charged = CHARGED
-        refusal.args = (refusal.message,)
         raise
     except Exception as failure:  # its message may quote data, so only its type is shown
         happened = f"An unforeseen {type(failure).__name__} in deniable itself, after the charge"

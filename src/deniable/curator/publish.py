@@ -43,7 +43,6 @@ def tell_charge(words: str = NOTHING_CHARGED) -> Iterator[None]:
     except DeniableError as refusal:
         if words and refusal.charged in ("", NOTHING_CHARGED):
             refusal.charged = words
-            refusal.args = (refusal.message,)
         raise
 
 

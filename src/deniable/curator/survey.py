@@ -213,7 +213,6 @@ def _advise_by_record(unit: PrivacyUnit) -> Iterator[None]:
         if rows > 1 and isinstance(left, float) and left > 0 and refused.remedy.startswith("Ask for at most epsilon"):
             most = shorten(round_down(Fraction(left) / rows, 6))
             refused.remedy = f"{rows} records of one {unit.column} are charged: ask for at most epsilon {most} a record"
-            refused.args = (refused.message,)
         raise
 
 

@@ -143,7 +143,6 @@ def _name_routes(refusal: DeniableError) -> DeniableError:
         return refusal
     said = copy.copy(refusal)
     said.expected, said.remedy = expected, remedy
-    said.args = (said.message,)
     return said
 
 

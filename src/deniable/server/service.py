@@ -439,7 +439,7 @@ class Fulfillment:
     def plan_resumption(self, context: Context, log: Log) -> Callable[[], None]:
         """Work that makes what an earlier server has left unmade.
 
-        It looks again some seconds later: servers that start at one moment may hold each other up.
+        It looks again some seconds later: the earlier server may still be ending, and hold the folder until then.
         """
 
         def resume() -> None:

@@ -121,7 +121,6 @@ def _tell_charges(context: Context, request: Request) -> Iterator[None]:
         made = list(_find_releases(context, request).values())[before:]
         if any(entry.act == "charge" for entry in made):
             refusal.charged = CHARGED
-            refusal.args = (refusal.message,)
         raise
 
 

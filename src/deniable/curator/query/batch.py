@@ -312,7 +312,6 @@ def _compile_question(context: Context, place: int, text: str, asked: Budget) ->
     except DeniableError as refusal:
         refusal.happened = f"question {place + 1} of the batch: {refusal.happened}"
         refusal.fields = {**refusal.fields, "question": place + 1}
-        refusal.args = (refusal.message,)
         raise
     bounds = sorted((name, value) for name, value in clauses.options.items() if name in (GROUPS, IN_EACH, IN_ALL))
     return Question(plan, tuple(bounds), "weights" in clauses.options)
