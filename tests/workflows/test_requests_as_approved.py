@@ -6,6 +6,7 @@ import json
 import shutil
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -69,8 +70,8 @@ def ask(technique: str, parameters: dict[str, Any] | None = None, *tables: str, 
         return requests.decide(curator.context, made.id, True, "a test") if approve else made
 
 
-def make(identity: str, out: str = "out") -> Any:
-    return fulfill(Path("policy.yaml"), None, identity, Path(out))
+def make(identity: str, out: str = "out", **more: Any) -> Any:
+    return fulfill(Path("policy.yaml"), None, identity, Path(out), **more)
 
 
 def entries(*acts: str) -> list[Any]:
@@ -303,18 +304,18 @@ def test_the_folder_is_held_until_the_request_is_closed(at: Path, monkeypatch: p
     """Another process that waits for the folder finds the request closed, and makes nothing again."""
     asked, close, held = ask("mask"), requests.mark_fulfilled, []
 
-    def look(*given: Any) -> Any:
+    def look(*given: Any, **more: Any) -> Any:
         with pytest.raises(StorageError, match="another process works"), lock_folder(at / "out", "it"):
             pass
         held.append(True)
-        return close(*given)
+        return close(*given, **more)
 
     monkeypatch.setattr(requests, "mark_fulfilled", look)
     make(asked.id)
     assert held == [True]
 
 
-def refuse(*_: Any) -> None:
+def refuse(*_: Any, **__: Any) -> None:
     raise StorageError("the disk is full")
 
 
@@ -436,3 +437,138 @@ def test_an_analysts_release_leaves_no_counts_beside_it(at: Path) -> None:
     assert release.details["earlier_releases"] == 1
     assert "composition" not in release.details
     assert "diag" not in json.dumps({name: value for name, value in release.details.items() if name != "models"})
+
+
+def make_until_it_is_closed(identity: str, monkeypatch: pytest.MonkeyPatch, out: str = "out") -> None:
+    """End a try as the end of its process does, when everything is made and published."""
+
+    def stop(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("deniable.curator.governance.requests.mark_fulfilled", stop)
+        with pytest.raises(KeyboardInterrupt):
+            make(identity, out)
+
+
+@pytest.mark.parametrize("technique", ["mask", "anonymize", "synthesize"])
+def test_what_a_dead_server_began_is_taken_over_and_only_the_last_file_counts(
+    at: Path, monkeypatch: pytest.MonkeyPatch, technique: str
+) -> None:
+    asked = ask(technique, ASKED if technique == "synthesize" else None)
+    make_until_it_is_closed(asked.id, monkeypatch, "one")
+    with pytest.raises(AccessRefused, match=r"begun in another folder.*--take-over"):
+        make(asked.id, "two")
+    assert f"begun in: {at / 'one'}" in CliRunner().invoke(app, ["requests"]).output
+    assert make(asked.id, "two", take_over=True).status == "released"
+    assert len(entries()) == 1
+    files = [at / name / "visits.parquet" for name in ("one", "two")]
+    with opened() as curator:
+        found = workflow.find_release_file(curator.context, Path("policy.yaml"), "ana", asked.id, "visits")
+        assert found == files[1]
+        if technique == "synthesize":
+            assert files[0].read_bytes() == files[1].read_bytes(), "noise was drawn once"
+            return
+        for ending in ("", ".release.json"):  # two hosts may have the same path, each with files of its own
+            shutil.copy(f"{files[0]}{ending}", f"{files[1]}{ending}")
+        with pytest.raises(DeniableError, match="this server does not have its file"):
+            workflow.find_release_file(curator.context, Path("policy.yaml"), "ana", asked.id, "visits")
+
+
+def test_what_is_approved_and_cannot_be_made_is_declined(at: Path) -> None:
+    asked = ask("mask")
+    write_policy(at, ANALYSTS.replace("columns: [sex, town]", "columns: [sex]"))
+    with pytest.raises(AccessRefused, match=r"policy was changed.*decline"):
+        make(asked.id)
+    with opened() as curator:
+        declined = requests.decide(curator.context, asked.id, False, "the policy is another one")
+        assert (declined.status, declined.reason) == ("declined", "the policy is another one")
+        for approved in (True, False):
+            with pytest.raises(ParameterError, match="is declined already"):
+                requests.decide(curator.context, asked.id, approved, "again")
+    with pytest.raises(AccessRefused, match="is declined"):
+        make(asked.id)
+    assert not entries()
+
+
+def test_of_a_decline_and_a_release_at_one_moment_the_first_counts(at: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = ask("mask")
+    act = requests._act
+
+    def make_first(*given: Any, **more: Any) -> Any:
+        monkeypatch.setattr(requests, "_act", act)
+        make(asked.id)
+        return act(*given, **more)
+
+    monkeypatch.setattr(requests, "_act", make_first)
+    with opened() as curator, pytest.raises(AccessRefused, match=r"somebody else was first.*is released"):
+        requests.decide(curator.context, asked.id, False, "not after all")
+    with opened() as curator:
+        assert requests.find_request(curator.context, asked.id).status == "released"
+
+
+def test_nothing_is_approved_that_the_policy_as_it_is_now_does_not_allow(at: Path) -> None:
+    waiting, care = ask("mask", approve=False), "purposes: {care: {epsilon: 3, delta: 0.001}, research:"
+    for analysts, why in (
+        ("", "no longer lists analyst 'ana'"),
+        (ANALYSTS.replace("[research]", "[care]"), "research"),
+    ):
+        write_policy(at, analysts)
+        text = (at / "policy.yaml").read_text()
+        (at / "policy.yaml").write_text(text.replace("purposes: {research:", care))
+        with opened() as curator, pytest.raises(AccessRefused, match=why):
+            requests.decide(curator.context, waiting.id, True, "a test")
+    write_policy(at)
+    text = (at / "policy.yaml").read_text()
+    (at / "policy.yaml").write_text(text.replace("research: {", "research: {approvals: 2, "))
+    with opened() as curator, pytest.raises(AccessRefused, match="its purpose demands more now"):
+        requests.decide(curator.context, waiting.id, True, "a test")
+    with opened() as curator:
+        assert requests.find_request(curator.context, waiting.id).is_pending
+
+
+def test_requests_are_equal_however_their_numbers_and_columns_are_written(at: Path) -> None:
+    spelled = [ask("synthesize", {**ASKED, "epsilon": each}, approve=False).id for each in (0.5, "0.5", "5e-1", "0.50")]
+    named = [ask("mask", {"columns": each}, approve=False).id for each in (["sex", "town"], ["town", "sex"])]
+    assert (len(set(spelled)), len(set(named))) == (1, 1)
+    assert ask("mask", {"columns": ["sex"]}, approve=False).id not in named
+    assert len(entries("request")) == 3
+
+
+def test_of_requests_at_one_moment_so_many_wait_as_may_wait(at: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All have seen that two more may wait before one of them is filed."""
+    names = [f"{1 + i / 100:g}" for i in range(26)]
+    for epsilon in names[:18]:
+        ask("synthesize", {**ASKED, "epsilon": epsilon}, approve=False)
+    barrier, compute, told = threading.Barrier(8), requests.digest, []
+
+    def wait(*given: Any) -> Any:
+        barrier.wait(60)
+        return compute(*given)
+
+    monkeypatch.setattr(requests, "digest", wait)
+
+    def file(epsilon: str) -> None:
+        try:
+            told.append(ask("synthesize", {**ASKED, "epsilon": epsilon}, approve=False).id)
+        except ParameterError as refusal:
+            told.append(refusal.message)
+
+    threads = [threading.Thread(target=file, args=(each,)) for each in names[18:]]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    refused = [each for each in told if "20 requests of yours wait for a decision" in each]
+    assert len(refused) == 6
+    monkeypatch.setattr(requests, "digest", compute)
+    with opened() as curator:
+        waiting = [each for each in curator.context.state.requests().values() if each.is_pending]
+        assert len(waiting) == 20
+        requests.decide(curator.context, waiting[0].id, False, "too many")
+    missing = next(each for each in names if each not in {str(one.parameters["epsilon"]) for one in waiting})
+    assert ask("synthesize", {**ASKED, "epsilon": missing}, approve=False).is_pending, (
+        "it may be filed once one is decided"
+    )
+    with pytest.raises(ParameterError, match="20 requests of yours"):
+        ask("mask", approve=False)

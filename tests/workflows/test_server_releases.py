@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 import uuid
 from collections.abc import Iterator
@@ -13,8 +14,10 @@ from typing import Any
 import httpx
 import pyarrow.parquet as pq
 import pytest
+from typer.testing import CliRunner
 
 import deniable
+from deniable.cli.main import app
 from deniable.errors import AccessRefused, DeniableError
 
 
@@ -216,3 +219,95 @@ def test_a_release_that_the_steward_makes_elsewhere_is_downloaded_as_it_was_publ
             with pytest.raises(DeniableError, match=r"this server does not have its file.*Ask the steward"):
                 ana.download(filed["id"], "people", tmp_path / "other.parquet")
         assert not (tmp_path / "other.parquet").exists()
+
+
+def approve(up: Any, technique: str, **asked: str) -> str:
+    """File a request at a server, and approve it there."""
+    filed = deniable.connect(up.http, up.tokens["ana"], timeout=120).request(technique, ["people"], **asked)
+    with steward(up) as client:
+        assert client.post(f"/v1/requests/{filed['id']}/approve", json={"reason": "fine"}).status_code == 200
+    return str(filed["id"])
+
+
+def wait_for_failure(up: Any, identity: str) -> str:
+    with steward(up) as client:
+        for _ in range(1200):
+            listed = client.get("/v1/requests").json()["requests"]
+            if told := next(each for each in listed if each["id"] == identity).get("failed"):
+                return str(told)
+            time.sleep(0.1)
+    raise AssertionError("nothing failed")
+
+
+def test_what_failed_is_tried_again_when_a_server_starts_and_the_steward_is_told_why(
+    again: Any, tmp_path: Path
+) -> None:
+    rows = tmp_path / "people.parquet"
+    with again() as up:
+        kept = rows.read_bytes()
+        rows.write_bytes(b"no parquet")
+        identity = approve(up, "synthesize", epsilon="2", delta="0.000001")
+        assert "people.parquet" in wait_for_failure(up, identity), "the steward is told which file it is"
+        command = next(line for line in up.log if "Try by hand" in line).partition("Try by hand: ")[2]
+        assert CliRunner().invoke(app, command.split()[1:]).exit_code == 1, "the rows are as they were"
+    rows.write_bytes(kept)
+    with again() as up:
+        until("released", deniable.connect(up.http, up.tokens["ana"], timeout=120), identity)
+
+
+def test_a_charge_is_told_whatever_keeps_a_release_from_being_made(
+    again: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    died, told = Event(), "its request was charged before: entry"
+    with again() as up, monkeypatch.context() as patch:
+        patch.setattr(DEATHS["after the charge"], lambda *_, **__: (died.set(), die()))
+        identity = approve(up, "synthesize", epsilon="2", delta="0.000001")
+        assert died.wait(120)
+        with pytest.raises(AccessRefused, match=f"is approved.*{told}"):
+            deniable.connect(up.http, up.tokens["ana"], timeout=120).download(
+                identity, "people", tmp_path / "p.parquet"
+            )
+    shutil.rmtree(tmp_path / "policy.releases")
+    (tmp_path / "policy.releases").write_text("a file stands there")
+    with again() as up:
+        assert told in wait_for_failure(up, identity)
+        mine = deniable.connect(up.http, up.tokens["ana"], timeout=120).requests()
+        assert told in next(each for each in mine if each["id"] == identity)["failed"]
+
+
+def test_a_server_elsewhere_names_what_another_began_and_makes_it_when_the_steward_says_so(
+    serve: Any,
+    serving_clinic: Any,
+    clinic_policy: str,
+    tmp_path: Path,
+    postgres_address: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Two hosts without a shared disk, of which the first does not come back."""
+    policy = clinic_policy.replace("id: {role: identifier}", "id: {role: identifier, mask: redact}")
+    policy = policy.replace("clinic", f"clinic{uuid.uuid4().hex[:8]}")
+    died, other = Event(), tmp_path / "other"
+    with serve(policy=policy, ledger=postgres_address) as up, monkeypatch.context() as patch:
+        patch.setattr(DEATHS["after the files"], lambda *_, **__: (died.set(), die()))
+        identity = approve(up, "mask")
+        assert died.wait(120)
+    other.mkdir()
+    for name in ("policy.yaml", "people.parquet", "towns.csv"):
+        shutil.copy(tmp_path / name, other / name)
+    with serving_clinic(other, policy, ledger=postgres_address) as up:
+        for _ in range(1200):
+            if up.log:
+                break
+            time.sleep(0.1)
+        assert f"begun in '{tmp_path / 'policy.releases' / identity}'" in up.log[0]
+        assert up.log[0].endswith("--take-over")
+        with steward(up) as client:
+            assert client.post(f"/v1/requests/{identity}/make").json()["status"] == "released"
+            assert client.post(f"/v1/requests/{identity}/make").status_code == 403
+        ana = deniable.connect(up.http, up.tokens["ana"], timeout=120)
+        assert pq.read_table(ana.download(identity, "people", tmp_path / "p.parquet")).num_rows == 300
+    with serve(policy=policy, ledger=postgres_address) as up:  # the first host comes back, with its file
+        assert (tmp_path / "policy.releases" / identity / "people.parquet").exists()
+        ana = deniable.connect(up.http, up.tokens["ana"], timeout=120)
+        first = (tmp_path / "policy.releases" / identity / "people.parquet").read_bytes()
+        assert ana.download(identity, "people", tmp_path / "q.parquet").read_bytes() != first

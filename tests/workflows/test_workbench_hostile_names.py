@@ -139,7 +139,7 @@ def test_a_release_that_fails_after_its_approval_is_told_to_the_steward_and_to_w
             own = ana.get("/requests").text
             assert "Approved, and not made yet:" in own
             assert str(up.folder) not in own
-            assert "Make it again" not in own
+            assert "Make it here" not in own
     finally:
         rows.write_bytes(kept)
     told, known = (list_failed(up, who)[identity] for who in ("ana", "steward"))

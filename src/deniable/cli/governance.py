@@ -102,12 +102,15 @@ def fulfill(
     policy: PolicyOption = DEFAULT_POLICY,
     ledger: LedgerOption = None,
     key: Annotated[list[str] | None, typer.Option(help="Where a masking key is: NAME=file:PATH and so on.")] = None,
+    take_over: Annotated[
+        bool, typer.Option("--take-over", help="It was begun in another folder, and nobody goes on there.")
+    ] = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Make the release of an approved request, once."""
     from deniable.curator.governance.fulfill import fulfill as workflow
 
-    done = workflow(policy, ledger, identity, out, key or ())
+    done = workflow(policy, ledger, identity, out, key or (), take_over=take_over)
     emit(done.to_dict(), as_json, lambda console: _print_request(console, done))
 
 
@@ -270,6 +273,8 @@ def _print_request(console: Console, told: Mapping[str, Any]) -> None:
         console.print(f"  reason: {told['reason']}", markup=False)
     if told.get("failed"):
         console.print(f"  approved, and not made: {told['failed']}", markup=False)
+    if told.get("folder"):
+        console.print(f"  begun in: {told['folder']}", markup=False)
 
 
 def _render_parameter(value: Any) -> str:

@@ -171,14 +171,14 @@ def attach_tables(context: Context, job: Job[Any], epoch: str) -> Engine:
         engine = context.scope.attach(*job.private, *job.public, epoch=epoch)
         for name in job.private:
             context.scope.mark_source(epoch, name)
-    except (DataError, StorageError):
+    except (DataError, StorageError) as refusal:
         if context.asker is None:
             raise
         # What is wrong with a file is a matter of its rows: the steward is told, an analyst is not.
         raise DataError(
             "a table of this question cannot be read as the policy declares it",
             remedy="Ask the steward, who is told what is wrong",
-        ) from None
+        ) from refusal
     return engine
 
 

@@ -4,7 +4,7 @@ A request says what is asked, for which purpose, what it is needed for, and what
 steward looks and is not written down: it is read off the data, which neither the analyst nor the record may see. A
 request is decided once, with a reason, and fulfilled at most once: of several who do so at the same time the first in
 the ledger counts, and the others are told. Where the policy's purpose demands it, several different stewards approve;
-one can decline.
+one can decline, also what is approved and not made yet.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from decimal import Decimal, InvalidOperation
 from enum import StrEnum
 from typing import Any
 
@@ -33,6 +34,8 @@ class Status(StrEnum):
     RELEASED = "released"
 
 
+MOST_WAITING = 20
+"""Requests of one asker that may wait for a decision: each is an entry for good, and read by a person."""
 DECISIONS = {"approve": Status.APPROVED, "decline": Status.DECLINED}
 
 
@@ -53,6 +56,8 @@ class Request:
     decided: datetime | None = None
     release: str = ""
     """What was released: one id, or one for each table with a space between."""
+    files: tuple[str, ...] = ()
+    """The digests of the files that were released; earlier versions wrote none down."""
     counted: tuple[int, ...] = ()
     """The numbers of the entries that made it what it is."""
     approvals: int = 1
@@ -82,8 +87,13 @@ class Request:
 
     @property
     def content(self) -> str:
-        """All that is asked, for which purpose and at what price: the same text for equal requests."""
-        return json.dumps(self.facts() | {"id": "", "purpose": self.purpose}, sort_keys=True, default=str)
+        """All that is asked, for which purpose and at what price: the same text for equal requests.
+
+        Numbers are equal however they are written, and so are columns in any order.
+        """
+        asked = {name: _normalize(name, value) for name, value in self.parameters.items()}
+        told = self.facts() | {"id": "", "purpose": self.purpose, "parameters": asked}
+        return json.dumps(told, sort_keys=True, default=str)
 
     def as_dict(self) -> dict[str, Any]:
         """The request as plain values."""
@@ -100,13 +110,34 @@ def fold_requests(acts: Iterable[LedgerEntry], known: Mapping[str, Request] | No
     for act in acts:
         facts = act.details
         if act.act == "request":
-            requests[facts["id"]] = _read_request(act)
-        elif act.act in DECISIONS and _stands(requests, facts["id"], Status.PENDING):
+            if not _is_one_too_many(requests, act):
+                requests[facts["id"]] = _read_request(act)
+        elif act.act in DECISIONS and _stands(requests, facts["id"], Status(facts.get("status", Status.PENDING))):
             requests[facts["id"]] = _decide(requests[facts["id"]], act)
         elif act.act == "fulfill" and _stands(requests, facts["id"], Status.APPROVED):
             made = replace(requests[facts["id"]], status=Status.RELEASED, release=facts["release"])
-            requests[facts["id"]] = _count(made, act)
+            requests[facts["id"]] = _count(replace(made, files=tuple(facts.get("files", ()))), act)
     return requests
+
+
+def _is_one_too_many(requests: Mapping[str, Request], act: LedgerEntry) -> bool:
+    """Whether a request came when as many of its asker waited as may, by its own entry; earlier ones state no limit."""
+    most = act.details.get("most")
+    return (
+        most is not None and sum(each.is_pending for each in requests.values() if each.analyst == act.analyst) >= most
+    )
+
+
+def _normalize(name: str, value: Any) -> Any:
+    """A parameter as it is compared."""
+    if isinstance(value, Mapping):
+        return {key: _normalize("", each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return sorted(map(str, value))
+    try:
+        return value if name == "mode" or isinstance(value, bool) else str(Decimal(str(value)).normalize())
+    except InvalidOperation:
+        return value
 
 
 def _decide(request: Request, act: LedgerEntry) -> Request:
@@ -162,8 +193,12 @@ def find_request(identity: str, requests: Mapping[str, Request]) -> Request:
 
 def check_decidable(request: Request, reason: str, by: str = "", *, approved: bool = False) -> None:
     """Refuse a second decision, one without a reason, a steward who approves twice, and who asked as one of several."""
-    if request.status is not Status.PENDING:
-        raise ParameterError(f"request '{request.id}' is {request.status} already")
+    if request.status is not Status.PENDING and (approved or request.status is not Status.APPROVED):
+        raise ParameterError(
+            f"request '{request.id}' is {request.status} already",
+            expected="A request that waits for a decision, or, to decline it, one that is approved and not made yet",
+            remedy="See how requests stand: deniable requests",
+        )
     if not reason.strip():
         raise ParameterError("a decision needs a reason", remedy="Say why, so that the record can tell")
     if approved and not is_further_approver(request, by):

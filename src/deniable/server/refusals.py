@@ -104,10 +104,16 @@ class TimedOut(DeniableError):
         super().__init__("the answer was not ready in time", remedy=remedy, charge=charge)
 
 
+def tell_cause(failure: DeniableError) -> str:
+    """What is wrong, for the steward alone, where a refusal does not say it to everybody."""
+    cause = failure.__cause__
+    return f" {cause.message}" if isinstance(cause, DeniableError) else ""
+
+
 def translate_failure(failure: Exception) -> DeniableError:
     """The refusal that may be shown for whatever was raised."""
     if not isinstance(failure, DeniableError) or failure.code in PRIVATE_CODES:
-        reason = failure.message if isinstance(failure, DeniableError) else ""
+        reason = failure.message + tell_cause(failure) if isinstance(failure, DeniableError) else ""
         log_to_stderr(f"failed: {locate_failure(failure)} {reason}".rstrip())
     if not isinstance(failure, DeniableError):
         return InternalError("something unforeseen happened in deniable itself", remedy="Tell the steward", charge="")

@@ -30,7 +30,7 @@ from deniable.governance.grants import Action, Asker, Grant, Role
 from deniable.governance.scram import Exchange
 from deniable.server.limits import MOST_REPEATS, REPEAT_SECONDS, Limits, RateLimiter
 from deniable.server.monitoring import Log, locate_failure, log_to_stderr
-from deniable.server.refusals import NotFound, TokenRefused, TooManyRequests, translate_failure
+from deniable.server.refusals import NotFound, TokenRefused, TooManyRequests, tell_cause, translate_failure
 from deniable.server.scheduler import Scheduler
 
 if TYPE_CHECKING:
@@ -348,7 +348,7 @@ class Service:
             self.scheduler.leave(self._fulfillment.plan_resumption(self.curator.context, self._log))
 
     async def make_again(self, grant: Grant, identity: str) -> None:
-        """Try once more to make a release that was approved and failed."""
+        """Try once more to make a release that was approved and failed, or was begun by a server that is gone."""
         self.authorize(grant, Action.DECIDE)
         context, maker = self.curator.context, self._fulfillment
         await self.run_for(grant, lambda: requests.find_approved(context, identity))
@@ -426,10 +426,10 @@ class Fulfillment:
                     made = fulfill.fulfill_once(self.policy, self.ledger, identity, again=again)
             except DeniableError as failure:
                 where = "" if failure.__cause__ is None else f" ({locate_failure(failure)})"
-                reason = failure.message + where
+                reason = failure.message + (tell_cause(failure) or where)
                 log(f"request {identity} was approved and could not be fulfilled: {reason}"
-                    f" Try by hand: deniable fulfill {identity}")  # fmt: skip
-                told = reports.FailedTry(failure.message, translate_failure(failure).message)
+                    f" Try by hand: {fulfill.say_command(self.policy, self.ledger, identity)}")  # fmt: skip
+                told = reports.FailedTry(reason, translate_failure(failure).message)
                 reports.note_failure(context, identity, told)
             else:
                 log(f"request {identity} was fulfilled" if made else f"request {identity} is fulfilled elsewhere")
@@ -439,17 +439,22 @@ class Fulfillment:
     def plan_resumption(self, context: Context, log: Log) -> Callable[[], None]:
         """Work that makes what an earlier server has left unmade.
 
-        It looks again some seconds later: the earlier server may still be ending, and hold the folder until then.
+        What failed then is tried once. It looks again some seconds later: the earlier server may still be ending, and
+        hold the folder until then. What another server began in a folder of its own is the steward's to take over.
         """
 
         def resume() -> None:
             for wait in (0, 1, 2, 4):
                 time.sleep(wait * (0.5 + secrets.randbelow(1000) / 1000))
-                if not (unmade := fulfill.list_unmade(context, self.policy)):
-                    return
+                if not (unmade := fulfill.list_unmade(context, self.policy, failed=not wait)):
+                    break
                 for identity in unmade:
                     log(f"request {identity} was approved and is not made yet: going on with it")
                     self.plan_release(context, identity, log)()
+            for identity, folder in fulfill.list_begun_elsewhere(context, self.policy).items():
+                command = fulfill.say_command(self.policy, self.ledger, identity)
+                log(f"request {identity} was approved and begun in '{folder}', and is not made yet."
+                    f" If no server goes on with it there, take it over: {command} --take-over")  # fmt: skip
 
         return resume
 

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 import shutil
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from deniable.curator.charge import recall_charges
-from deniable.curator.context import Context
+from deniable.curator.context import Context, ledger_of
 from deniable.curator.governance import requests
-from deniable.curator.governance.reports import PUBLISHED, RELEASES, find_failures
+from deniable.curator.governance.reports import FOLDER, PUBLISHED, RELEASES, find_failures, list_folders
 from deniable.curator.governance.steward import open_policy
 from deniable.errors import CHARGED, AccessRefused, BudgetExceeded, DataError, DeniableError
 from deniable.governance.grants import Asker, Role
@@ -26,17 +30,16 @@ if TYPE_CHECKING:
     from deniable.ledger import Entry
 
 Fulfillment = Callable[[Context, Path, "Request", Path, Sequence[str]], None]
-FOLDER = "fulfilled into"
-"""Where it is noted into which folder a request is made, before anything is measured: there is one."""
 
 
 def fulfill(
-    policy: Path, ledger: str | None, identity: str, out: Path, keys: Sequence[str] = ()
+    policy: Path, ledger: str | None, identity: str, out: Path, keys: Sequence[str] = (), *, take_over: bool = False
 ) -> requests.RequestReport:
     """Make the release of an approved request into a folder, as it was approved; each table is one Parquet file there.
 
     What fails may be tried again: a table that was charged is not charged again, and one that was written is kept. So
-    may a synthetic release whose folder was deleted: the same rows are made again from what was measured.
+    may a synthetic release whose folder was deleted: the same rows are made again from what was measured. What was
+    begun in another folder is made there, unless the steward says that it is to be taken over from there.
     """
     from deniable.storage import storage_errors
 
@@ -49,18 +52,22 @@ def fulfill(
         _refuse_overspending(context, request)
         with _hold_folder(out, f"request '{identity}'"):
             requests.find_approved(context, identity, again=again)  # another process may have made it meanwhile
-            _claim_folder(context, request, out)
+            _claim_folder(context, request, out, take_over=take_over)
             with _tell_charges(context, request), storage_errors(out):
                 FULFILLMENTS[request.technique](context, policy, request, out, keys)
-                return _close_request(policy, ledger, request, again=again)  # in the lock: nobody else makes it again
+                return _close_request(policy, ledger, request, out, again=again)  # in the lock: nobody makes it again
 
 
-def _close_request(policy: Path, ledger: str | None, request: Request, *, again: bool) -> requests.RequestReport:
+def _close_request(
+    policy: Path, ledger: str | None, request: Request, out: Path, *, again: bool
+) -> requests.RequestReport:
+    """Note that a request is fulfilled, and by which files: of those that several tries published only these count."""
     with open_policy(policy, ledger) as context:
         if again:
             return requests.report_request(requests.find_request(context, request.id))
         made = [entry.release for entry in _find_releases(context, request).values()]
-        return requests.report_request(requests.mark_fulfilled(context, request.id, *made))
+        files = [verify(out / f"{table}.parquet").body["file"]["sha256"] for table in request.tables]
+        return requests.report_request(requests.mark_fulfilled(context, request.id, *made, files=files))
 
 
 @contextmanager
@@ -99,16 +106,20 @@ def _is_deleted(context: Context, identity: str, out: Path) -> bool:
     return _find_folder(context, request) == out.resolve() and not all(file.is_file() for file in files)
 
 
-def _claim_folder(context: Context, request: Request, out: Path) -> None:
-    """Refuse a second folder: of what is made under one charge there is one."""
+def _claim_folder(context: Context, request: Request, out: Path, *, take_over: bool) -> None:
+    """Refuse a second folder: of what is made under one charge there is one, until it is taken over."""
     mine, name = str(out.resolve()), _name_try(request)
-    first = context.store.keep(FOLDER, name, name, mine.encode()).decode()
-    if first != mine:
+    last = str(_find_folder(context, request) or context.store.keep(FOLDER, name, name, mine.encode()).decode())
+    if last == mine:
+        return
+    if not take_over:
         raise AccessRefused(
             f"request '{request.id}' was begun in another folder",
-            expected=f"It is made once, in '{first}'",
-            remedy="Name that folder with --out",
+            expected=f"It is made once, in '{last}'",
+            remedy="Name that folder with --out; if it is gone, or its server does not come back, say --take-over",
         )
+    later = f"{name} {time.time_ns():020d}"
+    context.store.keep(FOLDER, later, later, mine.encode())
 
 
 @contextmanager
@@ -192,6 +203,16 @@ def releases_of(policy: Path) -> Path:
     return policy.with_suffix(".releases")
 
 
+def say_command(policy: Path, ledger: str, identity: str) -> str:
+    """The command that makes a request where a server keeps its releases; without a password in an address."""
+    words = ["deniable", "fulfill", identity, "-p", str(policy), "-o", str(releases_of(policy) / identity)]
+    if ledger != ledger_of(policy, None):
+        address = urlsplit(ledger) if "://" in ledger else None
+        plain = address and address._replace(netloc=re.sub(r":[^@]*@", "@", address.netloc)).geturl()
+        words += ["--ledger", plain or ledger]
+    return shlex.join(words)
+
+
 def refuse_changed_file(policy: Path, served: str) -> None:
     """Refuse to approve while the policy's file is another policy than the one that is served: none could be made."""
     if read(policy).hash != served:
@@ -206,18 +227,18 @@ def fulfill_once(policy: Path, ledger: str, identity: str, *, again: bool = Fals
     """Make an approved release where a server keeps them, unless another process makes it; whether it was made here.
 
     Of several servers one makes it: they are told apart by the folder that is noted first, and by the lock on it. With
-    `again`, which is a steward's wish, it is refused where another process has it.
+    `again`, which is a steward's wish, it is taken over from another folder, and refused where a process has this one.
     """
     from deniable.storage import Locked, storage_errors
 
     folder = releases_of(policy)
-    with open_policy(policy, ledger) as context:
+    with open_policy(policy, ledger) as context, _recall_tries(context, identity):
         if not again and not _is_unmade(context, requests.find_request(context, identity), folder):
             return False
-    with storage_errors(folder):
-        folder.mkdir(mode=0o700, exist_ok=True)
+        with storage_errors(folder):
+            folder.mkdir(mode=0o700, exist_ok=True)
     try:
-        fulfill(policy, ledger, identity, folder / identity)
+        fulfill(policy, ledger, identity, folder / identity, take_over=again)
     except (AccessRefused, Locked) as refusal:
         with open_policy(policy, ledger) as context:
             ours = _is_unmade(context, requests.find_request(context, identity), folder)
@@ -227,11 +248,17 @@ def fulfill_once(policy: Path, ledger: str, identity: str, *, again: bool = Fals
     return True
 
 
-def list_unmade(context: Context, policy: Path) -> list[str]:
-    """The requests that a server was to make and has not: it ended before, and nothing is known to prevent them."""
-    failed, folder = find_failures(context), releases_of(policy)
-    waiting = [each for each in context.state.requests().values() if each.by_server and each.id not in failed]
+def list_unmade(context: Context, policy: Path, *, failed: bool) -> list[str]:
+    """The requests that a server was to make here and has not: it ended before, or, if wanted, they failed then."""
+    left_out, folder = {} if failed else find_failures(context), releases_of(policy)
+    waiting = [each for each in context.state.requests().values() if each.by_server and each.id not in left_out]
     return [each.id for each in waiting if _is_unmade(context, each, folder)]
+
+
+def list_begun_elsewhere(context: Context, policy: Path) -> dict[str, str]:
+    """The folders of other servers in which approved requests were begun and are not made yet, by request."""
+    folders, here = list_folders(context), releases_of(policy)
+    return {name: place for name, place in folders.items() if place != str((here / name).resolve())}
 
 
 def _is_unmade(context: Context, request: Request, folder: Path) -> bool:
@@ -241,9 +268,9 @@ def _is_unmade(context: Context, request: Request, folder: Path) -> bool:
 
 
 def _find_folder(context: Context, request: Request) -> Path | None:
-    """The folder in which a request was begun."""
-    noted = context.store.find(FOLDER, _name_try(request))
-    return None if noted is None else Path(noted.decode())
+    """The folder in which a request was begun, or by which it was taken over."""
+    noted = list_folders(context, request).get(request.id)
+    return None if noted is None else Path(noted)
 
 
 def find_release_file(context: Context, policy: Path, analyst: str, identity: str, table: str) -> Path | None:
@@ -255,7 +282,11 @@ def find_release_file(context: Context, policy: Path, analyst: str, identity: st
     if request is None or request.analyst != analyst or table not in request.tables:
         return None
     if request.status is not Status.RELEASED:
-        raise AccessRefused(f"request '{identity}' is {request.status}", expected="It is made after the approval")
+        with _recall_tries(context, identity):
+            raise AccessRefused(
+                f"request '{identity}' is {request.status}", expected="It is made after the approval",
+                remedy="See how it stands: deniable requests",
+            )  # fmt: skip
     folder = _find_folder(context, request) or releases_of(policy) / request.id
     if not _is_published(context, request, folder / f"{table}.parquet"):
         raise DataError(
@@ -269,7 +300,9 @@ def find_release_file(context: Context, policy: Path, analyst: str, identity: st
 def _is_published(context: Context, request: Request, file: Path) -> bool:
     """Whether a file is one that left with a request, unchanged, by the digests in the ledger."""
     made = request.release.split()
-    left = {each.details.get("file") for each in context.ledger.entries(acts=PUBLISHED) if each.release in made}
+    left = set(request.files) or {
+        str(each.details.get("file")) for each in context.ledger.entries(acts=PUBLISHED) if each.release in made
+    }
     try:
         return verify(file).body["file"]["sha256"] in left
     except (DeniableError, OSError):

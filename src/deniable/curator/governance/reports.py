@@ -20,6 +20,7 @@ from deniable.governance.requests import Status
 from deniable.release.record import Record, SparseRecord
 
 if TYPE_CHECKING:
+    from deniable.governance.requests import Request
     from deniable.ledger import Balance, Entry, Ledger
     from deniable.policy.document import Policy
     from deniable.release.release import Statement
@@ -518,6 +519,8 @@ def receipt(context: Context, analyst: str, release: str) -> OwnReceipt | None:
     return None
 
 
+FOLDER = "fulfilled into"
+"""Where it is noted into which folder a request is made, before anything is measured: the last one counts."""
 FAILED = "not fulfilled"
 """Where it is noted why a server could not make an approved release, try by try."""
 
@@ -546,6 +549,14 @@ def find_failures(context: Context) -> dict[str, FailedTry]:
     return {identity: failed for identity, failed in last.items() if identity in approved}
 
 
+def list_folders(context: Context, *asked: Request) -> dict[str, str]:
+    """The folder in which each request is made or was begun; of those that are asked for, or of all approved ones."""
+    known = asked or [each for each in context.state.requests().values() if each.status is Status.APPROVED]
+    tries = {f"fulfill {each.id}": each.id for each in known}
+    noted = sorted(context.store.list_all(FOLDER).items()) if tries else []
+    return {tries[key]: value.decode() for name, value in noted if (key := " ".join(name.split()[:2])) in tries}
+
+
 def requests(context: Context, analyst: str | None = None, *, risk: bool = False) -> list[RequestReport]:
     """All requests for releases, or those of one analyst, the newest first, with why one was not made: see `FailedTry`.
 
@@ -554,7 +565,10 @@ def requests(context: Context, analyst: str | None = None, *, risk: bool = False
     found = [each for each in context.state.requests().values() if analyst is None or each.analyst == analyst]
     failures = {identity: failed.reason if analyst is None else failed.told
                 for identity, failed in find_failures(context).items()}  # fmt: skip
-    shown = [replace(report_request(each), failed=failures.get(each.id)) for each in found[::-1]]
+    folders = list_folders(context) if analyst is None else {}
+    shown = [
+        replace(report_request(each), failed=failures.get(each.id), folder=folders.get(each.id)) for each in found[::-1]
+    ]
     if not risk:
         return shown
     waiting = {tuple(each.tables) for each in shown if each.decided is None}

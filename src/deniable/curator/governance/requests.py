@@ -76,6 +76,8 @@ class RequestReport(SparseRecord):
     risk: dict[str, TableRisk] | None = None
     failed: str | None = None
     """Why the release was approved and could not be made; it is there until it is made."""
+    folder: str | None = None
+    """Where an approved release is being made, or was begun; for the steward."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -387,17 +389,14 @@ def authorize(context: Context, grant: Grant, action: Action, purpose: str = "")
     return Asker(grant.name, purpose, grant.role)
 
 
-MOST_WAITING = 20
-"""Requests of one asker that may wait for a decision: each is an entry for good, and read by a person."""
-
-
 def ask(
     context: Context, technique: str, tables: Sequence[str], parameters: Mapping[str, Any] | None = None
 ) -> Request:
     """File a request for a release; the steward decides, seeing its cost and (`measure_risk`) its risk.
 
     An equal request that waits for a decision is returned instead of a second one; so it is where both are filed at one
-    moment, since equal requests have one name in the ledger until they are decided.
+    moment, since equal requests have one name in the ledger until the next decision. Of those that one asker files at
+    one moment so many count as may wait.
     The parameter `justification` says what it is needed for; a purpose may demand it.
     """
     context.admit()
@@ -421,17 +420,19 @@ def ask(
         justification=reason,
     )
     own = [each for each in context.state.requests().values() if each.analyst == analyst]
-    equal = [each for each in own if each.content == request.content]
-    if waiting := [each for each in equal if each.is_pending]:
-        return waiting[0]
-    if sum(each.is_pending for each in own) >= MOST_WAITING:
-        raise ParameterError(
-            f"{MOST_WAITING} requests of yours wait for a decision", remedy="Wait until the steward has decided on some"
-        )
-    name = f"request {digest([request.content, equal[-1].id if equal else ''])}"
-    posting = Posting(Act.REQUEST, analyst=analyst, purpose=purpose, release=request.id, request=name)
-    filed = context.ledger.record(replace(posting, details=request.facts()))
-    return requests.find_request(filed.release, context.state.requests())
+    waiting = [each for each in own if each.is_pending]
+    if equal := [each for each in waiting if each.content == request.content]:
+        return equal[0]
+    identity = request.id
+    if len(waiting) < requests.MOST_WAITING:
+        decided = max((each.counted[-1] for each in own if each.counted), default=0)
+        name, facts = f"request {digest([request.content, decided])}", request.facts()
+        posting = Posting(Act.REQUEST, analyst=analyst, purpose=purpose, release=request.id, request=name)
+        identity = context.ledger.record(replace(posting, details=facts | {"most": requests.MOST_WAITING})).release
+    if (filed := context.state.requests().get(identity)) is None:
+        happened = f"{requests.MOST_WAITING} requests of yours wait for a decision"
+        raise ParameterError(happened, remedy="Wait until the steward has decided on some")
+    return filed
 
 
 def decide(
@@ -451,11 +452,13 @@ def decide(
     refuse_name(name, Role.STEWARD)
     if approved:
         _refuse_fellow(context, request, person)
-        _refuse_changed_policy(context, request)
+        _refuse_outdated(context, request)
         asker = context.speak_for(Asker(request.analyst, request.purpose, Role.ANALYST))
+        asker.admit()
         check_request(asker, request.technique, request.tables, request.parameters)
     details: dict[str, Any] = {"id": identity, "reason": reason, "person": person, "policy": context.policy.hash}
-    details |= {"server": True} if server else {}
+    details |= {"server": True} if server and approved else {}
+    details |= {} if request.is_pending else {"status": str(request.status)}
     act = "approve" if approved else "decline"
     return _settle(context, identity, _act(context, act, name, details, request.purpose))
 
@@ -523,38 +526,40 @@ def find_approved(context: Context, identity: str, *, again: bool = False) -> Re
     request = requests.find_request(identity, context.state.requests())
     if not again:
         requests.check_fulfillable(request)
+    _refuse_outdated(context, request)
+    return request
+
+
+def _refuse_outdated(context: Context, request: Request) -> None:
+    """Refuse to approve or to make what the policy as it is now does not allow."""
     demands = _find_purpose(context, request.purpose)
-    if demands is not None and len(request.approved_by) < demands.approvals:
+    if demands is not None and request.approvals < demands.approvals:
         raise AccessRefused(
-            f"request '{identity}' was approved by {len(request.approved_by)}, and its purpose demands more now",
+            f"request '{request.id}' was filed for {request.approvals} to approve it, and its purpose demands more now",
             expected=f"{demands.approvals} different stewards approve it",
             remedy="Decline it, and let it be filed anew",
         )
     asker = Asker(request.analyst, request.purpose, Role.ANALYST)
     if request.listed and find_analyst(context.policy, asker) is None:
         raise AccessRefused(
-            f"the policy no longer lists analyst '{request.analyst}', who made request '{identity}'",
+            f"the policy no longer lists analyst '{request.analyst}', who made request '{request.id}'",
             expected="An analyst whom the policy lists, as when the request was made",
             remedy="List the analyst again, or decline; without limits of their own the whole table would leave",
         )
-    _refuse_changed_policy(context, request)
-    return request
-
-
-def _refuse_changed_policy(context: Context, request: Request) -> None:
-    """Refuse to go on with what was approved, by one steward at least, under another policy."""
     if request.policy not in ("", context.policy.hash):
         raise AccessRefused(
             f"the policy was changed after request '{request.id}' was approved",
             expected="The policy under which it was approved",
-            remedy="Put that policy back, or let the request be filed and approved anew",
+            remedy="Put that policy back, and start its server again; or decline the request, to be filed anew",
         )
 
 
-def mark_fulfilled(context: Context, identity: str, *releases: str, by: str = "steward") -> Request:
-    """Note that an approved request was fulfilled, by one release or by one of each table."""
+def mark_fulfilled(
+    context: Context, identity: str, *releases: str, files: Sequence[str] = (), by: str = "steward"
+) -> Request:
+    """Note that an approved request was fulfilled, by one release or by one of each table, and by which files."""
     request = find_approved(context, identity)
-    details = {"id": identity, "release": " ".join(releases)}
+    details = {"id": identity, "release": " ".join(releases), "files": list(files)}
     return _settle(context, identity, _act(context, "fulfill", by, details, request.purpose))
 
 

@@ -43,6 +43,14 @@ async def decline_request(call: Call) -> Response:
     return await _decide_request(call, False)
 
 
+async def make_request(call: Call) -> Response:
+    """Make an approved request here, and now: one that failed, or that was begun by a server that is gone."""
+    await call.service.make_again(call.who, call.path["request"])
+    context = call.service.curator.context
+    made = await call.service.read_record(lambda: governance_requests.find_request(context, call.path["request"]))
+    return respond_json(made.as_dict())
+
+
 async def _decide_request(call: Call, approved: bool) -> Response:
     return respond_json(
         (await call.service.decide(call.who, call.path["request"], approved, call.body.reason)).as_dict()
@@ -276,6 +284,7 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation("GET", "/v1/requests", "requests", "List all requests", list_requests),
     Operation("POST", "/v1/requests/{request}/approve", "approve", "Approve a request", approve_request, DecisionBody),
     Operation("POST", "/v1/requests/{request}/decline", "decline", "Decline a request", decline_request, DecisionBody),
+    Operation("POST", "/v1/requests/{request}/make", "make", "Make an approved request that is not made", make_request),
     Operation("GET", "/v1/tokens", "tokens", "List tokens", list_tokens),
     Operation("POST", "/v1/tokens", "issue", "Give out a token", issue_token, TokenBody, status=201),
     Operation("DELETE", "/v1/tokens/{token}", "revoke", "End a token", revoke_token),
