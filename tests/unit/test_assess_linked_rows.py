@@ -5,19 +5,22 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from deniable.assess.exposure import measure_joint_exposure, measure_joint_rows
+from deniable.assess.exposure import LinkedRows, measure_joint_exposure, measure_joint_rows, measure_linked_tables
+from deniable.curator import Curator
 from deniable.curator.attack import Order as AttackOrder
 from deniable.curator.attack import attack
-from deniable.curator.mask import keys
+from deniable.curator.context import ledger_of
+from deniable.curator.mask import keys, linked
 from deniable.curator.mask.run import mask, request_for
 from deniable.engines.duckdb import DuckDBEngine
-from deniable.errors import Infeasible
+from deniable.errors import Infeasible, StorageError
 
 
 def count_profiles(rows: pa.Table, columns: Sequence[str], link: str, unit: str | None) -> float:
@@ -141,10 +144,10 @@ def test_rows_of_a_person_in_several_tables_of_a_release_are_linked_by_their_tok
     halves = "".join(f"{i},r{i // 2}\n{i},r{i // 2}\n" for i in range(60))
     (clinic.parent / "tests.csv").write_text("patient,result\n" + halves)
     clinic.write_text(POLICY.replace("MASK", "token: {key: people}").replace("WHO", ""))
-    for table in ("drugs", "tests"):  # each alone singles out nobody, and says that it can be joined
+    for table in ("drugs", "tests"):  # each alone singles out nobody, and says that it can be joined; no ledger is kept
         told = mask(request_for(clinic, None, table, clinic.parent / f"{table}.parquet")).tables[table]
         assert told["joint"]["together"] == 0.0
-        assert any(each.startswith("joining by patient: other tables") for each in told["remaining_attacks"])
+        assert any("releases that another ledger recorded" in each for each in told["remaining_attacks"])
     drugs, tests = (
         set(pq.read_table(clinic.parent / f"{name}.parquet")["patient"].to_pylist()) for name in ("drugs", "tests")
     )
@@ -175,9 +178,10 @@ release:
 """
 
 
-def ask_columns(policy: Path, name: str, *columns: str) -> dict[str, object]:
+def ask_columns(policy: Path, name: str, *columns: str, table: str = "people") -> dict[str, Any]:
     """Mask some columns of the people into a file of their own."""
-    return mask(request_for(policy, None, "people", policy.parent / name, columns=columns)).tables["people"]
+    ledger = ledger_of(policy, None)
+    return mask(request_for(policy, None, table, policy.parent / name, columns=columns, ledger=ledger)).tables[table]
 
 
 @pytest.fixture
@@ -197,7 +201,7 @@ def test_two_releases_of_a_table_with_the_same_tokens_are_measured_together(town
     assert "joint_with_earlier" not in told
     with pytest.raises(Infeasible, match=r"single out 100.0%.*knows all 2 released columns") as no:
         ask_columns(town, "two.parquet", "id", "year")
-    assert "this release and earlier ones with the same tokens" in str(no.value)
+    assert "this release and earlier ones with the same tokens (people)" in str(no.value)
     assert not (town.parent / "two.parquet").exists()
     assert ask_columns(town, "one.parquet", "id", "town")["joint"]["together"] == 0.0  # the same again is nothing new
     ask_columns(town, "three.parquet", "year")  # without tokens nothing links it
@@ -213,6 +217,9 @@ def test_what_left_before_is_measured_as_it_left(town: Path) -> None:
     ask_columns(town, "one.parquet", "id", "year")
     told = ask_columns(town, "two.parquet", "id", "town")
     assert told["joint_with_earlier"]["together"] == 0.0
+    town.write_text(WIDE.replace("WHO", "").replace("YEAR", ""))  # another mask today: what left is what it was
+    told = ask_columns(town, "two.parquet", "id", "town")
+    assert told["joint_with_earlier"]["together"] == 0.0
 
 
 def test_another_key_links_nothing_with_what_left_before(town: Path) -> None:
@@ -223,3 +230,152 @@ def test_another_key_links_nothing_with_what_left_before(town: Path) -> None:
     )
     keys.new("people", town.parent / "people.key")
     assert "joint_with_earlier" not in ask_columns(town, "two.parquet", "id", "year")
+
+
+def count_linked_tables(tables: Sequence[tuple[pa.Table, str | None, bool]]) -> float:
+    """The naive twin: for each table the people whose linked rows, of all tables, no other of its people has."""
+    groups: dict[object, list[tuple[int, int]]] = {}
+    for number, (rows, _, _) in enumerate(tables):
+        for place, value in enumerate(rows["token"].to_pylist()):
+            groups.setdefault(("alone", number, place) if value is None else value, []).append((number, place))
+    said = [rows["says"].to_pylist() for rows, _, _ in tables]
+    profiles: dict[object, list[list[tuple[int, int]]]] = {}
+    for group in groups.values():
+        content = tuple(sorted(Counter((number, said[number][place]) for number, place in group).items()))
+        profiles.setdefault(content, []).append(group)
+    shares = []
+    for number, (rows, unit, _) in enumerate(tables):
+        whose = rows[unit].to_pylist() if unit else None
+        alone, people = set(), set()
+        for held in profiles.values():
+            owners = {whose[i] if whose else id(group) for group in held for table, i in group if table == number}
+            people |= owners
+            if len(owners) == 1 and any(tables[table][2] for table, _ in held[0]):
+                alone |= owners
+        shares.append(len(alone) / len(people))
+    return max(shares)
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("units", [("who", "who"), ("who", None), (None, "who")])
+def test_tables_that_a_token_links_are_measured_as_brute_force_does(seed: int, units: tuple[str | None, ...]) -> None:
+    draw = np.random.default_rng(seed)
+
+    def make(people: int, rows: int, kind: type) -> pa.Table:
+        who = draw.integers(0, people, rows)
+        token = [None if person % 9 == 0 else f"t{int(person) // (1 + seed % 2)}" for person in who]
+        says = draw.integers(0, 3, rows).tolist()
+        return pa.table({"who": [kind(int(person)) for person in who], "token": token, "says": says})
+
+    held = (make(60, 90, str), make(25, 40, int))  # other people, and other types of their numbers
+    expected = count_linked_tables([(held[0], units[0], True), (held[1], units[1], False)])
+    with DuckDBEngine() as engine:
+        engine.attach("a", held[0])
+        engine.attach("b", held[1])
+        tables = [LinkedRows("a", "a", ["says"], "token", units[0])]
+        tables.append(LinkedRows("b", "b", ["says"], "token", units[1], leaving=False))
+        found = measure_linked_tables(engine, tables)
+    assert found is not None
+    assert found.together == pytest.approx(expected)
+    assert 0.0 < found.together < 1.0
+
+
+@pytest.fixture
+def halves(clinic: Path) -> Path:
+    """Sixty people: two drugs divide them into halves, and tests into pairs; both single everybody out."""
+    few = "".join(f"{i},d{i % 2}\n{i},d{i % 2}\n" for i in range(60))
+    (clinic.parent / "drugs.csv").write_text("patient,drug\n" + few)
+    pairs = "".join(f"{i},r{i // 2}\n{i},r{i // 2}\n" for i in range(60))
+    (clinic.parent / "tests.csv").write_text("patient,result\n" + pairs)
+    clinic.write_text(write_clinic())
+    return clinic
+
+
+def write_clinic(who: str = "", **masks: str) -> str:
+    """The clinic's policy, with a mask for the patient in each table."""
+    begun, drugs, tests = POLICY.replace("WHO", who).split("{MASK}")
+    words = [masks.get(table, "token: {key: people}") for table in ("drugs", "tests")]
+    return f"{begun}{{{words[0]}}}{drugs}{{{words[1]}}}{tests}"
+
+
+REFUSED = (
+    r"single out 100.0%.*all 2 released columns.*earlier ones with the same tokens \(drugs\).*people in (drugs|tests)"
+)
+SHORT, FOR_OTHERS = "token: {key: people, length: 10}", "token: {key: people, domain: others}"
+
+
+@pytest.mark.parametrize("masks", [{}, {"tests": SHORT}, {"drugs": SHORT}])
+def test_two_tables_that_are_masked_in_two_runs_are_measured_together(halves: Path, masks: dict[str, str]) -> None:
+    halves.write_text(write_clinic(**masks))
+    assert "joint_with_earlier" not in ask_columns(halves, "one.parquet", "patient", "drug", table="drugs")
+    with pytest.raises(Infeasible, match=REFUSED):
+        ask_columns(halves, "two.parquet", "patient", "result", table="tests")
+    assert not list(halves.parent.glob("*two*"))
+    ask_columns(halves, "one.parquet", "patient", "drug", table="drugs")  # what was refused is not remembered
+    halves.write_text(write_clinic(", accepted_by: Dr. Steward", **masks))
+    told = ask_columns(halves, "two.parquet", "patient", "result", table="tests")
+    assert (told["joint_with_earlier"]["together"], told["joint_with_earlier"]["accepted_by"]) == (1.0, "Dr. Steward")
+
+
+def test_tokens_of_another_domain_link_no_tables(halves: Path) -> None:
+    halves.write_text(write_clinic(tests=FOR_OTHERS))
+    ask_columns(halves, "one.parquet", "patient", "drug", table="drugs")
+    assert "joint_with_earlier" not in ask_columns(halves, "two.parquet", "patient", "result", table="tests")
+
+
+def test_rows_that_are_masked_in_memory_are_measured_with_other_releases(halves: Path) -> None:
+    with Curator.open(halves) as curator:
+        assert curator.mask("drugs").rows.num_rows == 120
+        with pytest.raises(Infeasible, match=REFUSED):
+            curator.mask("tests")
+    with pytest.raises(Infeasible, match=REFUSED):
+        ask_columns(halves, "two.parquet", "patient", "result", table="tests")
+    halves.write_text(write_clinic(", accepted_by: Dr. Steward"))
+    with Curator.open(halves) as curator:
+        assert curator.mask("tests").details["joint_with_earlier"]["together"] == 1.0
+
+
+def test_a_small_table_is_not_lost_among_the_people_of_a_large_one(halves: Path) -> None:
+    drugs = (halves.parent / "drugs.csv").read_text().splitlines()[:5]  # two people of sixty
+    (halves.parent / "drugs.csv").write_text("\n".join([*drugs, "2,d0", "2,d0", "3,d1", "3,d1"]) + "\n")
+    ask_columns(halves, "one.parquet", "patient", "drug", table="drugs")
+    with pytest.raises(Infeasible, match=r"100.0% of the people in drugs"):
+        ask_columns(halves, "two.parquet", "patient", "result", table="tests")
+
+
+def test_an_earlier_release_that_cannot_be_read_is_not_taken_for_harmless(halves: Path) -> None:
+    ask_columns(halves, "one.parquet", "patient", "drug", table="drugs")
+    (halves.parent / "drugs.csv").unlink()
+    with pytest.raises(Infeasible, match="rows of 'drugs' left before with the same tokens, and cannot be read now"):
+        ask_columns(halves, "two.parquet", "patient", "result", table="tests")
+    assert not (halves.parent / "two.parquet").exists()
+    halves.write_text(write_clinic(", accepted_by: Dr. Steward"))
+    told = ask_columns(halves, "two.parquet", "patient", "result", table="tests")
+    assert any("with earlier releases of drugs, which cannot be read any more" in t for t in told["remaining_attacks"])
+
+
+def test_a_file_that_was_given_is_read_again_beside_the_table_of_the_policy(halves: Path) -> None:
+    given = halves.parent / "given.csv"
+    (halves.parent / "drugs.csv").rename(given)
+    (halves.parent / "drugs.csv").write_text("patient,drug\n" + "".join(f"{i},d0\n" for i in range(60)))
+    ledger = ledger_of(halves, None)
+    mask(request_for(halves, str(given), "drugs", halves.parent / "one.parquet", ledger=ledger))
+    with pytest.raises(Infeasible, match=REFUSED):
+        ask_columns(halves, "two.parquet", "patient", "result", table="tests")
+
+
+def test_of_two_releases_at_one_moment_neither_leaves_unmeasured(halves: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    measure, ledger = linked._measure_linked, ledger_of(halves, None)
+
+    def measure_late(*arguments: Any) -> dict[str, Any]:
+        """Another process masks the other table once this one has looked at what left before."""
+        monkeypatch.setattr(linked, "_measure_linked", measure)
+        ask_columns(halves, "one.parquet", "patient", "drug", table="drugs")
+        return measure(*arguments)
+
+    monkeypatch.setattr(linked, "_measure_linked", measure_late)
+    with pytest.raises(StorageError, match="another release with the same tokens was made meanwhile"):
+        ask_columns(halves, "two.parquet", "patient", "result", table="tests")
+    assert not (halves.parent / "two.parquet").exists()
+    with pytest.raises(Infeasible, match=REFUSED):
+        mask(request_for(halves, None, "tests", halves.parent / "two.parquet", ledger=ledger))

@@ -215,30 +215,41 @@ def _stays_same(engine: Engine, source: str, name: str, person: str) -> bool:
 
 
 def number_rows(
-    source: str, columns: Sequence[str], links: Sequence[str], owner: str | None = None, about: str = ""
+    source: str,
+    columns: Sequence[str],
+    links: Sequence[str],
+    owner: str | None = None,
+    about: str = "",
+    *,
+    leaving: bool = True,
 ) -> str:
     """The query of a number for what each row says (`h`), of a number for the rows linked with it (`g`), of the owner.
 
     A row without a value in any of the columns that link is linked with none. Without an owner the linked rows are
-    their own.
+    their own. `leaving` says whether the row is of a release that is being made.
     """
     from deniable.engines.base import quote
 
     texts = [f"CAST({quote(name)} AS VARCHAR)" for name in links]
     said = ", ".join(f"CAST({quote(name)} AS VARCHAR)" for name in columns)
     nowhere = f"coalesce({', '.join(texts)}) IS NULL"
-    linked = f"CASE WHEN {nowhere} THEN hash('', row_number() OVER ()) ELSE hash({', '.join(texts)}) END"
-    return f"SELECT hash('{about}', {said}) AS h, {linked} AS g, {owner or linked} AS u FROM {source}"  # noqa: S608
+    linked = f"CASE WHEN {nowhere} THEN hash('{about}', row_number() OVER ()) ELSE hash({', '.join(texts)}) END"
+    numbers = f"hash('{about}', {said}) AS h, {linked} AS g, {owner or linked} AS u"
+    return f"SELECT {numbers}, {str(leaving).lower()} AS leaving FROM {source}"  # noqa: S608  quoted names
 
 
 def count_profiles(engine: Engine, numbered: str, *, by_person: bool) -> float | None:
     """The share of owners who alone have some linked rows, or of rows without owners; None where no rows are linked.
 
-    Linked rows are compared in whatever order: by how many they are, and by the sum of their numbers.
+    Linked rows are compared in whatever order: by how many they are, and by the sum of their numbers. Whoever is in no
+    row of a release that is being made is not counted as alone.
     """
-    size = "count(*) AS size, sum(CAST(h AS HUGEINT)) AS content"
+    size = "count(*) AS size, sum(CAST(h AS HUGEINT)) AS content, bool_or(leaving) AS leaving"
     groups = f"SELECT min(u) AS lowest, max(u) AS highest, {size} FROM ({numbered}) GROUP BY g"  # noqa: S608
-    alone = "min(lowest) AS owner, min(lowest) = max(highest) AS alone, sum(size) AS held, max(size) AS largest"
+    alone = (
+        "min(lowest) AS owner, min(lowest) = max(highest) AND bool_or(leaving) AS alone, "
+        "sum(size) AS held, max(size) AS largest"
+    )
     profiles = f"SELECT {alone} FROM ({groups}) GROUP BY size, content"  # noqa: S608
     share = (
         f"count(DISTINCT owner) FILTER (alone) / (SELECT count(DISTINCT u) FROM ({numbered}))"  # noqa: S608
@@ -263,31 +274,55 @@ def _count_together(engine: Engine, source: str, columns: Sequence[str], unit: s
     return float(found.column(0)[0].as_py() or 0.0)
 
 
+class LinkedRows(NamedTuple):
+    """An attached table with a column of tokens that others have too: what somebody may know of it, and whose it is."""
+
+    table: str
+    """What it is called in words."""
+    name: str
+    """What it is attached as."""
+    columns: Sequence[str]
+    link: str
+    unit: Whose | str | None = None
+    leaving: bool = True
+    """Whether it is of a release that is being made, and not of one before."""
+
+
 def measure_linked_tables(
-    engine: Engine, tables: Mapping[str, tuple[Sequence[str], str | None]], of: str = "", known: int | None = None
+    engine: Engine, tables: Sequence[LinkedRows], of: str = "", known: int | None = None
 ) -> JointExposure | None:
     """What all rows of a person in several attached tables single out, which a token in each of them links.
 
-    For each table the columns that somebody may know, and the token's. None for fewer than two tables. `of` says in
-    words what the tables are, `known` how many columns they have together.
+    None for fewer than two tables. The share is that of the table whose people are exposed most: in it people are told
+    apart by its own unit, which another table need not know. `of` says in words what the tables are, `known` how many
+    columns they have together.
     """
+    parts = [[_number_linked(engine, each, place, whose) for place, each in enumerate(tables)] for whose in tables]
+    counted = [
+        count_profiles(engine, " UNION ALL ".join(each), by_person=True) if len(tables) > 1 else None for each in parts
+    ]
+    shares = [(share, each.table) for each, share in zip(tables, counted, strict=True) if share is not None]
+    if not shares:
+        return None
+    share, worst = max(shares)
+    count = known if known is not None else sum(len(each.columns) for each in tables)
+    links = list(dict.fromkeys(each.link for each in tables))
+    told = (
+        f"Whoever knows all {count} released columns of somebody in {of or f'all {len(tables)} tables'} singles out "
+        f"{share:.1%} of the people in {worst}, since {', '.join(links)} "
+        f"{'links' if len(links) == 1 else 'link'} their rows."
+    )
+    rows = sum(engine.count(each.name) for each in tables)
+    return JointExposure(count, share, [], 0, rows, told, linked_by=links)
+
+
+def _number_linked(engine: Engine, rows: LinkedRows, place: int, whose: LinkedRows) -> str:
+    """The numbered rows of one of several tables; with owners where it is the one whose people are counted."""
     from deniable.engines.base import quote
 
-    parts = [
-        number_rows(quote(name), columns, [link], about=str(place))
-        for place, (name, (columns, link)) in enumerate(tables.items())
-        if link is not None
-    ]
-    share = count_profiles(engine, " UNION ALL ".join(parts), by_person=True) if len(parts) > 1 else None
-    if share is None:
-        return None
-    count = known if known is not None else sum(len(columns) for columns, _ in tables.values())
-    links = list(dict.fromkeys(link for _, link in tables.values() if link is not None))
-    told = (
-        f"Whoever knows all {count} released columns of somebody in {of or f'all {len(parts)} tables'} singles out "
-        f"{share:.1%} of the people, since {', '.join(links)} {'links' if len(links) == 1 else 'link'} their rows."
-    )
-    return JointExposure(count, share, [], 0, sum(map(engine.count, tables)), told, linked_by=links)
+    source, person = tell_people(engine, rows.name, rows.unit if rows is whose else None)
+    owner = "NULL" if rows is not whose else f"coalesce(CAST({quote(person)} AS VARCHAR), '')" if person else None
+    return number_rows(source, rows.columns, [rows.link], owner, str(place), leaving=rows.leaving)
 
 
 def measure_joint_rows(

@@ -52,8 +52,8 @@ def list_remaining_attacks(plan: TablePlan, *, in_order: bool = False) -> tuple[
         attacks.append(f"linking with other files by the columns that stayed ({', '.join(kept)})")
     if plan.linking:
         attacks.append(
-            f"joining by {', '.join(plan.linking)}: other tables that are masked in another run, and rows that are "
-            "masked in memory, may have the same values there, and whom they single out together is not measured"
+            f"joining by {', '.join(plan.linking)}: releases that another ledger recorded may have the same values "
+            "there, and whom they single out together is not measured"
         )
     masked = [(column.name, column.spec) for column in plan.columns if column.spec and not is_removed(column.spec)]
     for kind in dict.fromkeys(spec.kind for _, spec in masked):
@@ -62,6 +62,14 @@ def list_remaining_attacks(plan: TablePlan, *, in_order: bool = False) -> tuple[
     if plan.projection:
         attacks.append(f"projection: {FALLS_TO['projection']}")
     return tuple(attacks)
+
+
+def list_unmeasured_joins(plan: TablePlan, tables: Sequence[str]) -> list[str]:
+    """What an intruder can still try who holds earlier releases that could not be measured together with a table."""
+    joining = f"joining by {', '.join(plan.linking)} with earlier releases of {', '.join(tables)}"
+    return (
+        [f"{joining}, which cannot be read any more: whom they single out together is not measured"] if tables else []
+    )
 
 
 def state_guarantee(mode: str, measured: Sequence[SinglingOut], unit: str) -> Guarantee:

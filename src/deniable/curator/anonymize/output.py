@@ -1,18 +1,32 @@
-"""Where a k-anonymous release goes: to a file with its statement and its recoding, or to memory; and the ledger.
+"""A k-anonymous release before and after it is made: what it is made from, and where it goes; and the ledger.
 
-What was written is certified before anything is stated of it. Rows leave in a random order: in the table's own, two
-releases of it could be paired line by line."""
+Everything that can be wrong in what was asked is found first (`rehearse`), so that a mistake leaves the ledger and the
+folder as they are: hierarchies are built, weights and models laid beside the columns, files that are named are read.
+The release goes to a file with its statement and its recoding, or to memory. What was written is certified before
+anything is stated of it. Rows leave in a random order: in the table's own, two releases of it could be paired line by
+line."""
 
 from __future__ import annotations
 
 import secrets
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from deniable.curator.anonymize import releases
 from deniable.curator.anonymize.check import list_ancestors
-from deniable.curator.anonymize.request import PERSON, TABLE, Order, Roles, rows_to_release, statement
+from deniable.curator.anonymize.request import (
+    COUNT,
+    PERSON,
+    TABLE,
+    Order,
+    Roles,
+    find_protected,
+    population_of,
+    rows_to_release,
+    statement,
+)
 from deniable.curator.publish import (
     MEASURED,
     certify_rows,
@@ -22,6 +36,7 @@ from deniable.curator.publish import (
     publish_staged,
     stage_file,
 )
+from deniable.errors import ParameterError
 from deniable.policy.schema import PrivacyUnit, Role
 from deniable.storage import refuse_unwritable, storage_errors
 
@@ -32,8 +47,9 @@ if TYPE_CHECKING:
     from deniable.assess.released_rows import Ancestors, Claim
     from deniable.curator.context import Context
     from deniable.engines.base import Engine
-    from deniable.kanonymity.recoding import Recoding
-    from deniable.kanonymity.request import Request
+    from deniable.kanonymity.microaggregation import Aggregated
+    from deniable.kanonymity.recoding import Recoder, Recoding
+    from deniable.kanonymity.request import Prepared, Request
     from deniable.policy.schema import Spec
     from deniable.release import Guarantee, Provenance, Release, Statement
 
@@ -59,6 +75,91 @@ class Work:
     """The rows as they were read back from the file, where they were."""
     staged: dict[Path, Path] = field(default_factory=dict)
     """The files that were written under other names until they may leave, and the names that they get then."""
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Ready:
+    """What a release is made from: rows, or their counts by the columns that matter, and the problem they pose."""
+
+    rows: pa.Table
+    before: tuple[Recoding | None, ...] = ()
+    """Earlier releases of the table."""
+    prepared: Prepared | None = None
+    population: pa.Table | None = None
+    aggregated: Aggregated | None = None
+
+
+def rehearse(work: Work, table: str) -> Ready:
+    """Make ready what was asked, or refuse it; `table` is the name under which releases are remembered."""
+    if work.context is not None:
+        work.context.admit()
+    before = releases.find_earlier(work.context, table, work.order)
+    if work.order.method == "microaggregate":
+        return replace(_aggregate(work), before=before)
+    _refuse_weights(work)
+    found = _count_rows(work) if work.order.method == "optimal" else _read_rows(work)
+    return replace(found, before=before)
+
+
+def _refuse_weights(work: Work) -> None:
+    """Refuse weights of columns that are not generalized, also where the method weighs none."""
+    from deniable.errors import nearest
+
+    known = work.request.quasi_identifiers
+    for name, weight in work.order.weights.items():
+        if name not in known:
+            expected = nearest(name, known) or "A quasi-identifier"
+            raise ParameterError(f"A weight is given for '{name}'", expected=expected)
+        if not weight >= 0:
+            raise ParameterError(f"The weight of '{name}' is {weight}", expected="Weights are 0 or more")
+    if known and sum(work.order.weights.get(name, 1.0) for name in known) <= 0:
+        raise ParameterError("All weights are 0", expected="At least one column with a weight above 0")
+
+
+def _count_rows(work: Work) -> Ready:
+    """The rows counted by what they are judged by, which is enough to search one level for each column."""
+    from deniable.kanonymity.request import prepare
+
+    engine, request = work.engine, work.request
+    population = population_of(engine, work.order, request)
+    people = () if request.person is None else (request.person,)
+    named = tuple(dict.fromkeys((*request.quasi_identifiers, *request.sensitive, *people)))
+    counted = engine.run(statement("SELECT {}, COUNT(*) AS {} FROM {} GROUP BY ALL", named, COUNT, TABLE))
+    prepared = prepare(counted, request, work.roles.hierarchies, population=population, counts=COUNT)
+    return Ready(counted, prepared=prepared, population=population)
+
+
+def _read_rows(work: Work) -> Ready:
+    from deniable.kanonymity.request import prepare
+
+    table = _read_table(work)
+    population = population_of(work.engine, work.order, work.request)
+    prepared = prepare(table, work.request, work.roles.hierarchies, population=population)
+    return Ready(table, prepared=prepared, population=population)
+
+
+def _read_table(work: Work) -> pa.Table:
+    person = find_protected(work.engine, work.order, work.roles, work.person)
+    return work.engine.run(rows_to_release(work.roles, work.engine, person=person))
+
+
+def _aggregate(work: Work) -> Ready:
+    """Numbers replaced by the means of groups of k."""
+    from deniable.kanonymity.microaggregation import microaggregate
+    from deniable.kanonymity.models import KAnonymity
+
+    first, *others = work.request.models
+    if others or not isinstance(first, KAnonymity):
+        asked = ", ".join(str(each) for each in work.request.models if not isinstance(each, KAnonymity))
+        raise ParameterError(f"Microaggregation makes groups of k rows, and knows no other model; {asked} is asked too",
+                             remedy="Leave the other models out, or use --method mondrian")  # fmt: skip
+    if first.person is not None:
+        rows = "Leave --person out" if work.order.person is not None else "Count rows with --count-rows"
+        raise ParameterError("Microaggregation makes groups of k rows, and k is to be counted in people",
+                             expected="Rows are counted, or another method",
+                             remedy=f"{rows}, or use --method mondrian")  # fmt: skip
+    table = _read_table(work)
+    return Ready(table, aggregated=microaggregate(table, work.request.quasi_identifiers, first.k))
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +192,22 @@ def record_release(work: Work) -> str:
         "k-anonymity", "", None, schema.unit or PrivacyUnit(), (schema.name,), details=details, anew=FILE_ANEW
     )
     return charge(context, job, request=work.order.identity).release
+
+
+FEW_CELLS = 1_000_000
+"""Values of a table that is put into another order in memory; a larger one the engine sorts, on disk if need be."""
+
+
+def recode_rows(work: Work, recoder: Recoder, count: int, person: str | None) -> pa.Table | Iterable[pa.RecordBatch]:
+    """So many rows to release, recoded: all at once where they are few, else a stream in a random order."""
+    import pyarrow as pa
+
+    engine = work.engine
+    few = 0 < count * len(engine.describe(TABLE)) <= FEW_CELLS
+    read = rows_to_release(work.roles, engine, shuffled=not few and not work.order.keep_order, person=person)
+    if not few:
+        return recoder.stream(engine.stream(read))
+    return pa.Table.from_batches(list(recoder.stream(engine.run(read).combine_chunks().to_batches())))
 
 
 def put_rows(work: Work, rows: pa.Table | Iterable[pa.RecordBatch]) -> pa.Table | Path:

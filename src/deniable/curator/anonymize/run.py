@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from deniable.curator.anonymize import check, releases
 from deniable.curator.anonymize.output import (
     Made,
+    Ready,
     Work,
     attach_released,
     attack_released,
@@ -25,10 +26,11 @@ from deniable.curator.anonymize.output import (
     measure_jointly,
     publish_rows,
     put_rows,
+    recode_rows,
+    rehearse,
     seal_release,
     state_provenance,
 )
-from deniable.curator.anonymize.rehearsal import Ready, rehearse
 from deniable.curator.anonymize.request import (
     COUNT,
     PERSON,
@@ -270,8 +272,7 @@ def _globally(work: Work, ready: Ready, progress: Progress | None) -> Made:
     recoding = replace(found.recoding, shown=shown, person=work.person, table=origin)
     composed, recoder = _compose(work, ready.before, recoding), Recoder(_show_people(recoding), found.hierarchies)
     person = find_protected(engine, order, work.roles, work.person)
-    read = rows_to_release(work.roles, engine, shuffled=not order.keep_order, person=person)
-    rows = put_rows(work, recoder.stream(engine.stream(read)))
+    rows = put_rows(work, recode_rows(work, recoder, recoding.rows, person))
     details = _details(found, request) | _risk(ready.rows, found, request) | composed | _usefulness(work, rows)
     starred = recoding.suppressed_rows is Suppressed.STAR
     cells = None if ready.population is None else _generalize_population(recoder, ready.population)

@@ -6,13 +6,11 @@ replaced. A process that is killed before or after leaves keys and vaults that f
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,12 +20,9 @@ from deniable.policy.document import Policy, read
 from deniable.release.record import Record, SparseRecord
 
 if TYPE_CHECKING:
-    from deniable.assess.exposure import JointExposure
-    from deniable.curator.context import Context
-    from deniable.engines.base import Engine
     from deniable.ledger import Ledger
     from deniable.masking.keys import Key, Keyring
-    from deniable.masking.plan import ColumnPlan, TablePlan
+    from deniable.masking.plan import TablePlan
     from deniable.masking.vault import Codebook
 
 VAULT = "vault "
@@ -166,98 +161,6 @@ def _confirm_vault(known: dict[str, str], book: Codebook, policy: Path, path: Pa
             remedy=f"Restore it from a backup. To begin anew, take its line out of {path.name}. Nothing was written",
         )
     known[name] = vault.describe_vault(book.path, book.key)[0]
-
-
-RELEASED = "released "
-"""Before a table and a column of tokens in the record: which other columns left beside the same tokens."""
-EARLIER = "released before"
-SAID = "what the row said"
-
-
-def gate_earlier_releases(
-    engine: Engine, context: Context, policy: Path, made: TablePlan, opened: Mapping[str, Key]
-) -> JointExposure | None:
-    """What a table singles out beside its earlier releases with the same tokens, for its statement; or a refusal.
-
-    Which columns left before is remembered with the keys. They are masked again: one whose mask has changed since, or
-    has a key that was not opened now, is taken as it stands in the table.
-    """
-    from deniable.assess.exposure import judge_joint_exposure, measure_linked_tables
-
-    now = {name: made.described[name] for name in made.knowable}
-    shares: list[JointExposure | None] = []
-    for link in (each for each in made.columns if each.name in made.linking):
-        before = _recall_released(policy, _name_link(made.table, link, opened), now)
-        if not now or now.items() <= before.items():  # nothing new leaves
-            continue
-        if earlier := _attach_earlier(engine, context, made, link, before, opened):
-            tables = {f"released {made.table}": (list(now), link.name), EARLIER: ([SAID], link.name)}
-            known = len({*now, *earlier})
-            found = measure_linked_tables(engine, tables, "this release and earlier ones with the same tokens", known)
-            shares.append(judge_joint_exposure(found, context.policy.release.joint))
-    return max(filter(None, shares), key=lambda each: each.together, default=None)
-
-
-def _name_link(table: str, link: ColumnPlan, opened: Mapping[str, Key]) -> str:
-    """Tokens are the same where table, column, mask and key are: a key is told apart by its check value."""
-    key = str(link.spec.options.get("key", "")) if link.spec is not None else ""
-    check = opened[key].check if key in opened else ""
-    return f"{RELEASED}{table}, {link.name}: {link.described} {check}".rstrip()
-
-
-def _recall_released(policy: Path, name: str, now: Mapping[str, str]) -> dict[str, str]:
-    """Columns that left beside the same tokens before, each with its mask in words; those of now are added."""
-    from deniable.masking import keys
-
-    path = checks_path(policy)
-    known = keys.read_checks(path)
-    try:
-        before = dict(json.loads(known.get(name, "{}")))
-    except (ValueError, TypeError):
-        raise StorageError(
-            f"{path} does not say which columns left before", remedy="Restore it from a backup. Nothing was written"
-        ) from None
-    keys.remember_checks({**known, name: json.dumps(before | dict(now), sort_keys=True)}, path)
-    return before
-
-
-def _attach_earlier(
-    engine: Engine,
-    context: Context,
-    made: TablePlan,
-    link: ColumnPlan,
-    before: Mapping[str, str],
-    opened: Mapping[str, Key],
-) -> list[str]:
-    """Attach a number for what each row said before, beside its token; says which columns that was."""
-    import pyarrow as pa
-
-    from deniable.engines.base import quote
-    from deniable.masking import plan, streaming
-
-    schema, present = context.policy.table(made.table), {column.name for column in engine.describe(made.table)}
-    shop = plan.MaskContext(opened.__getitem__, context.policy.folder, date.today().year)
-    columns = {each.name: each for each in made.columns}
-    for name in before:
-        declared = schema.column(name)
-        known = declared is None or declared.mask is None or str(declared.mask.options.get("key", "")) in ("", *opened)
-        if name not in columns and declared is not None and known:
-            mask = plan.build_mask(declared.mask, schema, name, shop) if declared.mask else None
-            columns[name] = plan.ColumnPlan(name, declared.mask, mask)
-        if name not in columns or columns[name].described != before[name]:
-            columns[name] = plan.ColumnPlan(name, None)
-    chosen = [columns[name] for name in before if name in present]
-    if not chosen:
-        return []
-    again = plan.TablePlan(made.table, (link, *chosen), unit=made.unit)
-    said = ", ".join(f"CAST({quote(each.name)} AS VARCHAR)" for each in chosen)
-    numbered = f"SELECT {quote(link.name)}, hash({said}) AS {quote(SAID)} FROM {quote(EARLIER)}"  # noqa: S608
-    parts = []
-    for batch in engine.stream(made.table, streaming.PART_ROWS):
-        engine.attach(EARLIER, pa.Table.from_batches([streaming.mask_batch(again, batch)]))
-        parts.append(engine.run(numbered))
-    engine.attach(EARLIER, pa.concat_tables(parts))
-    return [each.name for each in chosen]
 
 
 def rotate(name: str, policy: Path | None = None, out: Path | None = None) -> KeyRotation:

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 from deniable.curator.anonymize.request import refuse_order
 from deniable.curator.charge import FILE_ANEW, Job, charge
 from deniable.curator.context import Context, find_ledger, open_context
-from deniable.curator.mask.keys import confirm, gate_earlier_releases, open_keyring, own_vault
+from deniable.curator.mask.keys import confirm, open_keyring, own_vault
+from deniable.curator.mask.linked import gate_linked_releases
 from deniable.curator.policy.accepted_rows import refuse_less_protected
 from deniable.curator.publish import (
     MEASURED,
@@ -117,10 +118,9 @@ def mask_tables(context: Context, request: Request, progress: Progress | None = 
                 for i, plan in enumerate(plans.values())
             ]
             joins = _joins(engine, plans)
-            _gate_linked_tables(engine, context, made)
+            linked = gate_linked_releases(engine, context, list(plans.values()), opened, request.keys)
             for each in made:
-                joint = gate_earlier_releases(engine, context, request.policy, each.plan, opened)
-                each.details.update({} if joint is None else {"joint_with_earlier": joint.to_dict()})
+                _tell_linked(each.plan, each.details, linked)
             recorded = _record(context, request)
             released = {each.plan.table: _publish_table(context, each, recorded, written) for each in made}
     return MaskReport(request.mode, released, joins, checklist)
@@ -174,6 +174,7 @@ def mask_rows(
         claim, origin, details = _state(context, read, rows, rows.num_rows, mode, opened)
         found = certify_rows(rows, _claim_columns(policy.table(table), read))
         details[MEASURED] = found.to_dict()
+        _tell_linked(plans[table], details, gate_linked_releases(engine, context, [plans[table]], opened, keys))
         _record(context, request)
     return Release(rows, claim, origin, details | {"safe_harbor": checklist})
 
@@ -421,19 +422,13 @@ def _state(
     return residual_risk.state_guarantee(mode, [*told, *measured], unit), origin, details
 
 
-def _gate_linked_tables(engine: Engine, context: Context, made: Sequence[_Masked]) -> None:
-    """Note what the rows of a person single out over all tables of a release that one token links, or refuse."""
-    from deniable.assess.exposure import judge_joint_exposure, measure_linked_tables
+def _tell_linked(made: TablePlan, details: dict[str, Any], linked: Mapping[str, Mapping[str, Any]]) -> None:
+    """Say in a table's statement what others with the same tokens add, and which could not be measured."""
+    from deniable.masking import residual_risk
 
-    linked = {
-        f"released {each.plan.table}": (each.plan.knowable, each.plan.unit)
-        for each in made
-        if each.plan.unit in each.plan.linking and each.plan.knowable
-    }
-    found = judge_joint_exposure(measure_linked_tables(engine, linked), context.policy.release.joint)
-    told = {} if found is None else {"joint_of_tables": found.to_dict()}
-    for each in made:
-        each.details.update(told if f"released {each.plan.table}" in linked else {})
+    found = dict(linked.get(made.table, {}))
+    details["remaining_attacks"] += residual_risk.list_unmeasured_joins(made, found.pop("not_measured_with", []))
+    details.update(found)
 
 
 FEW_NAMES = 8
