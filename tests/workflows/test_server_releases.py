@@ -311,3 +311,28 @@ def test_a_server_elsewhere_names_what_another_began_and_makes_it_when_the_stewa
         ana = deniable.connect(up.http, up.tokens["ana"], timeout=120)
         first = (tmp_path / "policy.releases" / identity / "people.parquet").read_bytes()
         assert ana.download(identity, "people", tmp_path / "q.parquet").read_bytes() != first
+
+
+def test_two_hosts_with_the_same_paths_do_not_make_one_release_at_one_moment(
+    serve: Any, clinic_policy: str, tmp_path: Path, postgres_address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their disks are not shared, and so is no lock on them: the database tells them apart."""
+    from deniable.curator.governance import requests
+    from deniable.curator.governance.fulfill import fulfill_once
+
+    policy = clinic_policy.replace("id: {role: identifier}", "id: {role: identifier, mask: redact}")
+    policy = policy.replace("clinic", f"clinic{uuid.uuid4().hex[:8]}")
+    close, made = requests.mark_fulfilled, []
+
+    def look(*given: Any, **more: Any) -> Any:
+        shutil.move(tmp_path / "policy.releases", tmp_path / "the disk of the first host")
+        made.append(fulfill_once(tmp_path / "policy.yaml", postgres_address, given[1]))
+        shutil.rmtree(tmp_path / "policy.releases", ignore_errors=True)
+        shutil.move(tmp_path / "the disk of the first host", tmp_path / "policy.releases")
+        return close(*given, **more)
+
+    with serve(policy=policy, ledger=postgres_address) as up:
+        monkeypatch.setattr(requests, "mark_fulfilled", look)
+        until("released", deniable.connect(up.http, up.tokens["ana"], timeout=120), approve(up, "mask"))
+        assert made == [False]
+        assert len(list(up.curator.ledger.entries(acts=("publish",)))) == 1

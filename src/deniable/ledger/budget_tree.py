@@ -2,8 +2,9 @@
 
 A charge goes to every node on its path and must fit each of them, in epsilon and delta together; colluding analysts
 therefore cannot pass the dataset's limit. A purpose that is renewed each period has one node a period, and its
-analysts with it. Periods are read off the times of entries, which never run backwards, so a clock that is set back
-renews nothing a second time.
+analysts with it. Periods are read off the times of entries, by the clock of who wrote them: a clock that is set back
+finds what was spent in the period that it names, and renews nothing a second time. What was left then can be spent
+then; the dataset's limit holds whatever the clock says, and incidents name a clock that ran back.
 
 Accounts follow from the entries alone and are stored nowhere, so nobody can falsify them. They are exact: the pure and
 the zCDP account is one rational and the delta beside it; the PLD account is how often each event occurred."""

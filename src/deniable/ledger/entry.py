@@ -377,7 +377,7 @@ def refuse_other_unit(posting: Posting, known: frozenset[tuple[str, str]]) -> No
                 f"'{posting.tables[0]}' was charged for {other} before, and would now be for {unit}: these do not "
                 "add up",
                 expected="One unit of a table, and of the file that it reads, for all that is charged in one ledger",
-                remedy="Put the unit back, or begin a new ledger with the budgets lowered by what was spent on a unit",
+                remedy="Put the unit back; or lower the budgets, and run: deniable ledger separate --ledger NEW",
             )
 
 

@@ -55,7 +55,8 @@ SCHEMA: tuple[LiteralString, ...] = (
     "CREATE OR REPLACE TRIGGER deniable_whole BEFORE TRUNCATE ON deniable_entries"
     " FOR EACH STATEMENT EXECUTE FUNCTION deniable_entries_are_final()",
 )
-PRESENCE_LOCK = 0x64656E69
+UNDO = "Find out who did that, and undo it; else restore the ledger from a backup"
+PRESENCE_LOCK, WORK_LOCK = 0x64656E69, 0x64656E6A
 COUNT_HOLDERS: LiteralString = (
     "SELECT count(DISTINCT pid) FROM pg_locks WHERE locktype = 'advisory' AND granted AND classid = %s AND objid = %s"
     " AND objsubid = 2 AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
@@ -231,6 +232,19 @@ class Database:
     def _drop_free(self) -> None:
         while self._free:
             self._free.pop().close()
+
+
+@contextmanager
+def hold_name(address: str, name: str) -> Iterator[bool]:
+    """Hold a name for as long as some work takes, over all hosts; whether no other process holds it."""
+    psycopg, key = import_driver(), int.from_bytes(hashlib.sha256(name.encode()).digest()[:4], "big") >> 1
+    try:
+        connection = psycopg.connect(address, autocommit=True, **limit_waiting())
+        held = bool(connection.execute("SELECT pg_try_advisory_lock(%s, %s)", (WORK_LOCK, key)).fetchone()[0])
+    except psycopg.Error as failure:
+        raise find_missing_right(address, failure) or _refuse_database(None) from None
+    with connection:
+        yield held
 
 
 class PostgresStore:
@@ -452,33 +466,23 @@ def _find_version(run: Any) -> int:
         return 0
     versions = [int(version) for (version,) in run("SELECT version FROM deniable_layout").fetchall()]
     if len(versions) != 1:
-        raise IntegrityError(
-            f"deniable_layout in the ledger's database has {len(versions)} rows",
-            expected="One row, with the number of the layout",
-            remedy="Find out who did that, and undo it; else restore the ledger from a backup",
-        )
+        happened, expected = f"deniable_layout has {len(versions)} rows", "One row, with the number of the layout"
+        raise IntegrityError(happened, expected=expected, remedy=UNDO)
     return versions[0]
 
 
 PLAIN, NOTHING_ELSE = "r p heap", (0, 0, 0, False)
+TEXTS = [f"{name} text not null" for name in ("act", "analyst", "request", "text")]
+NAMES = [f"{name} text not null" for name in ("dataset", "drawer", "name", "alias")]
+FINAL_TRIGGERS = [f"deniable_final 27 {FINAL}", f"deniable_whole 34 {FINAL}"]
+"""Before an update or a deletion; before all is deleted."""
 EXPECTED: dict[str, tuple[Any, ...]] = {
-    "deniable_entries": (
-        PLAIN,
-        ["dataset text not null", "sequence bigint not null"]
-        + [f"{name} text not null" for name in ("act", "analyst", "request", "text")],
-        [f"deniable_final 27 {FINAL}", f"deniable_whole 34 {FINAL}"],  # before update or delete; before truncate
-        ["p dataset sequence", "u dataset analyst request"],
-        *NOTHING_ELSE,
-    ),
-    "deniable_kept": (
-        PLAIN,
-        [f"{name} text not null" for name in ("dataset", "drawer", "name", "alias")] + ["value bytea not null"],
-        [],
-        ["p dataset drawer name", "u dataset drawer alias"],
-        *NOTHING_ELSE,
-    ),
+    "deniable_entries": (PLAIN, ["dataset text not null", "sequence bigint not null", *TEXTS], FINAL_TRIGGERS,
+                         ["p dataset sequence", "u dataset analyst request"], *NOTHING_ELSE),
+    "deniable_kept": (PLAIN, [*NAMES, "value bytea not null"], [],
+                      ["p dataset drawer name", "u dataset drawer alias"], *NOTHING_ELSE),
     "deniable_layout": (PLAIN, ["version integer not null"], [], [], *NOTHING_ELSE),
-}
+}  # fmt: skip
 """How the tables are laid out, as FIND_LAYOUT tells it."""
 
 
@@ -495,15 +499,14 @@ def _refuse_foreign(run: Any) -> None:
             f"{', '.join(changed)} in the ledger's database is not laid out as deniable does it: a column, constraint, "
             "index, trigger, rule, child table or row security was added, changed or removed, or it is not logged",
             expected="The tables and triggers of this version, and nothing else on them",
-            remedy="Find out who did that, and undo it; else restore the ledger from a backup",
+            remedy=UNDO,
         )
     events = [name for (name,) in run(FIND_EVENT_TRIGGERS).fetchall()]
     if events:
-        raise IntegrityError(
-            f"the ledger's database has event triggers: {', '.join(events)}",
-            expected="None: they run whatever somebody wrote when tables are laid out, or at every connection",
-            remedy="Find out whose they are, and remove them; or give the ledger a database of its own",
-        )
+        expected = "None: they run whatever somebody wrote when tables are laid out, or at every connection"
+        remedy = "Find out whose they are, and remove them; or give the ledger a database of its own"
+        happened = f"the ledger's database has event triggers: {', '.join(events)}"
+        raise IntegrityError(happened, expected=expected, remedy=remedy)
 
 
 def _refuse_missing_rights(run: Any, needed: tuple[tuple[str, str], ...]) -> None:
@@ -568,11 +571,8 @@ def find_missing_right(address: str, failure: Exception) -> AccessRefused | None
 
 def _refuse_database(charge: str | None) -> StorageError:
     """The refusal of a database that fails; the driver's own text may quote the address with its password."""
-    return StorageError(
-        "the ledger's PostgreSQL database could not be used",
-        remedy="Check that it runs, its address, its disk and its permissions",
-        charge=charge,
-    )
+    remedy = "Check that it runs, its address, its disk and its permissions"
+    return StorageError("the ledger's PostgreSQL database could not be used", remedy=remedy, charge=charge)
 
 
 def limit_waiting() -> dict[str, str | int]:
@@ -580,14 +580,9 @@ def limit_waiting() -> dict[str, str | int]:
     milliseconds = WAIT_SECONDS * 1000
     limits = dict.fromkeys(("lock_timeout", "statement_timeout", "idle_in_transaction_session_timeout"), milliseconds)
     options = " ".join(f"-c {name}={value}" for name, value in limits.items())
-    return {
-        "connect_timeout": WAIT_SECONDS,
-        "tcp_user_timeout": milliseconds,
-        "keepalives_idle": WAIT_SECONDS,
-        "keepalives_interval": 2,
-        "keepalives_count": 3,
-        "options": f"{options} -c synchronous_commit=on",
-    }
+    alive = {"keepalives_idle": WAIT_SECONDS, "keepalives_interval": 2, "keepalives_count": 3}
+    waits: dict[str, str | int] = {"connect_timeout": WAIT_SECONDS, "tcp_user_timeout": milliseconds}
+    return waits | alive | {"options": f"{options} -c synchronous_commit=on"}
 
 
 def import_driver() -> Any:

@@ -477,7 +477,7 @@ def _refuse_other_unit(
                 f"the rows of '{source.table}' were charged for {others[0]} before, and would now be for "
                 f"{source.unit}: these do not add up",
                 expected="One unit for one set of rows in one ledger, whatever its tables and files are called",
-                remedy="Put the unit back, or begin a new ledger with the budgets lowered by what was spent on a unit",
+                remedy="Put the unit back; or lower the budgets, and run: deniable ledger separate --ledger NEW",
             )
 
 

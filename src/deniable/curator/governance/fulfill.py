@@ -50,7 +50,7 @@ def fulfill(
     with open_policy(policy, ledger, asker) as context, _recall_tries(context, identity):
         requests.check_request(context, request.technique, request.tables, request.parameters)
         _refuse_overspending(context, request)
-        with _hold_folder(out, f"request '{identity}'"):
+        with _hold_request(ledger_of(policy, ledger), request), _hold_folder(out, f"request '{identity}'"):
             requests.find_approved(context, identity, again=again)  # another process may have made it meanwhile
             _claim_folder(context, request, out, take_over=take_over)
             with _tell_charges(context, request), storage_errors(out):
@@ -68,6 +68,21 @@ def _close_request(
         made = [entry.release for entry in _find_releases(context, request).values()]
         files = [verify(out / f"{table}.parquet").body["file"]["sha256"] for table in request.tables]
         return requests.report_request(requests.mark_fulfilled(context, request.id, *made, files=files))
+
+
+@contextmanager
+def _hold_request(ledger: str, request: Request) -> Iterator[None]:
+    """Let one process at a time make a request, also of several hosts over one database, which share no disk."""
+    if not ledger.startswith("postgres"):
+        yield
+        return
+    from deniable.ledger.postgres import hold_name
+    from deniable.storage import Locked
+
+    with hold_name(ledger, f"request {request.id}") as held:
+        if not held:
+            raise Locked(f"another process works on request '{request.id}'", remedy="Wait for it to end")
+        yield
 
 
 @contextmanager
