@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 import clinic
 from deniable.errors import QueryRefused
 from deniable.policy.budget import ApproxDP, PureDP
+from deniable.policy.schema import Bounds
 from deniable.query.bias import report_estimates
 from deniable.query.compile import compile_query
 from deniable.query.execute import execute, measure
@@ -61,3 +63,24 @@ def test_nothing_is_estimated_without_a_share() -> None:
 def test_a_share_is_between_0_and_1(share: str) -> None:
     with pytest.raises(QueryRefused, match="share"):
         compile_query("SELECT AVG(age) FROM visits", clinic.TABLES, PureDP(Fraction(1)), bias_share=share)
+
+
+def test_bounds_of_a_product_beyond_64_bits_are_compared_as_its_values_are() -> None:
+    most = 1 << 40
+    wide = [
+        replace(
+            table,
+            columns=tuple(
+                replace(each, bounds=Bounds(-most, most)) if each.name in ("age", "delta") else each
+                for each in table.columns
+            ),
+        )
+        for table in clinic.TABLES
+    ]
+    plan = compile_query("SELECT VARIANCE(age * delta) AS v FROM visits", tuple(wide), SURE, bias_share="0.2")
+    rows = [{"pid": i, "age": most if i < 3 else 50, "delta": most, "city": "Ada"} for i in range(40)]
+    with clinic.engine(visits=clinic.rows_of(rows)) as engine:
+        told = report_estimates(plan, measure(plan, engine), 0.95)
+    assert ("units with a value at or beyond the bounds of VARIANCE(age * delta)", 3) in [
+        (row["counts"], row["units"]) for row in told
+    ]

@@ -86,8 +86,10 @@ def render_value(value: Value) -> str:
             return f"TIMESTAMP '{value.isoformat(sep=' ')}'"
         case date():
             return f"DATE '{value.isoformat()}'"
-        case int():
+        case int() if abs(value) < 1 << 63:
             return f"CAST({value} AS BIGINT)"
+        case int():  # the bounds of a product, say, which is computed in DOUBLE
+            return f"CAST({float(value)!r} AS DOUBLE)"
         case Fraction():
             return f"CAST({float(value)!r} AS DOUBLE)"
         case _:
