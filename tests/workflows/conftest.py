@@ -80,6 +80,12 @@ class Served:
     tokens: dict[str, str] = field(default_factory=dict)
     log: list[str] = field(default_factory=list)
 
+    def session(self, who: str, door: str = "") -> dict[str, str]:
+        """The cookie of somebody's session at the pages: of stewards and auditors at the steward's port."""
+        door = door or ("steward" if who in ("steward", "second", "auditor") else "analyst")
+        port = (self.steward if door == "steward" else self.http).rpartition(":")[2]
+        return {f"deniable_{door}_{port}": self.tokens[who]}
+
     def dsn(self, name: str = "ana", **more: str) -> str:
         """What libpq needs."""
         given = {"host": "127.0.0.1", "port": str(self.postgres), "user": name, "dbname": "clinic"} | more
@@ -233,8 +239,7 @@ def visit(chromium: Any, up: Any) -> Iterator[Callable[..., Any]]:
         )
         contexts.append(context)
         port = up.steward if who in ("steward", "second", "auditor") else up.http
-        cookie = "deniable_steward" if port == up.steward else "deniable_analyst"
-        context.add_cookies([{"name": cookie, "value": up.tokens[who], "url": port}])
+        context.add_cookies([{"name": name, "value": value, "url": port} for name, value in up.session(who).items()])
         page = context.new_page()
         page.on("console", lambda told: complaints.append(told.text) if is_complaint(told) else None)
         page.on("pageerror", lambda failure: complaints.append(str(failure)))

@@ -101,12 +101,12 @@ def test_a_node_of_the_lattice_is_clicked_and_shows_why_it_fails(visit, find_vio
 
 def test_laboratories_are_the_stewards_and_forms_of_other_sites_are_refused(up):
     for who in ("auditor",):
-        with httpx.Client(base_url=up.steward, cookies={"deniable_steward": up.tokens[who]}) as other:
+        with httpx.Client(base_url=up.steward, cookies=up.session(who)) as other:
             for path in ("/labs", *(f"/labs/{name}" for name in LABS)):
                 assert other.get(path).status_code == 403, path
                 assert "<form" not in other.get(path).text.partition("<main")[2], path
-    assert httpx.get(up.http + "/labs", cookies={"deniable_analyst": up.tokens["ana"]}).status_code == 404
-    with httpx.Client(base_url=up.steward, cookies={"deniable_steward": up.tokens["steward"]}) as steward:
+    assert httpx.get(up.http + "/labs", cookies=up.session("ana")).status_code == 404
+    with httpx.Client(base_url=up.steward, cookies=up.session("steward")) as steward:
         for name in LABS:
             shown = steward.post(f"/labs/{name}", data={"table": "people"}, headers={"origin": "https://evil.example"})
             assert shown.status_code == 403, name
@@ -302,7 +302,8 @@ def compare_layout(page: Any, name: str) -> None:
 def test_pages_look_as_they_did(chromium, serve, width):
     with serve() as served:
         context = chromium.new_context(viewport={"width": width, "height": 900})
-        context.add_cookies([{"name": "deniable_steward", "value": served.tokens["steward"], "url": served.steward}])
+        [(cookie, token)] = served.session("steward").items()
+        context.add_cookies([{"name": cookie, "value": token, "url": served.steward}])
         page = context.new_page()
         for name, path in LAYOUTS.items():
             page.goto(served.steward + path)

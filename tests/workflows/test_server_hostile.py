@@ -335,7 +335,7 @@ def test_no_page_of_the_steward_is_shown_to_an_analyst(served):
     open_to_all = ("/static/", "/first/", "/enter", "/leave")
     paths = [each.path for each in routes if "GET" in (each.methods or ()) and not each.path.startswith(open_to_all)]
     assert {"/", "/budgets", "/estate", "/ledger", "/tokens"} <= set(paths)
-    cookies = {"deniable_steward": served.tokens["ana"]}
+    cookies = served.session("ana", "steward")
     with httpx.Client(base_url=served.steward, follow_redirects=True, cookies=cookies) as browser:
         entered = browser.post("/enter", data={"token": served.tokens["ana"]}, headers={"origin": served.steward})
         shown = {path: browser.get(re.sub(r"\{[^}]*\}", "x", path)).status_code for path in paths}

@@ -67,8 +67,8 @@ def up(tmp_path_factory: pytest.TempPathFactory, serving_clinic: Callable[..., A
 
 def client(up: Any, who: str) -> httpx.Client:
     """Somebody's session at the pages."""
-    port, cookie = (up.steward, "deniable_steward") if who == "steward" else (up.http, "deniable_analyst")
-    return httpx.Client(base_url=port, cookies={cookie: up.tokens[who]}, timeout=60, follow_redirects=True)
+    port = up.steward if who == "steward" else up.http
+    return httpx.Client(base_url=port, cookies=up.session(who), timeout=60, follow_redirects=True)
 
 
 def file_request(up: Any, table: str, technique: str, **more: str) -> tuple[str, str]:

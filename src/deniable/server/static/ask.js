@@ -1,4 +1,5 @@
 // The analysts' page: an editor for each question, its price as one types, the curve of its error, and its answer.
+// Questions are kept in the browser's tab until their asker leaves; answers are kept by the server, for their asker alone.
 import { Curve } from "./curve.js";
 import { openEditor } from "./editor.js";
 import { improve, reveal } from "./table.js";
@@ -9,6 +10,7 @@ const KEYWORDS = ["SELECT", "FROM", "WHERE", "GROUP BY", "HAVING", "ORDER BY", "
 const cells = document.getElementById("cells");
 const permalink = document.getElementById("permalink");
 let words = { tables: [], functions: [] };
+const KEPT = `questions of ${document.querySelector(".who").textContent} at ${location.pathname}${location.search}`;
 let current = null, count = cells.children.length;
 
 class Cell {
@@ -17,14 +19,14 @@ class Cell {
     this.form = section.querySelector("form");
     this.area = section.querySelector("textarea");
     this.answer = section.querySelector(".answer");
-    this.priced = null;
+    this.release = section.dataset.release ?? "";
     this.curve = new Curve(section.querySelector(".curve"), (epsilon) => this.choose(epsilon));
     this.editor = openEditor(this.area, { language: "sql", label: "Question in SQL", complete,
       change: () => this.soon(), run: () => this.ask() });
     this.form.addEventListener("submit", (event) => {
-      if (event.submitter?.value === "explain") return;
       event.preventDefault();
-      this.ask();
+      if (event.submitter?.value === "explain") this.explain();
+      else this.ask();
     });
     this.form.addEventListener("input", () => this.soon());
     this.form.addEventListener("focusin", () => { current = this; });
@@ -37,9 +39,14 @@ class Cell {
   field(name) { return this.form.elements.namedItem(name); }
 
   question() {
-    const given = { sql: this.area.value, epsilon: this.field("epsilon").value.trim() || null, purpose: this.field("purpose").value };
+    const given = { sql: this.editor.read(), epsilon: this.field("epsilon").value.trim() || null, purpose: this.field("purpose").value };
     const delta = this.field("delta").value.trim();
     return delta ? { ...given, delta } : given;
+  }
+
+  state() {
+    const fields = ["epsilon", "delta", "purpose"].map((name) => [name, this.field(name).value]);
+    return { sql: this.editor.read(), ...Object.fromEntries(fields), release: this.release };
   }
 
   choose(epsilon) {
@@ -93,13 +100,21 @@ class Cell {
   }
 
   async ask() {
+    await this.show("/ask/answer");
+  }
+
+  async explain() { await this.show("/ask/plan"); }
+
+  // What an answer or a plan is on the page; the answer that it replaces is no longer kept.
+  async show(path) {
     const request = `page-${crypto.randomUUID()}`;
     this.request = request;
     this.busy(true);
     try {
-      const told = await send("/ask/answer", this.question(), { headers: { "x-request-id": request } });
+      const told = await send(path, this.question(), { headers: { "x-request-id": request } });
       this.answer.replaceChildren(...parse(told.html));
-      document.getElementById("balance").replaceChildren(...parse(told.balance));
+      this.release = told.release ?? "";
+      if (told.balance) document.getElementById("balance").replaceChildren(...parse(told.balance));
       improve(this.answer);
       this.refused = null;
     } catch (failure) {
@@ -110,7 +125,17 @@ class Cell {
     }
   }
 
+  // An answer that stood here before its asker went to another page; no question is asked for it.
+  async recall() {
+    if (!this.release) return;
+    const answer = await fetch(`/ask/kept?${new URLSearchParams({ release: this.release })}`).catch(() => null);
+    const told = answer?.ok ? await answer.json() : { html: "<p class=note>The answer is no longer kept on this page. Ask again: the stored answer of an equal question is free.</p>" };
+    this.answer.replaceChildren(...parse(told.html));
+    improve(this.answer);
+  }
+
   refuse(refusal) {
+    this.release = "";
     const box = document.createElement("div");
     box.className = "refusal";
     box.setAttribute("role", "alert");
@@ -215,10 +240,38 @@ function categories(context, columns, at) {
 function link() {
   const query = new URLSearchParams();
   for (const cell of all) {
-    query.append("sql", cell.area.value);
+    query.append("sql", cell.editor.read());
     for (const name of ["epsilon", "delta", "purpose"]) query.append(name, cell.field(name).value);
   }
   permalink.href = `/?${query}`;
+  keep();
+}
+
+// The questions of this page, for when their asker comes back; nothing that was answered.
+function keep() {
+  if (location.pathname !== "/") return;
+  try {
+    sessionStorage.setItem(KEPT, JSON.stringify([...all].map((cell) => cell.state())));
+  } catch {
+    // There is no room: the page works on, and keeps nothing.
+  }
+}
+
+function restore() {
+  let kept = null;
+  try {
+    kept = location.pathname === "/" && JSON.parse(sessionStorage.getItem(KEPT));
+  } catch {
+    // It is not ours, or may not be read: the page begins as it is.
+  }
+  (kept || []).forEach((each, place) => {
+    const section = cells.children[place] ?? build();
+    section.dataset.release = each.release ?? "";
+    for (const field of section.querySelector("form").elements) {
+      const value = each[field.name];
+      if (typeof value === "string" && (!field.options || [...field.options].some((one) => one.value === value))) field.value = value;
+    }
+  });
 }
 
 function arrange() {
@@ -229,21 +282,27 @@ function arrange() {
   link();
 }
 
-function add() {
+function build() {
   count += 1;
   const section = document.getElementById("blank").content.cloneNode(true).querySelector(".cell");
   for (const each of section.querySelectorAll("[id]")) each.id = each.id.replace("-new", `-${count}`);
   for (const each of section.querySelectorAll("[for]")) each.htmlFor = each.htmlFor.replace("-new", `-${count}`);
   cells.append(section);
-  const made = new Cell(section);
+  return section;
+}
+
+function add() {
+  const made = new Cell(build());
   all.add(made);
   arrange();
   made.editor.focus();
 }
 
 const all = new Set();
+restore();
 for (const section of [...cells.children]) all.add(new Cell(section));
 arrange();
+for (const cell of all) cell.recall();
 document.getElementById("add").hidden = permalink.hidden = false;
 document.getElementById("add").addEventListener("click", add);
 for (const name of document.querySelectorAll("[data-insert]")) {

@@ -55,6 +55,14 @@ export function openEditor(area, { language, label, complete, change, run }) {
       ],
     }),
   });
+  const read = () => view.state.doc.toString();
+  const write = (text) => view.dispatch({ changes: { from: 0, to: view.state.doc.length, insert: text } });
+  // A browser fills fields in again after the scripts have run, when somebody comes back: the editor shows that text.
+  addEventListener("pageshow", () => {
+    if (area.value !== read()) write(area.value);
+    change?.();
+  });
+  area.form?.addEventListener("formdata", (event) => event.formData.set(area.name, read()));  // what is shown is sent
   const caption = document.querySelector(`label[for="${area.id}"]`);
   caption?.addEventListener("click", () => view.focus());
   return {
@@ -66,7 +74,8 @@ export function openEditor(area, { language, label, complete, change, run }) {
       view.dispatch(view.state.replaceSelection(apart + text));
       view.focus();
     },
-    write: (text) => view.dispatch({ changes: { from: 0, to: view.state.doc.length, insert: text } }),
+    read,
+    write,
     focus: () => view.focus(),
   };
 }

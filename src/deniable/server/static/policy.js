@@ -21,7 +21,7 @@ async function check() {
   const { signal } = pending;
   try {
     const answer = await fetch("/policy/check", { method: "POST", signal, headers: { "content-type": "application/json" },
-      body: JSON.stringify({ text: area.value }) });
+      body: JSON.stringify({ text: editor.read() }) });
     const told = await answer.json();
     if (!signal.aborted) tell(answer.ok ? told : { mistakes: [told], summary: null });
   } catch (failure) {

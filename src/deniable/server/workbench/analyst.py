@@ -55,7 +55,7 @@ class AnalystPages:
 
     def __init__(self, service: Service, secure: bool) -> None:
         self._service = service
-        self.pages = Pages(service, "deniable_analyst", secure, LINKS, ROLES)
+        self.pages = Pages(service, "analyst", secure, LINKS, ROLES)
         self._kept = KeptAnswers()
 
     def routes(self) -> list[Route]:
@@ -64,12 +64,14 @@ class AnalystPages:
         shown = {"/": self._show_ask, "/tables": self._show_tables, "/history": self._show_history,
                  "/requests": self._show_requests, "/terms": self._show_terms}  # fmt: skip
         forms = {"/ask": self._ask, "/requests": self._file_request, "/terms": self._acknowledge}
-        scripts = {"preview": self._preview, "curve": self._draw_curve, "answer": self._answer, "cancel": self._cancel}
+        scripts = {"preview": self._preview, "curve": self._draw_curve, "answer": self._answer,
+                   "plan": self._plan, "cancel": self._cancel}  # fmt: skip
         return [
             *(Route(path, inside(page), methods=["GET"]) for path, page in shown.items()),
             *(Route(path, inside(page, form=True), methods=["POST"]) for path, page in forms.items()),
             *(Route(f"/ask/{name}", script(act), methods=["POST"]) for name, act in scripts.items()),
             Route("/ask/words", script(self._list_words), methods=["GET"]),
+            Route("/ask/kept", script(self._show_kept), methods=["GET"]),
             Route("/answers/{release}/{form}", inside(self._load_file), methods=["GET"]),
             Route("/requests/{request}/rows", inside(self._load_rows), methods=["GET"]),
             Route("/register", self._show_register, methods=["GET"]),
@@ -107,8 +109,9 @@ class AnalystPages:
 
     async def _find_answer(self, grant: Grant, question: Question) -> Any:
         answer = await self._service.answer(grant, question)
-        self._kept.keep(grant, answer)
-        return view_answer(answer)
+        view = view_answer(answer)
+        self._kept.keep(grant, answer, view, question)
+        return view
 
     def _write_elsewhere(self, request: Request, question: Question) -> dict[str, str]:
         address = f"{request.url.scheme}://{request.headers.get('host', 'localhost')}"
@@ -157,7 +160,19 @@ class AnalystPages:
         context = self._speak_for(grant, question.purpose)
         left = await self._run(grant, lambda: reports.state_plainly(context.balance()))
         await wait_for_quantum(since, self._service.limits.quantum)
-        return respond_json({"html": text, "balance": self.pages.write("balance.html", balance=left)})
+        balance = self.pages.write("balance.html", balance=left)
+        return respond_json({"html": text, "balance": balance, "release": view.release})
+
+    async def _plan(self, request: Request, grant: Grant) -> Response:
+        plan = render_plan(await self._service.explain(grant, await self._read_json(request)))
+        return respond_json({"html": self.pages.write("plan.html", plan=plan)})
+
+    async def _show_kept(self, request: Request, grant: Grant) -> Response:
+        """An answer that this asker has seen on the page, while it is kept; nothing is asked."""
+        self._service.authorize(grant, Action.BALANCE)
+        kept = self._kept.find(grant, request.query_params.get("release", "")[:200])
+        elsewhere = self._write_elsewhere(request, kept.question)
+        return respond_json({"html": self.pages.write("answer.html", answer=kept.view, elsewhere=elsewhere)})
 
     async def _cancel(self, request: Request, grant: Grant) -> Response:
         return respond_json(await self._service.take_back(grant, request.headers.get("x-request-id", "")))
@@ -266,10 +281,10 @@ class AnalystPages:
         work = self._service.scheduler.run("register", lambda: reports.register(curator.ledger), "register")
         try:
             register = await asyncio.wait_for(work, 30)
-            name = await self.pages.find_name(request)
-            return self.pages.render("register.html", here="/register", name=name, register=register)
+            person = await self.pages.find_person(request)
+            return self.pages.render("register.html", here="/register", register=register, **person)
         except Exception as failure:
-            return self.pages.show_refusal(translate_failure(failure))
+            return self.pages.show_refusal(request, translate_failure(failure))
 
     def _speak_for(self, grant: Grant, purpose: str, action: Action = Action.EXPLAIN) -> Context:
         return self._service.speak_for(grant, self._service.authorize(grant, action, purpose))

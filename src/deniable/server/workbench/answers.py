@@ -142,25 +142,38 @@ def _read_interval(labels: Sequence[str], row: Mapping[str, Any], name: str) -> 
     return Interval(label, float(row[name]), *_find_ends(row, name))
 
 
+@dataclass(frozen=True, slots=True)
+class KeptAnswer:
+    """An answer that was shown, with its question."""
+
+    rows: pa.Table
+    view: AnswerView
+    question: Question
+
+
 class KeptAnswers:
     """Answers that were shown, for whoever asked them, until they are old or too many."""
 
     def __init__(self) -> None:
-        self._kept: TTLCache[tuple[str, str], pa.Table] = TTLCache(MOST_KEPT, KEPT_SECONDS)
+        self._kept: TTLCache[tuple[str, str], KeptAnswer] = TTLCache(MOST_KEPT, KEPT_SECONDS)
 
-    def keep(self, grant: Grant, answer: QueryAnswer) -> None:
-        """Keep an answer for its files."""
-        name = str(answer.release.details.get("release", ""))
-        if name and answer.rows.num_rows <= MOST_KEPT_ROWS:
-            self._kept[grant.name, name] = answer.rows
+    def keep(self, grant: Grant, answer: QueryAnswer, view: AnswerView, question: Question) -> None:
+        """Keep an answer for its files, and for when its asker comes back to the page."""
+        if view.release and view.files:
+            self._kept[grant.name, view.release] = KeptAnswer(answer.rows, view, question)
 
-    def encode(self, grant: Grant, release: str, form: str) -> tuple[bytes, str]:
-        """A kept answer as a file, and its media type; refused where there is none of this asker's."""
-        rows = self._kept.get((grant.name, release))
-        if rows is None or form not in FILES:
+    def find(self, grant: Grant, release: str) -> KeptAnswer:
+        """A kept answer; refused where there is none of this asker's."""
+        kept = self._kept.get((grant.name, release))
+        if kept is None:
             missing = build_not_found("answer")
             missing.remedy = "Ask again: the stored answer of an equal question is free"
             raise missing
+        return kept
+
+    def encode(self, grant: Grant, release: str, form: str) -> tuple[bytes, str]:
+        """A kept answer as a file, and its media type; refused where there is none of this asker's."""
+        rows = self.find(grant, release if form in FILES else "").rows
         if form == "parquet":
             return _encode_parquet(rows), PARQUET
         return encode_rows(rows, {"release": release}, FILES[form]), FILES[form]

@@ -47,6 +47,7 @@ STATIC = {
     "table.js": SCRIPT,
     "policy.js": SCRIPT,
     "progress.js": SCRIPT,
+    "leave.js": SCRIPT,
     "survey-lab.js": SCRIPT,
     "vega.js": SCRIPT,
     "plots.js": SCRIPT,
@@ -64,9 +65,9 @@ Links = tuple[tuple[str, str], ...]
 class Pages:
     """Templates and sessions of one port."""
 
-    def __init__(self, service: Service, cookie: str, secure: bool, links: Links, roles: frozenset[Role]) -> None:
+    def __init__(self, service: Service, door: str, secure: bool, links: Links, roles: frozenset[Role]) -> None:
         self.service = service
-        self._cookie = cookie
+        self._door = door
         self._roles = roles
         self._secure = secure
         self._links = links
@@ -79,8 +80,9 @@ class Pages:
 
     def write(self, template: str, **values: Any) -> str:
         """The text of a template."""
+        links = [each for each in self._links if each[0] not in HIDDEN.get(values.get("role", ""), ())]
         shown = {"dataset": self.service.dataset, "name": "", "refusal": None, "here": "", "to": "",
-                 "links": self._links}  # fmt: skip
+                 "links": links}  # fmt: skip
         return self._templates.get_template(template).render(**shown | values)
 
     def render(self, template: str, code: int = 200, **values: Any) -> Response:
@@ -91,17 +93,18 @@ class Pages:
         """A page for those who entered; others see the login page."""
 
         async def open_page(request: Request) -> Response:
-            since = time.monotonic()
+            since, grant = time.monotonic(), None
             try:
                 if form:
                     refuse_foreign_form(request)
-                token = request.cookies.get(self._cookie, "")
+                token = self._read_token(request)
                 if not token:
                     return self._show_entry(request)
-                return await show(request, await admit_request(self.service, request, token))
+                grant = await admit_request(self.service, request, token)
+                return await show(request, grant)
             except Exception as failure:
                 await wait_for_quantum(since, self.service.limits.quantum)
-                return self.show_refusal(translate_failure(failure))
+                return self.show_refusal(request, translate_failure(failure), grant)
 
         return open_page
 
@@ -112,9 +115,12 @@ class Pages:
             since, grant = time.monotonic(), None
             try:
                 refuse_foreign_form(request)
-                token = request.cookies.get(self._cookie, "")
+                token = self._read_token(request)
                 if not token:
-                    raise TokenRefused("the session is over", remedy="Load the page again and enter with your token")
+                    raise TokenRefused(
+                        "the session is over",
+                        remedy="Load the page again and enter with your token: your questions are kept",
+                    )
                 grant = await admit_request(self.service, request, token)
                 return await act(request, grant)
             except Exception as failure:
@@ -124,21 +130,26 @@ class Pages:
 
         return endpoint
 
-    async def find_name(self, request: Request) -> str:
-        """Who has entered; nobody where there is no session, or none that counts."""
-        token = request.cookies.get(self._cookie, "")
-        try:
-            return (await admit_request(self.service, request, token)).name if token else ""
-        except DeniableError:
-            return ""
+    def _read_token(self, request: Request) -> str:
+        return request.cookies.get(name_cookie(self._door, request), "")
 
-    def show_refusal(self, refusal: DeniableError) -> Response:
+    async def find_person(self, request: Request) -> dict[str, Any]:
+        """The name and role of who has entered, for a page; empty where there is no session, or none that counts."""
+        token = self._read_token(request)
+        try:
+            return name_person(await admit_request(self.service, request, token)) if token else {}
+        except DeniableError:
+            return {}
+
+    def show_refusal(self, request: Request, refusal: DeniableError, grant: Grant | None = None) -> Response:
         """What was wrong, on a page by itself; a token that is not valid is forgotten, and asked for."""
-        asks = refusal.code in ("token", "rate") or isinstance(refusal, WrongEntry)
-        template, status = "enter.html" if asks else "refused.html", find_http_status(refusal)
-        response = self.render(template, status, refusal=refusal.message)
+        asks, status = refusal.code in ("token", "rate") or isinstance(refusal, WrongEntry), find_http_status(refusal)
+        if not asks:
+            person = name_person(grant) if grant is not None else {}
+            return self.render("missing.html", status, reason=refusal.message, **person)
+        response = self.render("enter.html", status, refusal=refusal.message)
         if refusal.code == "token":
-            response.delete_cookie(self._cookie)
+            response.delete_cookie(name_cookie(self._door, request))
         return response
 
     def _show_entry(self, request: Request) -> Response:
@@ -157,7 +168,10 @@ class Pages:
             response = await refuse(request, failure)
             if "text/html" not in request.headers.get("accept", "") or request.url.path.startswith(API_PATH):
                 return response
-            return self.render("missing.html", response.status_code, name=await self.find_name(request))
+            if response.status_code == 405 and request.method == "GET":  # a page that a form showed is loaded again
+                page = f"/{request.url.path.split('/')[1]}"
+                return RedirectResponse(page if page in dict(self._links) else "/", 303)
+            return self.render("missing.html", response.status_code, reason="", **await self.find_person(request))
 
         return handle
 
@@ -172,8 +186,8 @@ class Pages:
             self._refuse_role(await admit_request(self.service, request, token))
         except Exception as failure:
             await wait_for_quantum(since, self.service.limits.quantum)
-            return self.show_refusal(translate_failure(failure))
-        return self.start_session(token, find_own_path(form.get("to", "")))
+            return self.show_refusal(request, translate_failure(failure))
+        return self.start_session(request, token, find_own_path(form.get("to", "")))
 
     def _refuse_role(self, grant: Grant) -> None:
         """Refuse who has no page at this port, and say where they are."""
@@ -186,12 +200,10 @@ class Pages:
             remedy=PLACES[grant.role],
         )
 
-    def start_session(self, token: str, to: str = "/") -> Response:
+    def start_session(self, request: Request, token: str, to: str = "/") -> Response:
         """A session that has just begun."""
-        response = RedirectResponse(to, 303)
-        response.set_cookie(
-            self._cookie, token, max_age=SESSION_SECONDS, httponly=True, samesite="strict", secure=self._secure
-        )
+        response, name = RedirectResponse(to, 303), name_cookie(self._door, request)
+        response.set_cookie(name, token, max_age=SESSION_SECONDS, httponly=True, samesite="strict", secure=self._secure)
         return response
 
     async def leave(self, request: Request) -> Response:
@@ -199,9 +211,9 @@ class Pages:
         try:
             refuse_foreign_form(request)
         except AccessRefused as refusal:
-            return self.show_refusal(refusal)
+            return self.show_refusal(request, refusal)
         response = RedirectResponse("/", 303)
-        response.delete_cookie(self._cookie)
+        response.delete_cookie(name_cookie(self._door, request))
         return response
 
     def routes(self) -> list[Route]:
@@ -223,6 +235,20 @@ PLACES = {
     Role.RESPONDENT: "Who is in the data has no pages: use the HTTP API, or ask the steward",
 }
 """Where those have their pages who have none at a port."""
+
+
+HIDDEN = {Role.AUDITOR: ("/policy", "/tokens", "/people", "/labs", "/start")}
+"""Pages that a role is refused: its menu leaves them out."""
+
+
+def name_cookie(door: str, request: Request) -> str:
+    """The cookie of the sessions at one port of a host: a browser sends cookies of a host to all of its ports."""
+    return f"deniable_{door}_{request.url.port or 0}"
+
+
+def name_person(grant: Grant) -> dict[str, Any]:
+    """Who looks at a page, as its template has it."""
+    return {"name": grant.name, "role": str(grant.role)}
 
 
 def find_own_path(text: str) -> str:

@@ -30,7 +30,7 @@ from deniable.server.workbench.labs.anonymity import LatticeLab, TradeoffLab
 from deniable.server.workbench.labs.attack import AttackLab
 from deniable.server.workbench.labs.models import ModelLab, SyntheticLab
 from deniable.server.workbench.labs.survey import SurveyLab
-from deniable.server.workbench.pages import Pages, read_fields, read_form, refuse_foreign_form
+from deniable.server.workbench.pages import Pages, name_person, read_fields, read_form, refuse_foreign_form
 from deniable.server.workbench.policy_editor import PolicyEditor
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ class StewardPages:
     def __init__(self, service: Service, first: OneTimeKey, secure: bool) -> None:
         self._service = service
         self._first = first
-        self.pages = Pages(service, "deniable_steward", secure, LINKS, ROLES)
+        self.pages = Pages(service, "steward", secure, LINKS, ROLES)
 
     def routes(self) -> list[Route]:
         """All of them."""
@@ -136,8 +136,8 @@ class StewardPages:
             token = await self._service.scheduler.run("steward", self._issue_first_token)
         except Exception as failure:
             await wait_for_quantum(since, self._service.limits.quantum)
-            return self.pages.show_refusal(translate_failure(failure))
-        return self.pages.start_session(token)
+            return self.pages.show_refusal(request, translate_failure(failure))
+        return self.pages.start_session(request, token)
 
     def _issue_first_token(self) -> str:
         """The first steward's token; refuses where another steward came first, by whichever way."""
@@ -314,7 +314,7 @@ class StewardPages:
 
     def _render(self, template: str, here: str, grant: Grant, **values: Any) -> Response:
         steward = grant.role is Role.STEWARD
-        return self.pages.render(template, here=here, name=grant.name, steward=steward, **values)
+        return self.pages.render(template, here=here, steward=steward, **name_person(grant), **values)
 
 
 def _list_purposes(context: Context) -> list[str]:

@@ -1,0 +1,2 @@
+// Whoever leaves takes along what their questions left in the browser's tab.
+document.querySelector("form.leave")?.addEventListener("submit", () => sessionStorage.clear());
