@@ -106,8 +106,11 @@ class TimedOut(DeniableError):
 
 def tell_cause(failure: DeniableError) -> str:
     """What is wrong, for the steward alone, where a refusal does not say it to everybody."""
-    cause = failure.__cause__
-    return f" {cause.message}" if isinstance(cause, DeniableError) else ""
+    if not isinstance(failure.__cause__, DeniableError):
+        return ""
+    cause = copy.copy(failure.__cause__)
+    cause.charged = ""  # the refusal itself says what was charged
+    return f" {cause.message}"
 
 
 def translate_failure(failure: Exception) -> DeniableError:
