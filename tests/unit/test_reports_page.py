@@ -7,6 +7,8 @@ import hashlib
 import re
 import shutil
 import subprocess
+from decimal import Decimal
+from fractions import Fraction
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,7 @@ from typing import Any
 import pytest
 
 from deniable.errors import ParameterError, StorageError
+from deniable.kanonymity.recoding import name_level
 from deniable.reports import plots
 from deniable.reports.blocks import (
     Callout,
@@ -29,7 +32,7 @@ from deniable.reports.blocks import (
 )
 from deniable.reports.demo import build_register_page
 from deniable.reports.page import MOST_TWIN_ROWS, render, write
-from deniable.reports.tradeoffs import build_lattice_page, name_level, plot_lattice
+from deniable.reports.tradeoffs import build_lattice_page, draw_sizes, plot_lattice
 
 EVIL = "</script><script>alert(1)</script><img src=x onerror=alert(1)> & \"quoted\" 'text'"
 ROWS = [{"kind": "attack", "rate": 0.8}, {"kind": "control", "rate": 0.1}]
@@ -240,7 +243,27 @@ def test_nodes_that_leave_out_most_rows_are_marked_and_groups_of_an_order_are_no
     points.append(point | {"suppressed": 11, "acceptable": True})
     kinds = [row["node"] for row in plot_lattice(points, 20)["data"]["values"]]
     assert kinds == ["acceptable", *["fails a model"] * 2, *["fails, and most rows would be left out"] * 2]
-    assert name_level(1, {"levels": 3, "hierarchy": {"order": {"sizes": [2]}}}) == "in groups of 2"
+
+
+@pytest.mark.parametrize(
+    ("level", "hierarchy", "words"),
+    [
+        (1, {"order": {"sizes": [2]}}, "in groups of 2"),
+        (2, {"intervals": {"widths": (Fraction(5), Fraction(10))}}, "in steps of 10"),
+        (1, {"intervals": {"quantiles": (4,)}}, "in 4 groups of as many rows"),
+        (1, {"rounding": {"to": (Decimal("0.5"),)}}, "rounded to 0.5"),
+        (1, {"standard": {"levels": ("part_of_day",)}}, "by part of day"),
+        (1, {"standard": {"levels": ("5", "10")}}, "in steps of 5"),
+        (2, {"prefix": {"lengths": [4, 2]}}, "the first 2 characters"),
+        (0, {"withhold": {}}, "as it is"),
+        (3, {"dates": {"levels": ["year"]}}, "not at all"),
+        (2, {"tree": {"rows": ()}}, "level 2 of 3"),
+    ],
+)
+def test_a_level_is_told_by_the_name_or_number_that_its_hierarchy_gives_it(
+    level: int, hierarchy: dict[str, Any], words: str
+) -> None:
+    assert name_level(level, {"levels": 4, "hierarchy": hierarchy}) == words
 
 
 def test_a_k_anonymous_release_names_its_levels_and_shows_how_large_its_classes_are() -> None:
@@ -250,6 +273,20 @@ def test_a_k_anonymous_release_names_its_levels_and_shows_how_large_its_classes_
     assert "How large the classes are" in html
     assert "Utility against risk" not in html  # nothing was checked: no empty chart
     assert "How large the classes are" not in render(build_lattice_page(RELEASE))
+
+
+@pytest.mark.parametrize(
+    ("sizes", "bars"),
+    [
+        ([5, 5, 7, 9], ["5", "6", "7", "8", "9"]),
+        ([64, 72], [str(size) for size in range(64, 73)]),
+        ([5, 6, 40], ["5 to 9", "10 to 19", "20 to 39", "40"]),
+    ],
+)
+def test_an_axis_of_sizes_leaves_none_out_between_two_of_them(sizes: list[int], bars: list[str]) -> None:
+    rows = draw_sizes(sizes).spec["data"]["values"]
+    assert [row["rows alike"] for row in rows] == bars
+    assert sum(row["rows"] for row in rows) == sum(sizes)
 
 
 def test_the_register_tells_the_share_of_the_budget_and_draws_it_over_several_days() -> None:

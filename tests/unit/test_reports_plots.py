@@ -160,7 +160,43 @@ def test_an_end_that_is_open_has_an_arrow_and_closed_ends_have_none() -> None:
 def test_rings_of_several_series_are_seen_where_they_lie_on_each_other() -> None:
     rows = [{"x": 1, "y": 0, "made": made} for made in ("as it is", "k-anonymous", "synthetic")]
     spec = plots.draw_scatter(rows, x="x", y="y", series="made", alt="Points", rings=True)
-    sizes = [row["ring"] for row in spec["data"]["values"]]
-    assert sizes == sorted(set(sizes), reverse=True)
-    assert len(sizes) == len(rows)
+    assert len(set(spec["encoding"]["shape"]["scale"]["range"])) == len(rows)
+    assert "size" not in spec["encoding"], "a size would mean something"
     assert not spec["mark"]["filled"]
+
+
+def read_scale(spec: dict[str, Any], channel: str) -> dict[str, str]:
+    """What each name of a series is drawn with."""
+    scale = spec["encoding"][channel]["scale"]
+    return dict(zip(scale["domain"], scale["range"], strict=True))
+
+
+def test_one_meaning_has_one_color_and_shape_whatever_else_is_drawn_and_in_which_order() -> None:
+    orders = (("chosen", "fails a model", "acceptable"), ("acceptable", "other", "chosen", "fails a model"))
+    drawn = [
+        plots.draw_scatter([{"x": 1, "y": 1, "node": word} for word in words], x="x", y="y", series="node", alt="Nodes")
+        for words in orders
+    ]
+    for channel in ("color", "shape"):
+        first, second = (read_scale(spec, channel) for spec in drawn)
+        assert all(second[word] == first[word] for word in orders[0])
+        assert len({*second.values()}) == len(orders[1]), "a name without a meaning takes what is free"
+    bars = [
+        plots.draw_bars([{"v": 1, "n": 1, "of": word} for word in words], category="v", value="n", series="of", alt="B")
+        for words in (("real", "synthetic"), ("synthetic", "control", "real"))
+    ]
+    first, second = (read_scale(spec, "color") for spec in bars)
+    assert {word: second[word] for word in first} == first
+
+
+@pytest.mark.parametrize(
+    ("values", "form", "zero"),
+    [((0.955, 1.0), plots.PERCENT, True), ((7, 10), "", False), ((3, 10), "", True), ((-5, 5), "", True)],
+)
+def test_an_axis_begins_at_0_or_says_that_it_does_not(values: tuple[float, ...], form: str, zero: bool) -> None:
+    rows = [{"x": place, "y": value} for place, value in enumerate(values)]
+    lines = plots.draw_lines(rows, x="x", y="y", alt="Lines", form=form)["layer"][0]["encoding"]["y"]
+    points = plots.draw_scatter(rows, x="x", y="y", alt="Points", form=form)["encoding"]["y"]
+    for axis in (lines, points):
+        assert axis["scale"]["zero"] is zero
+        assert ("(axis does not begin at 0)" in axis["title"]) is not zero

@@ -24,7 +24,6 @@ from deniable.curator.policy.decisions import (
     read_answers,
     recommend_all,
     take_answer,
-    write_decisions,
 )
 from deniable.curator.policy.draft import Draft, Drafted
 from deniable.errors import DeniableError, ParameterError
@@ -195,10 +194,10 @@ def test_learned_values_are_in_the_policy_and_what_did_not_rise_above_the_noise_
     table = parse(compose.write_policy(TABLE, decided, learned)).table("visits")
     assert table.column("hiv").categories == ("no", "yes")  # type: ignore[union-attr]
     assert table.column("diagnosis").categories is None  # type: ignore[union-attr]
-    assert start.list_drawn(TABLE, decided, learned) == ("age", "sex", "diagnosis", "hiv")
+    assert compose.list_drawn(TABLE, decided, learned) == ("age", "sex", "diagnosis", "hiv")
     number = decide(recipient="public", roles={"charge": "sensitive"})
-    assert "charge" not in start.list_drawn(TABLE, number, {**learned, "charge": {}})
-    assert "charge" in start.list_drawn(TABLE, number, {**learned, "charge": {"between": [0.0, 512.0]}})
+    assert "charge" not in compose.list_drawn(TABLE, number, {**learned, "charge": {}})
+    assert "charge" in compose.list_drawn(TABLE, number, {**learned, "charge": {"between": [0.0, 512.0]}})
 
 
 def test_attacks_are_limited_only_where_they_can_be_tried() -> None:
@@ -217,7 +216,7 @@ def test_decisions_are_read_back_as_they_were_written(tmp_path: Path) -> None:
         "values": {"yes": {"categories": ["NO", "x, y"]}},
     }
     decided = decide(odd, **given)
-    (tmp_path / "d.yaml").write_text(write_decisions(decided, ("a head",)))
+    (tmp_path / "d.yaml").write_text(compose.write_decisions(decided, ("a head",)))
     assert start.read_decisions(odd, tmp_path / "d.yaml") == decided
     fewer = replace(odd, columns=odd.columns[:2])
     with pytest.raises(ParameterError, match="there is no column"):
@@ -314,6 +313,20 @@ def test_what_is_said_of_a_column_before_is_what_the_policy_says() -> None:
     assert {name: spec.kind for name, spec in declared.items() if spec} == {
         "age": "standard", "sex": "withhold", "charge": "rounding"
     }  # fmt: skip
-    assert {name: told[name].split()[0] for name in declared} == {
-        "age": "generalized:", "sex": "kept,", "charge": "generalized:"
-    }  # fmt: skip
+    ending = "withheld whole: as little as k asks"
+    assert {name: told[name] for name in declared} == {
+        "age": f"as it is, or coarser, step by step, {ending}",
+        "sex": f"as it is, or {ending}",
+        "charge": f"as it is, or rounded to 1, rounded to 10, rounded to 100, rounded to 1000, {ending}",
+    }
+
+
+def test_what_became_of_a_column_is_told_by_the_name_of_its_level_and_what_is_lost_or_left_out_is_said() -> None:
+    decided = decide(recipient="researchers", technique="k-anonymity")
+    dates = {"levels": 5, "hierarchy": {"dates": {"levels": ["month", "year", "decade"]}}}
+    told = {at: compose.describe_change(COLUMNS[1], decided, None, dates | {"level": at})[1] for at in (0, 3, 4)}
+    assert told == {0: "as it is", 3: "generalized by decade", 4: "lost whole: every value is withheld"}
+    left = replace(decided, left_out={COLUMNS[1].name: "too many."})
+    assert compose.describe_change(COLUMNS[1], left, None, dates | {"level": 0})[1] == "left out: too many."
+    assert decisions.role_of(COLUMNS[1], left) is Role.UNDECIDED, "the policy withholds it"
+    assert left.roles == decided.roles

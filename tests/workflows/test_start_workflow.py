@@ -282,7 +282,17 @@ def test_columns_that_single_out_too_many_together_are_left_out_and_told(table: 
     assert done.exit_code == 0, done.output
     assert "Which column shall be left out? salary." in done.output
     assert read_columns("cut/release.csv") == ["region", "sex", "income"]
-    assert '"salary": "undecided"' in Path("cut/decisions.yaml").read_text()
+    decided = Path("cut/decisions.yaml").read_text()
+    assert '"salary": "sensitive"' in decided, "what was decided stands"
+    why = "All released columns together single out"
+    assert f'left_out:\n  "salary": "{why}' in decided
+    assert f"salary does not leave. {why}" in done.output
+    assert "# left out: with it all released columns together" in Path("cut/policy.yaml").read_text()
+    page = Path("cut/report.html").read_text()
+    assert f"left out: {why}" in page
+    assert "Nothing leaves of salary" in page
+    again = run("start", table, "--yes", "--out", "cut")
+    assert "The release was made already, by these decisions" in again.output, again.output
 
 
 DECIDED = """

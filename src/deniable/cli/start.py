@@ -279,12 +279,13 @@ def _preview(talk: Talk, made: Draft, decided: Decisions) -> None:
     talk.say(f"For {decided.recipient}: {TECHNIQUES[str(decided.technique)]}.")
     shown = Table("column", "role", "before", "after", box=None, pad_edge=False)
     changes = [(column, describe_change(column, decided)) for column in made.columns]
-    kept = [(column, change) for column, change in changes if change[1] not in ("withheld", "removed")]
+    lost = ("withheld", "removed", "left out")
+    kept = [(column, change) for column, change in changes if change[1].split(":")[0] not in lost]
     for column, (before, after) in kept[:MOST_COLUMNS]:
         shown.add_row(str(column.name), str(role_of(column, decided)), str(before), str(after))
     talk.screen.print(shown if kept else "No column.")
-    for word in ("removed", "withheld"):
-        if named := [column.name for column, change in changes if change[1] == word]:
+    for word in lost:
+        if named := [column.name for column, change in changes if change[1].split(":")[0] == word]:
             talk.say(f"{word.capitalize()}: {_list_names(named)}")
 
 
@@ -348,23 +349,21 @@ def _make(talk: Talk, made: Draft, decided: Decisions, found: Findings) -> tuple
 def _leave_out(talk: Talk, made: Draft, decided: Decisions, refusal: Infeasible) -> Decisions:
     """The decisions without a column that singles people out; a refusal for another reason stands."""
     from deniable.curator import start as steps
-    from deniable.curator.policy.decisions import Question
+    from deniable.curator.policy import compose
 
-    culprit = steps.find_culprit(talk.place, made, decided) if refusal.fields.get("limit") == "joint" else None
-    if culprit is None:
+    question = steps.ask_left_out(talk.place, made, decided, refusal)
+    if question is None:
         talk.say(f"Delete a line of {talk.place.decisions} to decide on it again.")
         raise refusal
-    talk.say(f"{refusal.happened}.")
-    choices = steps.list_kept(made, decided)
-    reason = "Without it fewest people stand alone. Its values are kept in the table; they do not leave."
-    question = Question("leave_out", "Which column shall be left out?", (), choices, culprit, reason)
     if talk.yes:
-        talk.say(f"{question.title} {culprit}. {reason}")
-        return steps.leave_out(decided, culprit)
+        talk.say(f"{question.about[0]}\n{question.title} {question.recommended}. {question.reason}")
+        return compose.leave_out(decided, question, question.recommended)
     _print_question(talk, question, 0)
-    while (said := talk.hear() or culprit) not in choices:
-        talk.say(f"'{said}' is none of them.")
-    return steps.leave_out(decided, said)
+    while True:
+        try:
+            return compose.leave_out(decided, question, talk.hear() or question.recommended)
+        except ParameterError as wrong:
+            talk.say(f"{wrong.happened}.")
 
 
 def _print_release(talk: Talk, decided: Decisions, found: Findings) -> None:
@@ -372,14 +371,17 @@ def _print_release(talk: Talk, decided: Decisions, found: Findings) -> None:
     from rich.table import Table
 
     from deniable.curator import start as steps
+    from deniable.kanonymity.recoding import name_level
 
     told = found.release
     talk.say(f"Rows in {talk.place.release(decided)}: {told['released']:,}")
     if "suppressed" in told:
         left, alike = f"{told['suppressed']:,} of {pluralize(told['rows'], 'row')}", pluralize(told["classes"], "group")
         talk.say(f"Left out: {left}. {alike} of rows that look alike.")
-        levels = ", ".join(f"{name} {level}" for name, level in told.get("levels", {}).items())
-        talk.say(f"Levels of generalization, 0 is as it was: {levels}")
+        named = {name: name_level(one["level"], one) for name, one in told.get("became", {}).items()}
+        talk.say(f"Shown: {', '.join(f'{name} {words}' for name, words in named.items())}")
+    for name, why in decided.left_out.items():
+        talk.say(f"{name} does not leave. {why}")
     lost = [name for name, public in found.learned.items() if not public]
     if lost:
         talk.say(

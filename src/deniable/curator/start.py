@@ -20,10 +20,10 @@ from deniable.curator import attack, audit
 from deniable.curator.anonymize.request import refuse_accepted
 from deniable.curator.policy import compose, decisions
 from deniable.curator.policy.compose import Step, name_step
-from deniable.curator.policy.decisions import K_ANONYMITY, LEARN, MASKED, QUERIES, SYNTHETIC, Decisions
+from deniable.curator.policy.decisions import K_ANONYMITY, LEARN, MASKED, QUERIES, SYNTHETIC, Decisions, Question
 from deniable.curator.policy.draft import Draft, Drafted, draft_table, save
 from deniable.curator.sources import hash_content
-from deniable.errors import NOTHING_CHARGED, DataError, Infeasible, ParameterError
+from deniable.errors import DataError, Infeasible, ParameterError
 from deniable.policy.schema import Role
 from deniable.release.record import Record
 from deniable.storage import remove_unfinished, storage_errors, write_whole
@@ -235,9 +235,7 @@ def read_decisions(made: Draft, path: Path, *, known_only: bool = False) -> Deci
     if not isinstance(given, Mapping):
         raise ParameterError(f"'{path.name}' holds no decisions", expected="Lines such as recipient: public")
     names = {column.name for column in made.columns}
-    parts = {
-        name: given.get(name) for name in ("roles", "values") if known_only and isinstance(given.get(name), Mapping)
-    }
+    parts = {name: given.get(name) for name in decisions.PARTS if known_only and isinstance(given.get(name), Mapping)}
     still = {part: {n: v for n, v in listed.items() if n in names} for part, listed in parts.items()}  # type: ignore[union-attr]
     gone = {"unit": None} if known_only and given.get("unit") not in (*names, decisions.ROW) else {}
     return decisions.read_answers(made, {**given, **still, **gone})
@@ -258,7 +256,7 @@ def save_decisions(place: Place, decided: Decisions) -> None:
     """Keep what was decided so far, in the form that --answers takes."""
     head = ("Decisions of deniable start. Delete a line to be asked again.",)
     _make_folder(place)
-    save(decisions.write_decisions(decided, head), place.decisions, replace_it=True)
+    save(compose.write_decisions(decided, head), place.decisions, replace_it=True)
 
 
 # Learning, releasing, attacking what was released
@@ -338,7 +336,16 @@ def _anonymize(
     told.pop("lattice", None)
     kept = {name: told[name] for name in ("rows", "released", "suppressed", "classes", "models", "levels", "joint",
                                           "risk", "warnings", "words") if told.get(name) is not None}  # fmt: skip
-    return {"file": out.name, **kept}
+    return {"file": out.name, **kept, **_read_recoding(out)}
+
+
+# a dictionary: a part of the report
+def _read_recoding(out: Path) -> dict[str, Any]:
+    """What became of each column that others may know, and how large the classes are."""
+    from deniable.kanonymity.recoding import path_of_recoding, read_recoding, to_document
+
+    document = to_document(read_recoding(path_of_recoding(out)))
+    return {"became": {one.pop("name"): one for one in document["columns"]}, "sizes": document["classes"]["sizes"]}
 
 
 def _mask(
@@ -362,7 +369,7 @@ def _synthesize(
     from deniable.curator.synthesize import gate, run
     from deniable.policy.budget import budget
 
-    out, columns = place.release(decided), list_drawn(made, decided, learned)
+    out, columns = place.release(decided), compose.list_drawn(made, decided, learned)
     spent = budget(compose.state_costs(decided)["release"], compose.DELTA_OF_RELEASE)
     order = run.Order(made.table, spent, columns=columns)
     proof = gate.Proof(attacks=2 * ATTACKS) if compose.list_attacks(made, decided, learned) else None
@@ -392,22 +399,6 @@ def _say_learning(decided: Decisions) -> list[str]:
     return [f"{told}; the ledger holds both, within epsilon {decided.epsilon:g} in all."] if learned else []
 
 
-def list_drawn(made: Draft, decided: Decisions, learned: Mapping[str, Any]) -> tuple[str, ...]:
-    """The columns of which synthetic rows are drawn; numbers of which nothing was learned are not."""
-    released = decisions.list_released(made, decided)
-    public = {**decided.values, **learned}
-    lost = [c.name for c in decisions.list_valued(made, decided)
-            if str(c.type) != "text" and not isinstance(public.get(c.name) or None, Mapping)]  # fmt: skip
-    chosen = tuple(name for name in released if name not in lost)
-    if not chosen:
-        raise Infeasible(
-            "no column is left to draw: of none are values public, and none rose above the noise",
-            remedy="Declare values from what you know of the subject, decide on more columns, or take k-anonymity",
-            charge="Learning the values was charged; the release was not made." if learned else NOTHING_CHARGED,
-        )
-    return chosen
-
-
 def _answer(
     place: Place, made: Draft, decided: Decisions, _learned: Mapping[str, Any], _progress: Progress | None
 ) -> dict[str, Any]:
@@ -434,7 +425,7 @@ def find_culprit(place: Place, made: Draft, decided: Decisions) -> str | None:
     """Of the columns that leave as they are, the one without which fewest people stand alone; None where none is."""
     from deniable.attacks.uniqueness import measure_joint_risk
 
-    names = list(list_kept(made, decided))
+    names = list(compose.list_kept(made, decided))
     if not names:
         return None
     rows = attack.table_at(place.source, place.encoding)
@@ -445,15 +436,19 @@ def find_culprit(place: Place, made: Draft, decided: Decisions) -> str | None:
     return min(names, key=lambda name: (alone[name], -distinct[name]))
 
 
-def list_kept(made: Draft, decided: Decisions) -> dict[str, str]:
-    """The columns that leave as they are; of masked rows all that others may know."""
-    known = (Role.QUASI_IDENTIFIER,) if decided.technique == MASKED else ()
-    return dict.fromkeys(decisions.list_role(made, decided, Role.SENSITIVE, Role.INSENSITIVE, *known), "leaves")
+def ask_left_out(place: Place, made: Draft, decided: Decisions, refusal: Infeasible) -> Question | None:
+    """Which column to leave out of a release that was refused; None where no column is the reason.
 
-
-def leave_out(decided: Decisions, column: str) -> Decisions:
-    """The decisions with one column withheld."""
-    return replace(decided, roles={**decided.roles, column: "undecided"})
+    What is recommended is the one without which fewest people stand alone.
+    """
+    culprit = find_culprit(place, made, decided) if refusal.fields.get("limit") == "joint" else None
+    if culprit is None:
+        return None
+    reason = "Without it fewest people stand alone. Its values are kept in the table; they do not leave."
+    about = (f"{refusal.happened}.",)
+    return Question(
+        "leave_out", "Which column shall be left out?", about, compose.list_kept(made, decided), culprit, reason
+    )
 
 
 def attack_after(
@@ -555,7 +550,7 @@ def _list_release_steps(place: Place, made: Draft, decided: Decisions, found: Fi
     if decided.technique in decisions.TRUE_ROWS:
         word = "anonymize" if decided.technique == K_ANONYMITY else "mask"
         return [name_step("Release", word, "-p", policy, "--table", made.table, "-o", out), after]
-    columns = ("--columns", ",".join(list_drawn(made, decided, learned)))
+    columns = ("--columns", ",".join(compose.list_drawn(made, decided, learned)))
     gated = ("--attack", "--attacks", 2 * ATTACKS) if "attack" in released else ()
     made_by = ("synthesize", made.table, "-p", policy, *budget, *columns, *gated, "-o", out)
     title = "Release, after attacking the rows beside people who were held out" if gated else "Release"
@@ -587,8 +582,9 @@ def build_report(place: Place, made: Draft, decided: Decisions, found: Findings)
     """All of a first release in plain values, from what the steps found."""
     columns = []
     for column in made.columns:
-        before, after = compose.describe_change(column, decided, found.learned)
-        role = str(decisions.role_of(column, decided))
+        became = found.release.get("became", {}).get(column.name)
+        before, after = compose.describe_change(column, decided, found.learned, became)
+        role = str(decisions.role_of(column, replace(decided, left_out={})))
         columns.append({"column": column.name, "role": role, "before": before, "after": after, "why": column.reason})
     steps = list_steps(place, made, decided, found)
     released = {name: value for name, value in found.release.items() if name != "attack"}

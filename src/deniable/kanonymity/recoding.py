@@ -13,7 +13,9 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from decimal import Decimal
 from enum import StrEnum
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
@@ -106,6 +108,39 @@ class Recoding:
     def names(self) -> tuple[str, ...]:
         """The quasi-identifiers."""
         return tuple(column.name for column in self.columns)
+
+
+STEPS = {
+    "rounding": "rounded to {:g}",
+    "order": "in groups of {:g}",
+    "prefix": "the first {:g} characters",
+    "geohash": "the first {:g} characters",
+    "coordinates": "{:g} decimals",
+}
+"""How the numbers of a hierarchy are read; those of all others are widths."""
+
+
+def name_level(level: int, column: Mapping[str, Any]) -> str:
+    """A level of a column in words: by the name that the hierarchy gives it, or by how coarse it is.
+
+    `column` is one of a recoding's document: its number of levels, and the words of its hierarchy.
+    """
+    last = column.get("levels", level + 2) - 1
+    if level in (0, last):
+        return "as it is" if level == 0 else "not at all"
+    nothing: tuple[str, Mapping[str, Any]] = ("", {})
+    kind, options = next(iter(column.get("hierarchy", {}).items()), nothing)
+    lists = (options.get(word) for word in ("levels", "widths", "quantiles", "sizes", "to", "lengths", "digits"))
+    named = next((each for each in lists if each), ())
+    each = named[level - 1] if len(named) >= level else None
+    if isinstance(each, str) and not each.isdecimal():
+        return f"by {each.replace('_', ' ')}"
+    if isinstance(each, str | Real | Decimal):
+        words = "in {:g} groups of as many rows" if options.get("quantiles") else STEPS.get(kind, "in steps of {:g}")
+        return words.format(float(each))
+    if kind == "redact":
+        return f"{level} of {options.get('width', last)} characters hidden"
+    return f"level {level} of {last}"
 
 
 def path_of_recoding(out: Path) -> Path:

@@ -24,6 +24,7 @@ from deniable.reports.blocks import (
     Table,
     Tone,
 )
+from deniable.reports.tradeoffs import draw_sizes
 
 Found = Mapping[str, Any]
 
@@ -339,8 +340,8 @@ def build_start_page(found: Found) -> Page:
     """The page for the data officer, from the document that `deniable start --json` prints."""
     sections = (
         Section("In short", _summarize_start(found)),
-        Section("What was decided", (Table(("decision", "answer"), tuple(_list_decisions(found["decisions"]))),)),
-        Section("What leaves of each column", (_tabulate_columns(found["columns"]),)),
+        Section("What leaves of each column", _describe_changes(found)),
+        Section("What was decided", (Table(("decision", "answer"), tuple(_list_decisions(found))),)),
         Section("Exposed if the table were given away as it is", _describe_start_attack(found["before"])),
         Section("Exposed by what was released", _describe_start_attack(found["after"])),
         Section("What is promised, and what not", (Paragraph("\n\n".join(found["release"]["words"])),)),
@@ -374,17 +375,29 @@ def _summarize_start(found: Found) -> tuple[Block, ...]:
     if "audit" in found["after"]:
         wins = found["after"]["audit"]["game"]["wins"]
         figures.append(KeyFigure(f"{wins['share']:.1%}", "of games won by the best attacker", "half is a coin"))
-    return (Callout(told, Tone.DANGER if passed else Tone.GOOD), KeyFigures(tuple(figures)))
+    if lost := [one["column"] for one in found["columns"] if one["after"].startswith(("left out", "lost whole"))]:
+        told += f" Nothing leaves of {', '.join(lost)}: see below why."
+    tone = Tone.DANGER if passed else Tone.WARNING if lost else Tone.GOOD
+    return (Callout(told, tone), KeyFigures(tuple(figures)))
 
 
-def _list_decisions(decided: Found) -> list[tuple[str, str]]:
+def _list_decisions(found: Found) -> list[tuple[str, str]]:
     """Decisions that are one word or number; what was decided on columns has a table of its own."""
-    return [(name.replace("_", " "), str(value)) for name, value in decided.items() if not isinstance(value, Mapping)]
+    decided = {name: str(value) for name, value in found["decisions"].items() if not isinstance(value, Mapping)}
+    leaving = [
+        one for one in found["columns"] if one["role"] == "sensitive" and not one["after"].startswith("left out")
+    ]
+    if "l" in decided and not leaving:
+        decided["l"] += " (of no column: none that is sensitive leaves)"
+    return [(name.replace("_", " "), value) for name, value in decided.items()]
 
 
-def _tabulate_columns(columns: Sequence[Found]) -> Table:
+def _describe_changes(found: Found) -> tuple[Block, ...]:
+    """A table of what became of each column; of k-anonymous rows with the sizes of the classes."""
     names = ("column", "role", "before", "after", "why")
-    return Table(names, tuple(tuple(one[name] for name in names) for one in columns))
+    table = Table(names, tuple(tuple(one[name] for name in names) for one in found["columns"]))
+    sizes = found["release"].get("sizes")
+    return (table, draw_sizes(sizes)) if sizes else (table,)
 
 
 def _describe_start_attack(found: Found) -> tuple[Block, ...]:

@@ -25,6 +25,20 @@ from deniable.storage import refuse_other_than_page
 
 PALETTE = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#999999")
 MAIN, OTHER = PALETTE[0], PALETTE[1]
+MEANINGS = {
+    "chosen": ("#117733", "diamond"),
+    "acceptable": ("#3d9a5b", "circle"),
+    "fails a model": ("#ee6677", "cross"),
+    "fails, and most rows would be left out": ("#999999", "square"),
+    "detail lost": ("#4477aa", "circle"),
+    "mean chance to find a person": ("#ee6677", "cross"),
+    "real": ("#999999", "square"),
+    "synthetic": ("#4477aa", "circle"),
+    "before": ("#999999", "square"),
+    "after": ("#4477aa", "circle"),
+    "as it is": ("#999999", "square"),
+}
+"""Words that are drawn alike on every page: their color and their shape; as in the lattice, green is what holds."""
 QUIET = "#c3ccd5"  # the many who are not marked, in a crowd of people icons
 RAMP = ("#e3edf7", "#9dbfe0", "#4477aa", "#173a5e")  # from little to much, one hue, lightness falling steadily
 

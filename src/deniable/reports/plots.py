@@ -33,6 +33,7 @@ INHERITED = frozenset(
      "toString", "valueOf", "__defineGetter__", "__defineSetter__", "__lookupGetter__", "__lookupSetter__")
 )  # fmt: skip
 """What every plain object of JavaScript has before anything is put into it."""
+SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right")
 PERSON = (
     "M-.38-.58A.38.38 0 1 1 .38-.58A.38.38 0 1 1-.38-.58ZM-.7 1V.45Q-.7-.08-.2-.08H.2Q.7-.08.7.45V1Z"  # head, shoulders
 )
@@ -63,7 +64,7 @@ def draw_bars(
         "tooltip": _show_fields(category, series, value, low, high),
     }
     if series:
-        encoding |= {f"{across}Offset": {"field": _path(series), "sort": None}, "color": _color(series)}
+        encoding |= {f"{across}Offset": {"field": _path(series), "sort": None}, "color": _color(kept, series)}
     layers: list[Spec] = [{"mark": {"type": "bar"}, "encoding": {}}]
     if low and high:
         layers += _whiskers(kept, value, low, high, along)
@@ -92,11 +93,12 @@ def draw_lines(
     `asked` is a value to reach, drawn as a dashed line across.
     """
     kept = _keep_fields(rows, x, y, low, high, series)
-    color = {"color": _color(series)} if series else {}
+    color = {"color": _color(kept, series)} if series else {}
     across = _axis(rows, x) | ({"scale": {"type": "log", "nice": False}} if log_x else {})
     if log_x and 0 < _distinct(rows, x) <= MOST_TICKS:  # the values that were tried say more than powers of ten
         across["axis"] = {"grid": False, "values": sorted({row[_safe(x)] for row in kept} - {None}, key=str)}
-    along = _quantitative(kept, y, title or y, zero=False, log=log_y, form=form)
+    zero, told = (False, "") if log_y else _begin_axis(kept, form, y, low, high)
+    along = _quantitative(kept, y, f"{title or y}{told}", zero=zero, log=log_y, form=form)
     layers: list[Spec] = []
     if low and high:
         band = along | {"field": _path(low)}
@@ -200,27 +202,22 @@ def draw_scatter(
 ) -> Spec:
     """One point a row; `diagonal` draws the line on which both axes agree, for true against released.
 
-    With `rings`, for few points that may lie on each other, they are rings, each series in a size of its own.
+    Each series has a shape of its own. With `rings`, for few points that may lie on each other, shapes are outlines.
     """
     kept = _keep_fields(rows, x, y, series)
+    begins = {field: (False, "") if diagonal else _begin_axis(kept, form, field) for field in (x, y)}
     encoding: Spec = {
-        "x": _quantitative(kept, x, x, zero=False, form=form),
-        "y": _quantitative(kept, y, y, zero=False, form=form),
-        "tooltip": _show_fields(x, y, series),
-    }
-    encoding |= {"color": _color(series)} if series else {}
-    points: Spec = {"mark": {"type": "point", "filled": True, "opacity": 0.75, "size": 42}, "encoding": encoding}
+        axis: _quantitative(kept, field, f"{field}{begins[field][1]}", zero=begins[field][0], form=form)
+        for axis, field in (("x", x), ("y", y))
+    } | {"tooltip": _show_fields(x, y, series)}
+    encoding |= {"color": _color(kept, series), "shape": _shape(kept, series)} if series else {}
+    points: Spec = {"mark": {"type": "point", "filled": True, "opacity": 0.85, "size": 64}, "encoding": encoding}
     if rings and series:
-        names = list(dict.fromkeys(row[_safe(series)] for row in kept))[::-1]
-        for row in kept:  # the area of a ring, whose diameter grows in steps of 6 pixels
-            row["ring"] = round(0.8 * (8 + 6 * names.index(row[_safe(series)])) ** 2)
-        points["mark"] = {"type": "point", "filled": False, "opacity": 1, "strokeWidth": 2.5}
-        size = {"field": "ring", "type": "quantitative", "scale": None, "legend": None}
-        color = _color(series)
-        # Rings at an edge stay inside the frame.
+        points["mark"] = {"type": "point", "filled": False, "opacity": 1, "strokeWidth": 2.5, "size": 220}
+        # Outlines at an edge stay inside the frame.
         for axis in ("x", "y"):
             encoding[axis]["scale"] = encoding[axis]["scale"] | {"padding": 16}
-        encoding |= {"size": size, "color": color | {"legend": {"symbolStrokeWidth": 2.5, "symbolType": "circle"}}}
+        encoding["color"] = encoding["color"] | {"legend": {"symbolStrokeWidth": 2.5, "symbolFillColor": "transparent"}}
     if not diagonal:
         return _begin_plot(kept, alt) | points
     ends = [cell for row in kept for field in (x, y) if isinstance(cell := row[_safe(field)], int | float)]
@@ -244,7 +241,7 @@ def draw_histogram(
         "tooltip": _show_fields(bin, series, count),
     }
     if series:
-        encoding |= {"xOffset": {"field": _path(series), "sort": None}, "color": _color(series)}
+        encoding |= {"xOffset": {"field": _path(series), "sort": None}, "color": _color(kept, series)}
     return _begin_plot(kept, alt, count) | {"mark": {"type": "bar"}, "encoding": encoding}
 
 
@@ -385,9 +382,39 @@ def _axis(rows: Sequence[Row], field: str) -> Spec:
     }
 
 
-def _color(series: str) -> Spec:
-    shown = {"scale": {"range": list(page.PALETTE)}, "legend": {"symbolOpacity": 1, "symbolStrokeWidth": 0}}
-    return {"field": _path(series), "type": "nominal", "sort": None} | shown
+def _begin_axis(rows: list[dict[str, object]], form: str, *fields: str | None) -> tuple[bool, str]:
+    """Whether an axis begins at 0, and what its title says if not: shares do, and what is not far from 0."""
+    cells = [row[_safe(field)] for field in fields if field for row in rows]
+    numbers = [float(cell) for cell in cells if isinstance(cell, int | float)]
+    near = not numbers or min(numbers) <= 0 <= max(numbers) or 2 * min(map(abs, numbers)) <= max(map(abs, numbers))
+    zero = near or form == PERCENT
+    return zero, "" if zero else " (axis does not begin at 0)"
+
+
+def _names(rows: list[dict[str, object]], series: str) -> list[Any]:
+    return list(dict.fromkeys(row[_safe(series)] for row in rows if row[_safe(series)] is not None))
+
+
+def _color(rows: list[dict[str, object]], series: str) -> Spec:
+    """A color for each name: one meaning has one color on every page, and all others take those that are free."""
+    scale = {"scale": _assign(_names(rows, series), 0, page.PALETTE)}
+    legend = {"legend": {"symbolOpacity": 1, "symbolStrokeWidth": 0}}
+    return {"field": _path(series), "type": "nominal", "sort": None} | scale | legend
+
+
+def _shape(rows: list[dict[str, object]], series: str) -> Spec:
+    """A shape for each name, so that colors are not alone in telling series apart."""
+    scale = _assign(_names(rows, series), 1, SHAPES)
+    return {"field": _path(series), "type": "nominal", "sort": None, "scale": scale}
+
+
+def _assign(names: list[Any], part: int, offered: Sequence[str]) -> Spec:
+    """A scale from names to what they mean, or to the next of what is offered and means nothing here."""
+    known = {name: page.MEANINGS[name][part] for name in names if name in page.MEANINGS}
+    free = [each for each in offered if each not in known.values()] or list(offered)
+    others = [name for name in names if name not in known]
+    given = known | {name: free[place % len(free)] for place, name in enumerate(others)}
+    return {"domain": names, "range": [given[name] for name in names]}
 
 
 def _show_field(field: str) -> Spec:

@@ -7,6 +7,7 @@ from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
+from deniable.kanonymity.recoding import name_level
 from deniable.reports import plots
 from deniable.reports.blocks import Block, Callout, KeyFigure, KeyFigures, Page, Paragraph, Plot, Section, Table, Tone
 from deniable.reports.plots import PERCENT, draw_scatter
@@ -113,31 +114,11 @@ def _list_levels(levels: Mapping[str, int], columns: Mapping[str, Any]) -> list[
     ]
 
 
-STEPS = {"order": "in groups of"}
-"""How numbers of a hierarchy are read: of values in an order each group has so many."""
-
-
-def name_level(level: int, column: Mapping[str, Any]) -> str:
-    """A level in words: by the name that the hierarchy gives it, or by how coarse it is."""
-    last = column.get("levels", level + 2) - 1
-    if level in (0, last):
-        return "as it is" if level == 0 else "not at all"
-    nothing: tuple[str, Mapping[str, Any]] = ("", {})
-    kind, options = next(iter(column.get("hierarchy", {}).items()), nothing)
-    named = next((options[word] for word in ("levels", "widths", "sizes") if word in options), ())
-    if len(named) >= level and isinstance(named[level - 1], str | int | float):
-        each = named[level - 1]
-        return f"by {each}" if isinstance(each, str) else f"{STEPS.get(kind, 'in steps of')} {each:g}"
-    if kind == "redact":
-        return f"{level} of {options.get('width', last)} characters hidden"
-    return f"level {level} of {last}"
-
-
 def draw_sizes(sizes: Sequence[int]) -> Plot:
-    """How many rows stand in classes of each size; where there are many sizes, in stretches that double."""
-    edges = sorted(set(sizes))
-    spans = [(size, size) for size in edges]
-    if len(edges) > MOST_SIZES:
+    """How many rows stand in classes of each size, none between them left out; where sizes are far apart, in stretches
+    that double."""
+    spans = [(size, size) for size in range(min(sizes), max(sizes) + 1)]
+    if len(spans) > MOST_SIZES:
         edges = [min(sizes)]
         while edges[-1] * 2 <= max(sizes):
             edges.append(edges[-1] * 2)
@@ -259,7 +240,8 @@ def _compare_techniques(found: Any) -> Section:
     return Section("Techniques", tuple(blocks))
 
 
-MOST_SIZES = 12
+MOST_SIZES = 24
+"""So many sizes have a bar each, those that no class has too: the axis counts."""
 MOST_CLASSES = 6
 FEWEST_POINTS = 4
 """Fewer points make no picture: they are listed."""
@@ -393,6 +375,7 @@ EFFECTS = {
     "bayes": "Each line is how much more frequent a value of the column is with a value of the target, in logarithms.",
     "multinomial": "Each line is what a value of the column adds to the logit of a value of the target.",
     "poisson": "Each bar is how much the logarithm of the expected number rises with this value against the average.",
+    "mlp": "Each line is what a value adds for a row that is else the average: to the prediction, or to the log odds.",
     "kmeans": "Each bar is the mean of a column in a group, or the share of the group that has a value.",
     "pca": "Each bar is the loading of a column, scaled from -1 to 1 between its bounds, on a component.",
 }

@@ -5,12 +5,13 @@ with noise, at a price that the ledger holds."""
 
 from __future__ import annotations
 
+import json
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import sqrt
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from deniable.curator.policy.decisions import (
     K_ANONYMITY,
@@ -23,15 +24,20 @@ from deniable.curator.policy.decisions import (
     TECHNIQUES,
     TRUE_ROWS,
     Decisions,
+    Question,
     bound_distance,
     list_diverse,
     list_released,
     list_role,
     list_skewed,
+    list_valued,
     role_of,
 )
 from deniable.curator.policy.draft import Draft, Drafted, write_document, write_spec, yaml_word
+from deniable.errors import NOTHING_CHARGED, Infeasible, ParameterError
+from deniable.kanonymity.recoding import name_level
 from deniable.policy.schema import ColumnType, Role, Spec
+from deniable.policy.yaml_tree import Entries, Items, Leaf, Mistakes, parse_tree
 
 DELTA = "1e-6"
 DELTA_OF_RELEASE = "1e-7"
@@ -68,11 +74,15 @@ def write_policy(made: Draft, decided: Decisions, learned: Mapping[str, Any] | N
     return write_document(replace(made, columns=columns), [_write_unit(decided)], head, rest)
 
 
+TOO_MANY = "left out: with it all released columns together would single out too many people"
+
+
 def _decide_column(column: Drafted, decided: Decisions, public: Any, each: str) -> Drafted:
     role = role_of(column, decided)
     own = role is not column.role and role is not Role.UNDECIDED
     reason = "decided by the steward" if own else column.reason.split("; with ")[0]
     reason = "it tells people apart" if column.name == decided.unit and own else reason
+    reason = TOO_MANY if column.name in decided.left_out else reason
     masked = decided.technique == MASKED
     hierarchy = _choose_hierarchy(column) if role is Role.QUASI_IDENTIFIER and not masked else ""
     mask = _choose_mask(column, role) if masked else None
@@ -238,10 +248,26 @@ def write_first_question(made: Draft, decided: Decisions) -> str:
     return f'SELECT COUNT(*) AS n FROM "{table}"'  # noqa: S608  a quoted name
 
 
-def describe_change(column: Drafted, decided: Decisions, learned: Mapping[str, Any] | None = None) -> tuple[str, str]:
-    """What a column holds before, and what leaves of it, in words."""
+LOST = "lost whole: every value is withheld"
+
+
+def describe_change(
+    column: Drafted,
+    decided: Decisions,
+    learned: Mapping[str, Any] | None = None,
+    became: Mapping[str, Any] | None = None,
+) -> tuple[str, str]:
+    """What a column holds before, and what leaves of it, in words: what may, or what did.
+
+    `became` is what became of it in a release that was made: its level of generalization, and their names.
+    """
     role = role_of(column, decided)
     before = f"{column.type}: {column.shape}"
+    if column.name in decided.left_out:
+        return before, f"left out: {decided.left_out[column.name]}"
+    if became:
+        lost = became["level"] == became["levels"] - 1
+        return before, LOST if lost else _say_level(became)
     masked = _choose_mask(column, role) if decided.technique == MASKED else None
     if masked is not None:
         return before, f"masked: {write_spec(masked)}"
@@ -252,13 +278,27 @@ def describe_change(column: Drafted, decided: Decisions, learned: Mapping[str, A
     if decided.technique == MASKED:
         return before, "as it is"
     if decided.technique == K_ANONYMITY:
-        chosen = _choose_hierarchy(column)
-        coarser = "kept, or withheld whole" if chosen == WITHHOLD else f"generalized: {chosen}"
-        return before, coarser if role is Role.QUASI_IDENTIFIER else "as it is"
+        return before, _say_levels(_choose_hierarchy(column)) if role is Role.QUASI_IDENTIFIER else "as it is"
     if decided.technique == QUERIES:
         return before, "may be asked about, with noise"
     public = {**decided.values, **(learned or {})}.get(column.name)
     return before, f"drawn anew {_say_values(column, public)}"
+
+
+def _say_level(became: Mapping[str, Any]) -> str:
+    named = name_level(became["level"], became)
+    return named if became["level"] == 0 else f"generalized {named}"
+
+
+def _say_levels(hierarchy: str) -> str:
+    """What may become of a column that others know: which level is needed is known when the release is made."""
+    tree = parse_tree(hierarchy, Mistakes("hierarchy"))
+    steps: list[str] = []
+    for kind, listed in tree.entries if isinstance(tree, Entries) else ():
+        named = [str(each.text) for each in listed.items if isinstance(each, Leaf)] if isinstance(listed, Items) else []
+        column = {"levels": len(named) + 2, "hierarchy": {kind.text: {"levels": named}}}
+        steps += [name_level(place, column) for place in range(1, len(named) + 1)] or ["coarser, step by step"]
+    return f"as it is, or {', '.join([*steps, 'withheld whole'])}: as little as k asks"
 
 
 def _say_values(column: Drafted, public: Any) -> str:
@@ -268,3 +308,48 @@ def _say_values(column: Drafted, public: Any) -> str:
     if public == LEARN:
         return "from values learned with noise"
     return "in shapes of texts learned with noise" if column.type is ColumnType.TEXT else "from yes and no"
+
+
+def list_drawn(made: Draft, decided: Decisions, learned: Mapping[str, Any]) -> tuple[str, ...]:
+    """The columns of which synthetic rows are drawn; numbers of which nothing was learned are not."""
+    released = list_released(made, decided)
+    public = {**decided.values, **learned}
+    lost = [c.name for c in list_valued(made, decided)
+            if str(c.type) != "text" and not isinstance(public.get(c.name) or None, Mapping)]  # fmt: skip
+    chosen = tuple(name for name in released if name not in lost)
+    if not chosen:
+        raise Infeasible(
+            "no column is left to draw: of none are values public, and none rose above the noise",
+            remedy="Declare values from what you know of the subject, decide on more columns, or take k-anonymity",
+            charge="Learning the values was charged; the release was not made." if learned else NOTHING_CHARGED,
+        )
+    return chosen
+
+
+def list_kept(made: Draft, decided: Decisions) -> dict[str, str]:
+    """The columns that leave as they are; of masked rows all that others may know."""
+    known = (Role.QUASI_IDENTIFIER,) if decided.technique == MASKED else ()
+    return dict.fromkeys(list_role(made, decided, Role.SENSITIVE, Role.INSENSITIVE, *known), "leaves")
+
+
+def leave_out(decided: Decisions, question: Question, column: str) -> Decisions:
+    """The decisions with one column withheld, and why; what was decided on it stands beside that."""
+    if column not in question.choices:
+        raise ParameterError(f"'{column}' is none of them", expected=f"One of {', '.join(question.choices)}")
+    return replace(decided, left_out={**decided.left_out, column: question.about[0]})
+
+
+def write_decisions(decided: Decisions, head: Sequence[str] = ()) -> str:
+    """The decisions as the YAML text that can be given as answers again."""
+    lines = [f"# {line}" for line in head]
+    for name, value in decided.to_dict().items():
+        if isinstance(value, Mapping):
+            lines.append(f"{name}:")
+            lines += [f"  {json.dumps(key, ensure_ascii=False)}: {_write_value(one)}" for key, one in value.items()]
+        else:
+            lines.append(f"{name}: {_write_value(value)}")
+    return "\n".join(lines) + "\n"
+
+
+def _write_value(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, Mapping | str) else f"{cast('float', value):g}"

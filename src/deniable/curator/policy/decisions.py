@@ -5,12 +5,11 @@ what an answer means, the policy, and the commands that do the same by hand. Not
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import date, datetime
-from typing import Any, cast
+from typing import Any
 
 from deniable.curator.policy.draft import Draft, Drafted
 from deniable.errors import ParameterError, nearest, pluralize
@@ -64,11 +63,16 @@ FARTHEST = 0.2
 """By so much the shares of a skewed secret's values may always differ between those who look alike and the table."""
 
 
+PARTS = ("roles", "values", "left_out")
+"""What is decided of each column."""
+
+
 @dataclass(frozen=True, slots=True)
 class Decisions:
     """What was decided so far; None, or a column that is missing, is still open.
 
     `values` says of each column which values are public: learned with noise, declared by the steward, or none.
+    `left_out` says why a column does not leave, whatever its role: with it too many people would be singled out.
     """
 
     recipient: str | None = None
@@ -82,6 +86,7 @@ class Decisions:
     epsilon: float | None = None
     values: Mapping[str, Any] = field(default_factory=dict)
     risk: float | None = None
+    left_out: Mapping[str, str] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """What is decided, as the file of answers has it."""
@@ -283,13 +288,14 @@ def read_answers(made: Draft, given: Mapping[str, Any]) -> Decisions:
         _refuse_word_of(str(given["unit"]), columns, "column")
     plain = {name: given[name] for name in ("recipient", "technique", "unit") if given.get(name) is not None}
     numbers = {name: _READ[name](str(given[name])) for name in _READ if given.get(name) is not None}
-    roles, values = (_require_mapping(given.get(name) or {}, name) for name in ("roles", "values"))
-    for name in (*roles, *values):
+    roles, values, left = (_require_mapping(given.get(name) or {}, name) for name in PARTS)
+    for name in (*roles, *values, *left):
         _refuse_word_of(name, columns, "column")
     for role in roles.values():
         _refuse_word_of(str(role), list(ROLES), "role")
     public = {name: read_values(_find_column(made, name), said) for name, said in values.items()}
-    decided = replace(decided, **plain, **numbers, roles={n: str(role) for n, role in roles.items()}, values=public)
+    worded, why = ({name: str(said) for name, said in part.items()} for part in (roles, left))
+    decided = replace(decided, **plain, **numbers, roles=worded, values=public, left_out=why)
     _refuse_unsuited(decided)
     return _settle(decided)
 
@@ -297,8 +303,8 @@ def read_answers(made: Draft, given: Mapping[str, Any]) -> Decisions:
 def merge_decisions(kept: Decisions, given: Decisions) -> Decisions:
     """The decisions that were kept, with those that are given in their place."""
     said = given.to_dict()
-    roles, values = ({**getattr(kept, part), **said.pop(part, {})} for part in ("roles", "values"))
-    merged = replace(kept, **said, roles=roles, values=values)
+    said |= {part: {**getattr(kept, part), **said.get(part, {})} for part in PARTS}
+    merged = replace(kept, **said)
     unsuited = merged.recipient and merged.technique and merged.technique not in SUITED[merged.recipient]
     return _settle(replace(merged, technique=None) if unsuited else merged)
 
@@ -505,7 +511,9 @@ _ORDER: tuple[Callable[[Draft, Decisions], Iterator[Question]], ...] = (
 
 def role_of(column: Drafted, decided: Decisions) -> Role:
     """The role that was decided; a column that nobody decided on is undecided, and one that tells people apart names
-    them, whatever its values look like."""
+    them, whatever its values look like; one that was left out is withheld as if nobody had."""
+    if column.name in decided.left_out:
+        return Role.UNDECIDED
     role = Role(decided.roles.get(column.name, "undecided"))
     return Role.IDENTIFIER if column.name == decided.unit and role is not Role.UNDECIDED else role
 
@@ -577,19 +585,3 @@ def recommend_values(column: Drafted, decided: Decisions) -> tuple[str, str]:
     if decided.technique == QUERIES:
         return NOTHING, "Questions can state bounds of their own, and groups appear where enough people are in them."
     return LEARN, "You may know them better. Learned with noise, a value that few people have never appears."
-
-
-def write_decisions(decided: Decisions, head: Sequence[str] = ()) -> str:
-    """The decisions as the YAML text that can be given as answers again."""
-    lines = [f"# {line}" for line in head]
-    for name, value in decided.to_dict().items():
-        if isinstance(value, Mapping):
-            lines.append(f"{name}:")
-            lines += [f"  {json.dumps(key, ensure_ascii=False)}: {_write_value(one)}" for key, one in value.items()]
-        else:
-            lines.append(f"{name}: {_write_value(value)}")
-    return "\n".join(lines) + "\n"
-
-
-def _write_value(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False) if isinstance(value, Mapping | str) else f"{cast('float', value):g}"

@@ -3,9 +3,9 @@
 const refusingLoader = vega.loader();
 refusingLoader.load = (address) => Promise.reject(new Error("this page fetches nothing: " + address));
 
-// Long names beside bars and cells are broken into lines, so that none is cut; on a narrow screen the legend stands in
-// one column.
-const NARROW = 520, UPRIGHT = 150, MAP = 700;
+// Long names beside bars and cells are broken into lines, so that none is cut; the legend has as many columns as fit,
+// and an axis as many labels as do: were they too many, every other one would be left out, and 0 with them.
+const SYMBOL = 44, LABEL = 130, UPRIGHT = 150, MAP = 700, CROWD = 640;
 const pen = document.createElement("canvas").getContext("2d");
 const measure = (text) => pen.measureText(text).width;
 const cutWord = (word, room) => {
@@ -25,7 +25,9 @@ const breakLines = (text, room) => {
   return lines.map((line) => line.trimEnd()).join("\n");
 };
 function fitWidth(spec, width) {
-  if (width < NARROW) spec.config.legend.columns = 1;
+  fitLegend(spec, width);
+  fitTicks(spec.encoding?.x, width);
+  if (spec.name === "crowd") spec.width = Math.min(width, CROWD);  // people stand close together
   if (spec.name === "map") spec.height = Math.round(spec.height * Math.min(1, width / MAP));  // a map keeps its shape
   pen.font = `${spec.config.axis.labelFontSize}px ${spec.config.font}`;
   wrapLabels(spec, spec.encoding?.y, () => Math.min(0.36 * width, 260));
@@ -35,6 +37,18 @@ function fitWidth(spec, width) {
     if (!upright) return Math.max(36, column);
     return column < 2.4 * spec.config.axis.labelFontSize ? 2 * UPRIGHT : UPRIGHT;  // two lines would touch the next name
   });
+}
+function fitLegend(spec, width) {
+  const layers = [spec, ...(spec.layer ?? []).flatMap((each) => [each, ...(each.layer ?? [])])];
+  const names = layers.flatMap((each) => (each.encoding?.color?.legend && each.encoding.color.scale?.domain) || []).map(String);
+  pen.font = `${spec.config.legend.labelFontSize}px ${spec.config.font}`;
+  const widest = Math.max(0, ...names.map(measure)) + SYMBOL;
+  spec.config.legend.columns = Math.max(1, Math.min(names.length || 1, Math.floor((width - SYMBOL) / widest)));
+  spec.config.legend.labelLimit = width - SYMBOL;
+}
+function fitTicks(channel, width) {
+  if (channel?.type !== "quantitative" || channel.axis?.values) return;
+  channel.axis = { ...channel.axis, tickCount: Math.max(2, Math.min(channel.axis?.tickCount ?? 5, Math.floor(width / LABEL))) };
 }
 function wrapLabels(spec, channel, findRoom) {
   if (channel?.type !== "nominal" || !spec.data?.values) return;

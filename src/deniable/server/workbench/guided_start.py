@@ -19,6 +19,7 @@ from deniable.curator import start as steps
 from deniable.curator.policy import compose, decisions
 from deniable.errors import AccessRefused, DeniableError, Infeasible, ParameterError
 from deniable.governance.grants import Action, Grant, Role
+from deniable.policy.schema import Role as ColumnRole
 from deniable.server.http.endpoints import respond_json
 from deniable.server.refusals import translate_failure
 from deniable.server.service import build_not_found
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
 
 ENDINGS = (".csv", ".tsv", ".csv.gz", ".parquet")
 MOST_FILES = 200
-MOST_LEFT_OUT = 20
 REPORT_POLICY = (
     "sandbox allow-scripts; default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:"
 )
@@ -46,6 +46,8 @@ class Begun:
     made: Draft | None = None
     found: steps.Findings = field(default_factory=steps.Findings)
     report: Any = None
+    leaving: decisions.Question | None = None
+    """Which column shall be left out: asked when a release would single out too many with all of them."""
     job: Job | None = None
 
 
@@ -106,10 +108,14 @@ class GuidedStart:
                 grant, "start_done.html", table=name, report=begun.report, step=5, rows=rows, refusal=refusal or None
             )
         decided = await self._service.run_for(grant, lambda: _read_decided(begun))
-        question = decisions.next_question(begun.made, decided)
+        question = begun.leaving or decisions.next_question(begun.made, decided)
         shown = {"table": name, "made": begun.made, "found": begun.found, "refusal": refusal or None}
         if question is not None:
-            return self._render(grant, "start_decide.html", question=question, step=2, **shown)
+            asked = [(place, each) for place, each in enumerate(begun.made.columns)
+                     if each.role is not ColumnRole.UNDECIDED and each.name not in decided.roles]  # fmt: skip
+            return self._render(
+                grant, "start_decide.html", question=question, step=2, asked=asked, roles=decisions.ROLES, **shown
+            )
         changes = [(column, *compose.describe_change(column, decided)) for column in begun.made.columns]
         words = decisions.TECHNIQUES[str(decided.technique)]
         return self._render(
@@ -139,7 +145,7 @@ class GuidedStart:
         elif act == "decide":
             await self._service.run_for(grant, lambda: _decide(begun, form))
         elif act == "reconsider":
-            begun.report = None
+            begun.report = begun.leaving = None
             await self._service.run_for(grant, lambda: begun.place.decisions.unlink(missing_ok=True))
         else:
             raise ParameterError("there is no such step")
@@ -225,17 +231,29 @@ def _read_decided(begun: Begun) -> decisions.Decisions:
 def _decide(begun: Begun, form: dict[str, str]) -> None:
     """Take the answer to the question that is open, or all recommended ones; an answer to another one is refused."""
     made, decided = begun.made, _read_decided(begun)
-    question = decisions.next_question(made, decided) if made is not None else None
+    question = begun.leaving or (decisions.next_question(made, decided) if made is not None else None)
     if made is None or question is None:
         raise ParameterError("everything is decided already")
-    if form.get("all") == "yes":
+    said = form.get("text", "").strip() or form.get("choice", "")
+    if form.get("all") == "yes" and begun.leaving is None:
         decided = decisions.recommend_all(made, decided)
     else:
         if form.get("key") != question.key:
             raise ParameterError("this was decided on another page meanwhile", remedy="Answer what is asked now")
-        said = form.get("text", "").strip() or form.get("choice", "")
-        decided = decisions.take_answer(made, decided, question, said)
+        if begun.leaving is not None:
+            decided = compose.leave_out(decided, question, said or question.recommended)
+        elif chosen := _read_roles(made, form):
+            decided = decisions.merge_decisions(decided, decisions.read_answers(made, {"roles": chosen}))
+        else:
+            decided = decisions.take_answer(made, decided, question, said)
+        begun.leaving = None
     steps.save_decisions(begun.place, decided)
+
+
+def _read_roles(made: Draft, form: dict[str, str]) -> dict[str, str]:
+    """The roles that were chosen from lists, by the places of their columns in the table."""
+    fields = {str(place): column.name for place, column in enumerate(made.columns)}
+    return {fields[key[5:]]: role for key, role in form.items() if key[:5] == "role." and key[5:] in fields}
 
 
 def _release(begun: Begun, job: Job) -> None:
@@ -251,7 +269,10 @@ def _release(begun: Begun, job: Job) -> None:
     if not found.learned:
         found = steps.learn_values(place, made, decided, found, lambda share: job.tell(share * 0.2))
         steps.save_state(place, found)
-    decided, found = _make(begun, decided, found, job)
+    made_now = _make(begun, decided, found, job)
+    if made_now is None:
+        return
+    found = made_now
     steps.save_state(place, found)
     found = steps.attack_after(place, made, decided, found, lambda share: job.tell(0.7 + share * 0.25))
     found = steps.read_back(place, decided, found)
@@ -262,26 +283,19 @@ def _release(begun: Begun, job: Job) -> None:
         steps.remove_release(place, decided, found)
 
 
-def _make(
-    begun: Begun, decided: decisions.Decisions, found: steps.Findings, job: Job
-) -> tuple[decisions.Decisions, steps.Findings]:
-    """Make the release; while all columns together tell too much, the one that tells most is left out."""
+def _make(begun: Begun, decided: decisions.Decisions, found: steps.Findings, job: Job) -> steps.Findings | None:
+    """Make the release; where all columns together tell too much, nothing is made, and it is asked which one stays."""
     assert begun.made is not None
     place, made = begun.place, begun.made
-    for _ in range(MOST_LEFT_OUT):
-        try:
-            tell = lambda share: job.tell(0.2 + share * 0.5)  # noqa: E731  progress of this part
-            return decided, steps.make_release(place, made, decided, found, tell)
-        except Infeasible as refusal:
-            if refusal.fields.get("limit") == "attack":
-                steps.remove_release(place, decided, found)
-            culprit = steps.find_culprit(place, made, decided) if refusal.fields.get("limit") == "joint" else None
-            if culprit is None:
-                raise
-            decided = steps.leave_out(decided, culprit)
-            found = replace(found, basis=steps.name_basis(decided))
-            steps.save_decisions(place, decided)
-    raise Infeasible("too many columns would have to be left out", remedy="Decide on fewer columns, or a smaller k")
+    try:
+        return steps.make_release(place, made, decided, found, lambda share: job.tell(0.2 + share * 0.5))
+    except Infeasible as refusal:
+        if refusal.fields.get("limit") == "attack":
+            steps.remove_release(place, decided, found)
+        begun.leaving = steps.ask_left_out(place, made, decided, refusal)
+        if begun.leaving is None:
+            raise
+    return None
 
 
 def _write_report(begun: Begun, decided: decisions.Decisions) -> None:

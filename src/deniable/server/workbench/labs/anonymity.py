@@ -12,6 +12,7 @@ from starlette.requests import Request
 from deniable.curator.anonymize import explore
 from deniable.curator.anonymize.request import Asked
 from deniable.errors import ParameterError
+from deniable.kanonymity.recoding import name_level
 from deniable.reports import tradeoffs
 from deniable.reports.blocks import Page, Section
 from deniable.server.workbench.jobs import Job
@@ -50,7 +51,7 @@ class LatticeLab(Lab):
         levels = _read_levels(request.query_params.get("levels", "")) or first.levels
         node = explore.explore_node(self.context, run.table, asked, levels)
         named = [
-            (column, at, tradeoffs.name_level(at, {"levels": column.levels, "hierarchy": column.hierarchy}))
+            (column, at, name_level(at, {"levels": column.levels, "hierarchy": column.hierarchy}))
             for column, at in zip(view.columns, node.levels, strict=True)
         ]
         plots = []
