@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from deniable.engines.base import Listed
-from deniable.engines.duckdb import DuckDBEngine, scan
+from deniable.engines.duckdb import DuckDBEngine, csv, scan
 from deniable.errors import DataError, DeniableError, ParameterError
 from deniable.policy.schema import Column, ColumnType, TableSchema
 
@@ -56,6 +56,38 @@ def test_a_changed_file_is_read_anew_by_statements_and_streams(name: str, tmp_pa
         assert engine.run(COUNT)["n"].to_pylist() == [2]
         written(tmp_path / name, ROWS.slice(0, 1))
         assert engine.run(COUNT, one_row=True)["n"].to_pylist() == [1]
+
+
+@pytest.mark.parametrize("numbers", [1, scan.MOST_ALTERED + 1])
+def test_a_small_csv_file_is_read_once_when_it_is_attached(
+    numbers: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = pa.table({"zip": ["02138", None]} | {f"n{i}": [i, None] for i in range(numbers)})
+    read, relation = [], csv.Layout.relation
+    monkeypatch.setattr(csv.Layout, "relation", lambda self, extra="": read.append(extra) or relation(self, extra))
+    with DuckDBEngine() as engine:
+        engine.attach("t", written(tmp_path / "t.csv", rows))
+        engine.attach("other", written(tmp_path / "other.csv"))
+        assert engine.run(ALL) == rows
+        assert engine._copies is not None
+        assert not any("read_csv" in copy.scan.relation for copy in engine._copies.values())
+    assert len([extra for extra in read if "store_rejects" in extra]) == 2  # once a file
+    assert not [extra for extra in read if extra == ", ignore_errors = true"]
+
+
+def test_a_csv_file_that_changes_before_the_first_statement_is_read_anew(tmp_path: Path) -> None:
+    with DuckDBEngine() as engine:
+        engine.attach("t", written(tmp_path / "t.csv"))
+        written(tmp_path / "t.csv", ROWS.slice(0, 2))
+        assert engine.run("SELECT id FROM t ORDER BY id")["id"].to_pylist() == [1, 2]
+
+
+def test_a_csv_file_of_many_columns_is_not_held_as_text(tmp_path: Path) -> None:
+    wide = pa.table({f"c{i}": ["x", "y"] for i in range(scan.MOST_HELD + 1)})
+    with DuckDBEngine() as engine:
+        engine.attach("t", written(tmp_path / "t.csv", wide))
+        assert engine._scans["t"].held is None
+        assert engine.run(ALL) == wide
 
 
 def test_who_is_left_out_stays_left_out_when_the_file_changes(tmp_path: Path) -> None:

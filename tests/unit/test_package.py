@@ -16,10 +16,15 @@ HEAVY = (
     *("numpy", "numba", "pyarrow", "duckdb", "sqlglot", "scipy", "pandas", "polars", "starlette", "cryptography"),
     *("pydantic", "pyarrow.dataset", "numpy.random", "numpy.ma.core"),
 )
+OF_OTHERS = (
+    *("deniable.cli.query", "deniable.cli.start", "deniable.policy.access", "deniable.policy.document"),
+    *("deniable.kanonymity.builders.library", "deniable.kanonymity.builders.numbers"),
+)
+"""Modules that other commands need, or other columns."""
 
 
 def _loaded_after(code: str) -> set[str]:
-    report = f"{code}\nimport sys; print(*(m for m in {HEAVY!r} if m in sys.modules))"
+    report = f"{code}\nimport sys; print(*(m for m in {HEAVY + OF_OTHERS!r} if m in sys.modules))"
     return set(
         subprocess.run([sys.executable, "-c", report], capture_output=True, text=True, check=True).stdout.split()
     )
@@ -43,6 +48,22 @@ def test_anonymizing_a_file_loads_no_compiler_no_linear_algebra_and_no_frames(tm
     assert (tmp_path / "o.csv.release.json").exists()
     assert {"numpy", "duckdb"} <= printed
     assert not printed & {"numba", "scipy", "pandas", "pydantic", "pyarrow.dataset", "numpy.random", "numpy.ma.core"}
+
+
+def test_a_command_loads_no_module_of_another(tmp_path: Path) -> None:
+    (tmp_path / "people.csv").write_text("ward\n" + "north\nsouth\n" * 50)
+    (tmp_path / "wards.csv").write_text("north,town\nsouth,town\n")
+    tree = ["--hierarchy", f"ward={tmp_path / 'wards.csv'}", "-o", str(tmp_path / "o.csv")]
+    words = ["deniable", "anonymize", str(tmp_path / "people.csv"), "--qi", "ward", *tree]
+    code = f"import sys; sys.argv = {words!r}\nfrom deniable.cli.main import load_less, main\nload_less(sys.argv[1:])\n"
+    code += "try: main()\nexcept SystemExit: pass"
+    printed = _loaded_after(code)
+    assert (tmp_path / "o.csv.release.json").exists()
+    assert not printed & {*OF_OTHERS}
+    assert {*OF_OTHERS} - {"deniable.policy.document"} <= _loaded_after(
+        "from deniable.cli.main import app; import deniable.policy.access, deniable.kanonymity.builders.library\n"
+        "import deniable.kanonymity.builders.numbers"
+    )
 
 
 def test_masked_arrays_are_there_for_a_command_that_makes_one() -> None:

@@ -211,26 +211,6 @@ def resume(
     emit({"analyst": analyst, "failures": failures}, as_json, lambda console: console.print(text, markup=False))
 
 
-def add_to(app: typer.Typer) -> None:
-    """Register the governing commands."""
-    for command, example in (
-        (request, "deniable request mask visits --analyst ana --purpose research"),
-        (requests, "deniable requests --pending"),
-        (approve, "deniable approve 5f0c1a --reason 'a sample, for teaching'"),
-        (decline, "deniable decline 5f0c1a --reason 'a query answers this'"),
-        (fulfill, "deniable fulfill 5f0c1a -o released/"),
-        (terms, "deniable terms --analyst ana --purpose research --acknowledge"),
-        (withdraw, "deniable withdraw 1042 --column patient_id"),
-        (reinstate, "deniable reinstate 1042 --column patient_id --reason 'signed the form again'"),
-        (subject, "deniable subject 1042 --column patient_id"),
-        (resume, "deniable resume ana -p policy.yaml"),
-        (purge, "deniable purge -p policy.yaml"),
-        (register, "deniable register -p policy.yaml -o register.html"),
-        (estate, "deniable estate policies/ -o estate.html"),
-    ):
-        app.command(name=command.__name__, epilog=f"Example: {example}")(command)
-
-
 def _decide_request(
     policy: Path, ledger: str | None, identity: str, approved: bool, reason: str, by: str, as_json: bool
 ) -> None:

@@ -8,7 +8,7 @@ import os
 import re
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from copy import copy
 from importlib import import_module
@@ -19,29 +19,6 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from deniable.cli import (
-    anonymize,
-    attack,
-    demo,
-    federate,
-    governance,
-    hierarchy,
-    inspect,
-    learn,
-    ledger,
-    mask,
-    network,
-    policy,
-    publish,
-    query,
-    randomize,
-    release,
-    start,
-    survey,
-    synthesize,
-    tabulate,
-    train,
-)
 from deniable.cli.terminal import refuse
 from deniable.errors import DeniableError, InternalError
 
@@ -72,51 +49,73 @@ Exit codes: 0 done, 2 refused by policy or bad input, 3 a bug of ours.
 Every command has --help with examples, and --json.
 """
 
-app = typer.Typer(name="deniable", no_args_is_help=True, rich_markup_mode=None, epilog=EPILOG)
-app.command(name="demo", epilog="Example: deniable demo --out town")(demo.demo)
-app.command(name="start", epilog=start.EXAMPLES)(start.start)
-app.command(name="learn", epilog=learn.EXAMPLES)(learn.learn)
-app.command(name="query", epilog=query.EXAMPLES)(query.query)
-app.command(name="bounds", epilog=query.BOUNDS_EXAMPLES)(query.bounds)
-app.command(name="top", epilog=query.TOP_EXAMPLES)(query.top)
-app.command(name="network", epilog=network.EXAMPLES)(network.network)
-app.command(name="margins", epilog=query.MARGINS_EXAMPLES)(query.margins)
-app.command(name="weighted", epilog=query.WEIGHTED_EXAMPLES)(query.weighted)
-app.command(name="watch", epilog=query.WATCH_EXAMPLES)(query.watch)
-app.command(name="sample-and-aggregate", epilog=query.BLOCKS_EXAMPLES)(query.sample_and_aggregate)
-app.command(name="hierarchy", epilog=hierarchy.EXAMPLES)(hierarchy.hierarchy)
-app.command(name="publish", epilog=publish.EXAMPLES)(publish.publish)
-app.command(name="places", epilog=publish.PLACES_EXAMPLES)(publish.places)
-app.command(name="tabulate", epilog=tabulate.EXAMPLES)(tabulate.tabulate)
-app.command(name="mask", epilog=mask.EXAMPLES)(mask.mask)
-app.command(name="anonymize", epilog=anonymize.EXAMPLES)(anonymize.anonymize)
-app.command(name="check", epilog=anonymize.CHECK_EXAMPLES)(anonymize.check)
-app.command(name="attack", epilog=attack.ATTACK_EXAMPLES)(attack.attack)
-app.command(name="audit", cls=attack.AuditCommand, epilog=attack.AUDIT_EXAMPLES)(attack.audit)
-app.command(name="synthesize", epilog=synthesize.EXAMPLES)(synthesize.synthesize)
-app.command(name="describe", epilog=synthesize.EXAMPLES)(synthesize.describe)
-app.command(name="generate", epilog=synthesize.EXAMPLES)(synthesize.generate)
-app.command(name="train", epilog=train.EXAMPLES)(train.train)
-app.command(name="predict", epilog=train.EXAMPLES)(train.predict)
-app.command(name="parity", epilog=inspect.PARITY_EXAMPLES)(inspect.parity)
-app.command(name="inspect", epilog=inspect.EXAMPLES)(inspect.inspect)
-app.command(name="scan", epilog=policy.SCAN_EXAMPLES)(policy.scan)
-app.command(name="randomize")(randomize.randomize)
-app.command(name="estimate")(randomize.estimate)
-app.command(name="ladder")(randomize.ladder)
-app.command(name="serve", epilog=governance.SERVE_EXAMPLES)(governance.serve)
-app.command(name="mcp", epilog=governance.MCP_EXAMPLES)(governance.mcp)
-governance.add_to(app)
-app.add_typer(mask.key_app, name="key")
-app.add_typer(ledger.app, name="ledger")
-app.add_typer(governance.token_app, name="token")
-app.add_typer(governance.epoch_app, name="epoch")
-app.add_typer(mask.vault_app, name="vault")
-app.add_typer(policy.app, name="policy")
-app.add_typer(release.app, name="release")
-app.add_typer(survey.app, name="survey")
-app.add_typer(federate.app, name="federate")
-app.add_typer(demo.world_app, name="world")
+COMMANDS: Mapping[str, tuple[str, str]] = {
+    "demo": ("demo.demo", "Example: deniable demo --out town"),
+    "start": ("start.start", "EXAMPLES"),
+    "learn": ("learn.learn", "EXAMPLES"),
+    "query": ("query.query", "EXAMPLES"),
+    "bounds": ("query.bounds", "BOUNDS_EXAMPLES"),
+    "top": ("query.top", "TOP_EXAMPLES"),
+    "network": ("network.network", "EXAMPLES"),
+    "margins": ("query.margins", "MARGINS_EXAMPLES"),
+    "weighted": ("query.weighted", "WEIGHTED_EXAMPLES"),
+    "watch": ("query.watch", "WATCH_EXAMPLES"),
+    "sample-and-aggregate": ("query.sample_and_aggregate", "BLOCKS_EXAMPLES"),
+    "hierarchy": ("hierarchy.hierarchy", "EXAMPLES"),
+    "publish": ("publish.publish", "EXAMPLES"),
+    "places": ("publish.places", "PLACES_EXAMPLES"),
+    "tabulate": ("tabulate.tabulate", "EXAMPLES"),
+    "mask": ("mask.mask", "EXAMPLES"),
+    "anonymize": ("anonymize.anonymize", "EXAMPLES"),
+    "check": ("anonymize.check", "CHECK_EXAMPLES"),
+    "attack": ("attack.attack", "ATTACK_EXAMPLES"),
+    "audit": ("attack.audit", "AUDIT_EXAMPLES"),
+    "synthesize": ("synthesize.synthesize", "EXAMPLES"),
+    "describe": ("synthesize.describe", "EXAMPLES"),
+    "generate": ("synthesize.generate", "EXAMPLES"),
+    "train": ("train.train", "EXAMPLES"),
+    "predict": ("train.predict", "EXAMPLES"),
+    "parity": ("inspect.parity", "PARITY_EXAMPLES"),
+    "inspect": ("inspect.inspect", "EXAMPLES"),
+    "scan": ("policy.scan", "SCAN_EXAMPLES"),
+    "randomize": ("randomize.randomize", ""),
+    "estimate": ("randomize.estimate", ""),
+    "ladder": ("randomize.ladder", ""),
+    "serve": ("governance.serve", "SERVE_EXAMPLES"),
+    "mcp": ("governance.mcp", "MCP_EXAMPLES"),
+    "request": ("governance.request", "Example: deniable request mask visits --analyst ana --purpose research"),
+    "requests": ("governance.requests", "Example: deniable requests --pending"),
+    "approve": ("governance.approve", "Example: deniable approve 5f0c1a --reason 'a sample, for teaching'"),
+    "decline": ("governance.decline", "Example: deniable decline 5f0c1a --reason 'a query answers this'"),
+    "fulfill": ("governance.fulfill", "Example: deniable fulfill 5f0c1a -o released/"),
+    "terms": ("governance.terms", "Example: deniable terms --analyst ana --purpose research --acknowledge"),
+    "withdraw": ("governance.withdraw", "Example: deniable withdraw 1042 --column patient_id"),
+    "reinstate": (
+        "governance.reinstate",
+        "Example: deniable reinstate 1042 --column patient_id --reason 'signed the form again'",
+    ),
+    "subject": ("governance.subject", "Example: deniable subject 1042 --column patient_id"),
+    "resume": ("governance.resume", "Example: deniable resume ana -p policy.yaml"),
+    "purge": ("governance.purge", "Example: deniable purge -p policy.yaml"),
+    "register": ("governance.register", "Example: deniable register -p policy.yaml -o register.html"),
+    "estate": ("governance.estate", "Example: deniable estate policies/ -o estate.html"),
+}
+"""Each command with its function, and the text after its help or the name that its module has for it."""
+CLASSES = {"audit": "AuditCommand"}
+"""Commands that are read in a way of their own, by a class of their module."""
+GROUPS: Mapping[str, str] = {
+    "key": "mask.key_app",
+    "ledger": "ledger.app",
+    "token": "governance.token_app",
+    "epoch": "governance.epoch_app",
+    "vault": "mask.vault_app",
+    "policy": "policy.app",
+    "release": "release.app",
+    "survey": "survey.app",
+    "federate": "federate.app",
+    "world": "demo.world_app",
+}
+"""Each group of commands, and where it is."""
 
 
 def _print_version(wanted: bool) -> None:
@@ -127,7 +126,6 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def deniable(
     version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
@@ -136,17 +134,44 @@ def deniable(
     """A privacy curator for tables: it stands between the people in the data and the people who ask."""
 
 
+def _load(place: str) -> tuple[ModuleType, Any]:
+    """A module of the command line, which is loaded, and the function or the group in it."""
+    module, _, name = place.partition(".")
+    loaded = import_module(f"deniable.cli.{module}")
+    return loaded, getattr(loaded, name)
+
+
+def build_app(names: Iterable[str]) -> typer.Typer:
+    """The command line with these commands and groups; no module of another one is loaded."""
+    found = typer.Typer(name="deniable", no_args_is_help=True, rich_markup_mode=None, epilog=EPILOG)
+    found.callback()(deniable)
+    for name in names:
+        if name in GROUPS:
+            found.add_typer(_load(GROUPS[name])[1], name=name)
+            continue
+        place, text = COMMANDS[name]
+        module, function = _load(place)
+        own = {"cls": getattr(module, CLASSES[name])} if name in CLASSES else {}
+        found.command(name=name, epilog=getattr(module, text, text) if text else None, **own)(function)
+    return found
+
+
+def __getattr__(name: str) -> typer.Typer:
+    if name != "app":
+        raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
+    return globals().setdefault(name, build_app((*COMMANDS, *GROUPS)))  # type: ignore[no-any-return]
+
+
 def narrow_app(words: Sequence[str]) -> typer.Typer:
     """The command line with the one command that was named: building all of them takes longer than most commands."""
     named = next(iter(words), "")
-    found = copy(app)
+    if named in COMMANDS or named in GROUPS:
+        return build_app([named])
+    found = build_app((*COMMANDS, *GROUPS))
     if named in ("", "--help", "--version"):
-        found.registered_commands = [_name_command(each) for each in app.registered_commands]
-        found.registered_groups = [_name_group(each) for each in app.registered_groups]
-        return found
-    found.registered_commands = [each for each in app.registered_commands if each.name == named]
-    found.registered_groups = [each for each in app.registered_groups if each.name == named]
-    return found if found.registered_commands or found.registered_groups else app
+        found.registered_commands = [_name_command(each) for each in found.registered_commands]
+        found.registered_groups = [_name_group(each) for each in found.registered_groups]
+    return found
 
 
 def _name_command(full: Any) -> Any:

@@ -47,8 +47,7 @@ from deniable.kanonymity.models import (
 from deniable.kanonymity.models.base import Reference, build_reference, name_pairs, name_weights
 from deniable.kanonymity.quality import Loss, Measure
 from deniable.kanonymity.search.problem import Levels, Problem
-from deniable.policy.access import Anonymize
-from deniable.policy.schema import Spec
+from deniable.policy.schema import Anonymize, Spec
 
 Condition = PrivacyModel | AverageRisk
 

@@ -14,7 +14,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from deniable.policy.budget import ZCDP, Budget, PureDP, budget, format_number
-from deniable.policy.schema import Frozen, Spec, drop_unseen, normalize_spelling
+from deniable.policy.schema import Anonymize, Frozen, Spec, drop_unseen, normalize_spelling
 
 if TYPE_CHECKING:
     from deniable.policy.check.tree_checker import Section
@@ -262,21 +262,6 @@ class Epochs:
     every: Period | None = None
     manifest: str | None = None
     copies: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Anonymize:
-    """The privacy models a k-anonymous release must meet, by column where they concern one.
-
-    `second_release` is what happens to a release that with an earlier one shows groups under k: warn or refuse.
-    """
-
-    k: int = 5
-    l: Mapping[str, Fraction] = field(default_factory=Frozen)  # noqa: E741  the field's own letter
-    t: Mapping[str, Fraction] = field(default_factory=Frozen)
-    suppress: Fraction = Fraction(0)
-    models: tuple[Spec, ...] = ()
-    second_release: str = "warn"
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,6 @@ from typing import Protocol
 
 from deniable.policy.access import (
     Analyst,
-    Anonymize,
     AttackLimits,
     Budgets,
     Epochs,
@@ -22,7 +21,7 @@ from deniable.policy.access import (
     ReleaseSettings,
 )
 from deniable.policy.budget import ZCDP, Budget, covers, format_number
-from deniable.policy.schema import Column, Neighboring, PrivacyUnit, Role, TableSchema, is_removed
+from deniable.policy.schema import Anonymize, Column, Neighboring, PrivacyUnit, Role, TableSchema, is_removed
 
 
 class Terms(Protocol):

@@ -6,11 +6,11 @@ from collections.abc import Container
 from fractions import Fraction
 
 from deniable.errors import ParameterError, nearest
-from deniable.policy.access import Anonymize, AttackLimits, JointLimit, KeyPlace, Minimize, ReleaseSettings, Synthesize
+from deniable.policy.access import AttackLimits, JointLimit, KeyPlace, Minimize, ReleaseSettings, Synthesize
 from deniable.policy.check import tree_checker
 from deniable.policy.check.tree_checker import Chosen, Item, Section, build_spec, strip_places
 from deniable.policy.conditions import read_condition
-from deniable.policy.schema import Column, Frozen, Role, Spec, TableSchema
+from deniable.policy.schema import Anonymize, Column, Frozen, Role, Spec, TableSchema
 from deniable.policy.truths import columns_of, describe_contradiction, find_wrong_types
 from deniable.policy.yaml_tree import Leaf, Mistakes
 

@@ -314,6 +314,21 @@ class Spec:
         return hash((self.kind, repr(sorted(self.options.items()))))
 
 
+@dataclass(frozen=True, slots=True)
+class Anonymize:
+    """The privacy models a k-anonymous release must meet, by column where they concern one.
+
+    `second_release` is what happens to a release that with an earlier one shows groups under k: warn or refuse.
+    """
+
+    k: int = 5
+    l: Mapping[str, Fraction] = field(default_factory=Frozen)  # noqa: E741  the field's own letter
+    t: Mapping[str, Fraction] = field(default_factory=Frozen)
+    suppress: Fraction = Fraction(0)
+    models: tuple[Spec, ...] = ()
+    second_release: str = "warn"
+
+
 REMOVING = ("redact", "nullify", "constant")
 KEEPING = ("keep_first", "keep_last")
 REPLACING = ("codebook", "token", "format_preserving", "fake")

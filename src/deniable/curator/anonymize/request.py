@@ -19,8 +19,7 @@ from deniable.curator.publish import tell_charge
 from deniable.engines.base import PERSON as PERSON
 from deniable.engines.base import read_rows, tell_apart
 from deniable.errors import AccessRefused, ParameterError, nearest
-from deniable.policy.access import Anonymize
-from deniable.policy.schema import Role, Spec, TableSchema, make_dialect
+from deniable.policy.schema import Anonymize, Role, Spec, TableSchema, make_dialect
 from deniable.storage import ACCEPTED, place_state
 
 if TYPE_CHECKING:
@@ -209,7 +208,7 @@ def open_table(context: Context | None, order: Order) -> Iterator[tuple[Engine, 
     if context is None:
         if order.source is None:
             raise ParameterError("No table is named", remedy="Name a file, or a policy with --policy")
-        with DuckDBEngine(root=Path.cwd()) as engine:
+        with DuckDBEngine(root=Path.cwd(), threads=_choose_threads(order.source)) as engine:
             engine.attach(TABLE, _absolute(order.source), None, csv=csv)
             _hold_files(engine, order)
             yield engine, None
@@ -219,6 +218,17 @@ def open_table(context: Context | None, order: Order) -> Iterator[tuple[Engine, 
     with context.scope.open_rows({TABLE: schema.name}, csv=csv, sources=sources) as engine:
         _hold_files(engine, order)
         yield engine, schema
+
+
+SMALL_FILE = 4 << 20
+"""Bytes of a CSV file that one thread reads with less work than several."""
+
+
+def _choose_threads(source: Any) -> int | None:
+    """One thread for a small file; None is as many as there are."""
+    file = Path(source) if isinstance(source, str | Path) else None
+    small = file is not None and file.suffix == ".csv" and file.is_file() and file.stat().st_size <= SMALL_FILE
+    return 1 if small else None
 
 
 def _hold_files(engine: Engine, order: Order) -> None:

@@ -83,6 +83,11 @@ def open_probe(limits: Limits) -> Iterator[Any]:
         yield cursor
 
 
+def find_probe(limits: Limits) -> Any:
+    """The connection of this process by which files are looked into; tables that are made by its cursors stay in it."""
+    return limits.probes.get(os.getpid())
+
+
 def open_sealed(limits: Limits, paths: Iterable[Path], databases: Mapping[str, Path]) -> Any:
     """A connection that reaches the given files and databases (by alias, read-only), and nothing else.
 

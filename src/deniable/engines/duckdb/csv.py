@@ -20,7 +20,7 @@ from typing import Any
 
 from deniable.engines.base import Field, normalize_names
 from deniable.engines.duckdb import scan
-from deniable.engines.duckdb.connection import Limits, literal, literals, open_probe, translate_errors
+from deniable.engines.duckdb.connection import Limits, find_probe, literal, literals, open_probe, translate_errors
 from deniable.engines.duckdb.scan import Scan, collect_declared_types, slot, slots
 from deniable.engines.sources import Files, as_utf8, refuse_encoding
 from deniable.errors import DataError, Place, pluralize
@@ -40,12 +40,14 @@ def scan_csv(files: Files, schema: TableSchema | None, dialect: CsvDialect, limi
         with open_probe(limits) as connection, translate_errors(files.title):
             layout = _find_layout(connection, paths, dialect, schema, files.title, lines)
             declared = collect_declared_types(layout.names, schema, files.title)
-            found = infer_types(connection, layout, declared)
+            whole = layout.relation(f", store_rejects = true, rejects_limit = {REMEMBERED_LINES}")
+            held = scan.hold_text(find_probe(limits), connection, layout.paths, whole, len(layout.names))
+            found = infer_types(connection, layout, declared, whole, held)
             if lines < SNIFFED[-1] and _read_rejects(connection):
                 continue
             notes = check_lines(connection, layout, found.unfit, declared, dialect.bad_rows)
             break
-    return _build_scan(layout, found.types, declared, dialect.bad_rows, notes)
+    return _build_scan(layout, found.types, declared, dialect.bad_rows, notes, held)
 
 
 def _build_scan(
@@ -54,6 +56,7 @@ def _build_scan(
     declared: dict[str, ColumnType],
     bad_rows: BadRows,
     notes: tuple[str, ...],
+    held: scan.Held | None,
 ) -> Scan:
     fields = tuple(Field(name, type, scan.NATIVE[type]) for name, type in zip(layout.names, chosen, strict=True))
     expressions = tuple(
@@ -61,7 +64,7 @@ def _build_scan(
         for p, field in enumerate(fields)
     )
     relation = layout.relation(", ignore_errors = true" if bad_rows is BadRows.SKIP else "")
-    return Scan(relation, fields, expressions, paths=layout.paths, notes=notes, plain=True)
+    return Scan(relation, fields, expressions, paths=layout.paths, notes=notes, plain=True, held=held)
 
 
 def _cast_verified(column: str, type: ColumnType) -> str:
@@ -214,25 +217,30 @@ class InferredTypes:
     unfit: Mapping[int, int]
 
 
-def infer_types(connection: Any, layout: Layout, declared: Mapping[str, ColumnType]) -> InferredTypes:
-    """Read the whole file once; lines that cannot be read are left in the connection's table of rejects."""
+def infer_types(
+    connection: Any, layout: Layout, declared: Mapping[str, ColumnType], whole: str, held: scan.Held | None
+) -> InferredTypes:
+    """Read the whole file once; lines that cannot be read are left in the connection's table of rejects.
+
+    A small file was read already, and is held.
+    """
     fixed = {p: declared[name] for p, name in enumerate(layout.names) if name in declared}
     open_to = {p: tuple(scan.INFERRED) for p in range(len(layout.names)) if p not in fixed}
-    possible = _find_possible_types(connection, layout, open_to)
-    whole = layout.relation(f", store_rejects = true, rejects_limit = {REMEMBERED_LINES}")
-    holding, unfit = _test_types(connection, whole, layout, possible, fixed)
+    first = layout.relation(", ignore_errors = true") if held is None else held.table
+    possible = _find_possible_types(connection, first, len(layout.names), open_to)
+    holding, unfit = _test_types(connection, whole if held is None else held.table, layout, possible, fixed)
     chosen = fixed | {p: (*kinds, ColumnType.TEXT)[0] for p, kinds in holding.items()}
     return InferredTypes(tuple(chosen[p] for p in range(len(layout.names))), unfit)
 
 
-def _find_possible_types(connection: Any, layout: Layout, open_to: Kinds) -> Kinds:
+def _find_possible_types(connection: Any, relation: str, width: int, open_to: Kinds) -> Kinds:
     """The types like which a column's first values look; all of them where it begins without a value.
 
     Here and not in the engine, which takes longer to prepare so many patterns than to read most files.
     """
-    rows = min(SAMPLE_ROWS, max(1, SAMPLE_VALUES // len(layout.names)))
-    sample = connection.execute(f"SELECT * FROM {layout.relation(', ignore_errors = true')} LIMIT {rows}").fetchall()
-    columns = list(zip(*sample, strict=True)) or [()] * len(layout.names)
+    rows = min(SAMPLE_ROWS, max(1, SAMPLE_VALUES // width))
+    sample = connection.execute(f"SELECT * FROM {relation} LIMIT {rows}").fetchall()
+    columns = list(zip(*sample, strict=True)) or [()] * width
     return {p: tuple(kind for kind in kinds if _looks_like(columns[p], kind)) for p, kinds in open_to.items()}
 
 

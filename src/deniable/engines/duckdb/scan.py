@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import tempfile
 from collections.abc import Iterator
 from contextlib import suppress
@@ -49,6 +50,8 @@ class Scan:
     restrictions: tuple[Restriction, ...] = ()
     plain: bool = False
     """Whether the files hold each value as it is read, so that it is no larger than they are."""
+    held: Held | None = field(default=None, repr=False, compare=False)
+    """The files as text, where they were small and read when they were looked into."""
 
     def view(self, name: str) -> str:
         """The statement that shows this source, as far as it may be shown, under its name."""
@@ -447,6 +450,32 @@ class Copy:
         return stamps_of(self.scan) != self.stamps
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Held:
+    """The fields of small files as text, in a table of the connection by which they were looked into."""
+
+    connection: Any
+    table: str
+    stamps: Stamps
+
+
+HELD = itertools.count()
+MOST_HELD = 200
+"""Columns of a file that is held: tables of more cost the engine more than to read the file."""
+MOST_ALTERED = 8
+"""Columns of a held table whose types are changed one by one; more are changed at once, in a table of their own."""
+
+
+def hold_text(connection: Any, cursor: Any, paths: tuple[Path, ...], relation: str, columns: int) -> Held | None:
+    """Read small files whole, every field as text; None where they are large, and read where they are."""
+    stamps = stamp_paths(paths)
+    if not _are_small(stamps) or columns > MOST_HELD:
+        return None
+    table = quote(f"values as text {next(HELD)}")
+    cursor.execute(f"CREATE TABLE {table} AS SELECT * FROM {relation} AS source({slots(columns)})")
+    return Held(connection, table, stamps)
+
+
 def take_copies(connection: Any, scans: dict[str, Scan]) -> dict[str, Copy]:
     """Copies of the sources that are small, inside a connection that reaches their files."""
     found = {name: _copy_source(connection, name, scan) for name, scan in scans.items()}
@@ -455,8 +484,13 @@ def take_copies(connection: Any, scans: dict[str, Scan]) -> dict[str, Copy]:
 
 def stamps_of(scan: Scan) -> Stamps:
     """What changes when a file of a source is written to, replaced or removed."""
+    return stamp_paths(scan.paths)
+
+
+def stamp_paths(paths: tuple[Path, ...]) -> Stamps:
+    """What changes when one of these files is written to, replaced or removed."""
     stamps: list[Stamp | None] = []
-    for path in scan.paths:
+    for path in paths:
         try:
             stamps.append(stamp_file(path))
         except OSError:
@@ -466,17 +500,43 @@ def stamps_of(scan: Scan) -> Stamps:
 
 def _copy_source(connection: Any, name: str, scan: Scan) -> Copy | None:
     stamps, table = stamps_of(scan), quote(f"copy of {name}")
-    sizes = [stamp[1] for stamp in stamps if stamp is not None]
-    if not sizes or len(sizes) < len(stamps) or sum(sizes) > MOST_BYTES:
+    if not _are_small(stamps):
         return None
+    held = scan.held
     source = f"{scan.relation} AS source({slots(len(scan.fields))})"
     shown = ", ".join(f"{expression} AS {slot(place)}" for place, expression in enumerate(scan.expressions))
     with suppress(duckdb.Error):
+        if held is not None and held.connection is connection and held.stamps == stamps:
+            return Copy(_type_held(connection, scan, held.table, table), stamps)
         if scan.plain or _is_small(connection, scan, f"SELECT {shown} FROM {source}"):
             connection.execute(f"CREATE TABLE {table} AS SELECT {shown} FROM {source}")
-            plain = tuple(slot(place) for place in range(len(scan.fields)))
-            return Copy(replace(scan, relation=table, expressions=plain), stamps)
+            return Copy(_read_plainly(scan, table), stamps)
     return None
+
+
+def _are_small(stamps: Stamps) -> bool:
+    """Whether files are there, and together small enough to be copied."""
+    sizes = [stamp[1] for stamp in stamps if stamp is not None]
+    return bool(sizes) and len(sizes) == len(stamps) and sum(sizes) <= MOST_BYTES
+
+
+def _type_held(connection: Any, scan: Scan, held: str, table: str) -> Scan:
+    """Files that were read as text, in the types of their columns: a few are changed in place, many at once."""
+    columns = [(slot(p), *each) for p, each in enumerate(zip(scan.expressions, scan.fields, strict=True))]
+    altered = [each for each in columns if each[0] != each[1]]
+    if len(altered) > MOST_ALTERED:
+        shown = ", ".join(f"{expression} AS {column}" for column, expression, _ in columns)
+        connection.execute(f"CREATE TABLE {table} AS SELECT {shown} FROM {held}")
+        connection.execute(f"DROP TABLE {held}")
+        return _read_plainly(scan, table)
+    for column, expression, shown_as in altered:
+        connection.execute(f"ALTER TABLE {held} ALTER {column} SET DATA TYPE {shown_as.native} USING {expression}")
+    return _read_plainly(scan, held)
+
+
+def _read_plainly(scan: Scan, table: str) -> Scan:
+    """A source as it is read from a table of its values."""
+    return replace(scan, relation=table, expressions=tuple(slot(place) for place in range(len(scan.fields))))
 
 
 def _is_small(connection: Any, scan: Scan, rows: str) -> bool:

@@ -2,7 +2,9 @@
 
 A draft is a first hierarchy for a column, to be read and corrected by whoever knows the data. It looks at the type, the
 number of distinct values and the shape of text. It uses widths and lengths that people would choose (1, 2, 5 and their
-tens), never edges at values of the data, so that the draft itself can be shown."""
+tens), never edges at values of the data, so that the draft itself can be shown.
+
+Builders of numbers and of public standards are loaded where a column needs one: many tables have neither."""
 
 from __future__ import annotations
 
@@ -25,18 +27,6 @@ from deniable.kanonymity.builders.categories import (
     parse_tree,
     read_tree,
 )
-from deniable.kanonymity.builders.library import Classification, expand_standard, suggest_hierarchy
-from deniable.kanonymity.builders.numbers import (
-    AGES,
-    Brackets,
-    Coordinates,
-    Dates,
-    Geohash,
-    Intervals,
-    Quantiles,
-    Rounding,
-    TailCoded,
-)
 from deniable.kanonymity.hierarchy import Hierarchy, text_of
 from deniable.policy.schema import Column, Spec
 
@@ -56,12 +46,16 @@ def _parse_floats(numbers: Sequence[Any]) -> tuple[float, ...]:
 
 
 def _make_intervals(options: Options) -> Builder:
+    from deniable.kanonymity.builders.numbers import Intervals, Quantiles
+
     if options.get("quantiles"):
         return Quantiles(tuple(options["quantiles"]))
     return Intervals(_parse_floats(options["widths"]), float(options.get("start") or 0))
 
 
 def _make_brackets(options: Options) -> Builder:
+    from deniable.kanonymity.builders.numbers import AGES, Brackets
+
     if options.get("levels"):
         return Brackets(tuple(_parse_floats(edges) for edges in options["levels"]))
     edges = options["edges"]
@@ -87,18 +81,48 @@ def _make_order(options: Options) -> Builder:
     return Order(tuple(options["sizes"]), tuple(options.get("categories") or ()))
 
 
+def _make_dates(options: Options) -> Builder:
+    from deniable.kanonymity.builders.numbers import Dates
+
+    return Dates(tuple(options["levels"]))
+
+
+def _make_coordinates(options: Options) -> Builder:
+    from deniable.kanonymity.builders.numbers import Coordinates
+
+    return Coordinates(tuple(options["digits"]))
+
+
+def _make_geohash(options: Options) -> Builder:
+    from deniable.kanonymity.builders.numbers import Geohash
+
+    return Geohash(tuple(options["lengths"]))
+
+
+def _make_rounding(options: Options) -> Builder:
+    from deniable.kanonymity.builders.numbers import Rounding
+
+    return Rounding(_parse_floats(options["to"]))
+
+
+def _make_standard(options: Options) -> Builder:
+    from deniable.kanonymity.builders.library import Classification
+
+    return Classification(str(options["name"]), tuple(options.get("levels") or ()), bool(options.get("other")))
+
+
 BUILDERS: tuple[tuple[str, Callable[[Options], Builder]], ...] = (
     ("intervals", _make_intervals),
     ("brackets", _make_brackets),
     ("redact", _make_redact),
     ("prefix", lambda o: Prefix(tuple(o["lengths"]))),
-    ("dates", lambda o: Dates(tuple(o["levels"]))),
+    ("dates", _make_dates),
     ("order", _make_order),
     ("tree", _make_tree),
-    ("standard", lambda o: Classification(str(o["name"]), tuple(o.get("levels") or ()), bool(o.get("other")))),
-    ("coordinates", lambda o: Coordinates(tuple(o["digits"]))),
-    ("geohash", lambda o: Geohash(tuple(o["lengths"]))),
-    ("rounding", lambda o: Rounding(_parse_floats(o["to"]))),
+    ("standard", _make_standard),
+    ("coordinates", _make_coordinates),
+    ("geohash", _make_geohash),
+    ("rounding", _make_rounding),
     ("withhold", lambda _: Withhold()),
 )
 """Every kind of hierarchy with the builder it means; the names are those of the policy's grammar."""
@@ -106,18 +130,33 @@ BUILDERS: tuple[tuple[str, Callable[[Options], Builder]], ...] = (
 
 def make_builder(spec: Spec) -> Builder:
     """The builder that a policy's `hierarchy:` means."""
-    spec = expand_standard(spec)
+    spec = _expand(spec)
     for kind, make in BUILDERS:
         if kind == spec.kind:
             tails = {end: float(spec.options[end]) for end in ("bottom", "top") if spec.options.get(end) is not None}  # type: ignore[arg-type]
             _refuse_tails(kind, tails)
-            return TailCoded(make(spec.options), **tails) if tails else make(spec.options)
+            return _code_tails(make(spec.options), tails) if tails else make(spec.options)
     known = [kind for kind, _ in BUILDERS]
     raise ParameterError(
         f"'{spec.kind}' is no kind of hierarchy",
         expected=f"One of {', '.join(known)}",
         remedy=nearest(spec.kind, known),
     )
+
+
+def _expand(spec: Spec) -> Spec:
+    """A standard that is a name for a hierarchy of another kind, in that kind's words; others as they are."""
+    if spec.kind != "standard":
+        return spec
+    from deniable.kanonymity.builders.library import expand_standard
+
+    return expand_standard(spec)
+
+
+def _code_tails(built: Any, tails: Mapping[str, float]) -> Builder:
+    from deniable.kanonymity.builders.numbers import TailCoded
+
+    return TailCoded(built, **tails)
 
 
 NUMBERS = ("intervals", "brackets", "rounding", "coordinates", "withhold")
@@ -147,11 +186,13 @@ def freeze_spec(spec: Spec, built: Hierarchy, values: pa.Array) -> Spec:
     Quantiles become the brackets they gave; groups by order become the tree they gave, unless their categories were
     declared. Everything else means the same for any value.
     """
-    spec = expand_standard(spec)
+    spec = _expand(spec)
     if not any(leaf is not None for leaf in built.leaves):
         return spec
     tails = {end: spec.options[end] for end in ("bottom", "top") if spec.options.get(end) is not None}
     if spec.kind == "intervals" and spec.options.get("quantiles"):
+        from deniable.kanonymity.builders.numbers import Quantiles
+
         inside = pc.cast(values, pa.float64(), safe=False)
         for end, cut in (("bottom", pc.max_element_wise), ("top", pc.min_element_wise)):
             inside = cut(inside, float(tails[end])) if end in tails else inside  # type: ignore[arg-type]
@@ -170,6 +211,8 @@ FEW = 12
 
 def draft_column(values: pa.Array, name: str = "") -> Spec:
     """A hierarchy for a column with these distinct values: a public standard where they fit one."""
+    from deniable.kanonymity.builders.library import suggest_hierarchy
+
     kind = values.type
     if pa.types.is_dictionary(kind):
         return draft_column(pc.unique(values.dictionary_decode()), name)
