@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from hypothesis import strategies as st
 
 from deniable.dp.mechanisms import GaussianMechanism
 from deniable.learn.training import Planned
@@ -36,6 +37,18 @@ TYPES = {
 }
 ROW = PrivacyUnit()
 PERSON = PrivacyUnit("pid", max_groups=1, max_rows_per_group=2)
+VALUES = st.fixed_dictionaries(
+    {
+        "age": st.none() | st.integers(-(2**60), 2**60) | st.integers(0, 100),
+        "sex": st.none() | st.sampled_from(["F", "M", "X"]),
+        "town": st.none() | st.sampled_from(["Ada", "Brin", "Cole"]),
+        "charge": st.none() | st.floats() | st.floats(0, 1000),
+        "ill": st.none() | st.booleans(),
+    }
+)
+UNITS = st.lists(st.lists(VALUES, min_size=1, max_size=2), min_size=1, max_size=4)
+Records = list[dict[str, object]]
+"""The rows of one unit; `UNITS` is up to four units of two rows, with any values."""
 
 
 def table(unit: PrivacyUnit = ROW) -> TableSchema:

@@ -18,9 +18,10 @@ import pytest
 from deniable.attacks.dp_audit import audit, audit_one_run
 from deniable.attacks.membership import claim_membership
 from deniable.attacks.outcome import lower_bound, upper_bound
-from deniable.learn import boosting, features, linear, logistic, structure, training
+from deniable.learn import boosting, features, linear, logistic, perceptron, structure, training
 from deniable.learn.boosting import BoostedPlan
-from deniable.learn.features import STEPS, Fit
+from deniable.learn.features import STEPS, Fit, encode_rows, encode_target
+from deniable.learn.perceptron import Network, PerceptronPlan, start_weights
 from deniable.learn.training import Planned, Task, plan_training, train_model
 from deniable.policy.budget import ApproxDP
 from deniable.policy.schema import Bounds, Column, ColumnType, TableSchema
@@ -132,6 +133,45 @@ def test_a_forgotten_clip_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not _audited("ill").violated
     monkeypatch.setattr(logistic, "clip_residuals", lambda residuals, most: residuals)
     assert _audited("ill", **CATCHING).violated
+
+
+def _audit_perceptron(**audited: Any) -> Any:
+    """Four turns on samples of a quarter; the steps are so short that a person moves all of them in one direction."""
+    task = Task("ill", ("age",), "mlp", hidden=1, turns=4, rate="1/4", clip="1/8", learning_rate=1e-9)
+    what = plan_training(table(), ROW, task, ApproxDP(Fraction(1), Fraction("0.05")))
+    tables, plan = (rows_of(OTHERS), rows_of([*OTHERS, WORST])), what.plan
+    assert isinstance(plan, PerceptronPlan)
+    held = [(encode_rows(what.design, rows), encode_target(what.target, rows)[0]) for rows in tables]
+    network = Network.read(start_weights(what.design, 1, 1), what.design.width, 1)
+    sums = [network.sum_gradients(plan.target, *each, np.arange(len(each[1])), plan.settings.most) for each in held]
+    direction = (sums[1] - sums[0]).astype(np.float64)
+    pooled, counted = Pooled(plan.mechanism), Pooled(plan.counting)
+
+    def tell(entries: np.ndarray, truth: np.ndarray) -> Callable[[int], np.ndarray]:
+        def once() -> float:
+            witness = Witness(pooled)
+            replace(plan, mechanism=witness, counting=counted).fit(entries, truth)  # type: ignore[arg-type]
+            return float(sum(seen @ direction for seen in witness.released))
+
+        return lambda count: np.array([once() for _ in range(count)])
+
+    rest = {"runs": RUNS // 2, "confidence": CONFIDENCE} | audited
+    return audit(*(tell(*each) for each in held), epsilon=EPSILON, delta=DELTA, **rest)
+
+
+def test_a_perceptron_from_samples_stays_under_its_claim() -> None:
+    found = _audit_perceptron()
+    assert not found.violated, found
+
+
+def test_a_perceptron_that_is_priced_for_samples_and_takes_everyone_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(perceptron, "draw_sample", lambda persons, *_: np.arange(len(persons)))
+    assert _audit_perceptron(runs=400, confidence=0.999).violated
+
+
+def test_a_perceptron_that_forgets_the_clip_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(perceptron, "clip_errors", lambda inner, outer, *_: (inner, outer))
+    assert _audit_perceptron(runs=400, confidence=0.999).violated
 
 
 @pytest.mark.slow

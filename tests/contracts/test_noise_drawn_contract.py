@@ -28,6 +28,7 @@ from deniable.dp.accounting import (
     GaussianEvent,
     LaplaceEvent,
     PureEvent,
+    SampledGaussianEvent,
     SelectionEvent,
     ThresholdEvent,
     from_dict,
@@ -100,6 +101,9 @@ def _count_rows(block: pa.Table) -> float:
 
 def _top(k: int, keys: str | list[str], table: str = "visits", **rest: Any) -> Callable[[Curator], Any]:
     return lambda curator: curator.top(table, keys, k, **rest)
+
+
+PERCEPTRON: dict[str, Any] = {"epsilon": 1, "turns": 3, "hidden": 2}
 
 
 CASES = {
@@ -210,6 +214,11 @@ CASES = {
     "a multinomial model": Case(
         lambda curator: curator.train("visits", "insured", features=["sex"], method="multinomial", epsilon=1, turns=3),
         ((GAUSSIAN, 4), *[(GAUSSIAN, 8)] * 3),
+    ),
+    "a perceptron": Case(
+        # The intercept and three values of sex are counted; then two hidden units of four weights, and three outside.
+        lambda curator: curator.train("visits", "insured", features=["sex"], method="mlp", rate=1, **PERCEPTRON),
+        ((GAUSSIAN, 4), *[(GAUSSIAN, 11)] * 3),
     ),
     "a boosted model": Case(
         # The count, and then residuals with curvatures: of the intercept, and twice of the three values of sex.
@@ -396,6 +405,24 @@ def test_neighbors_with_the_same_noisy_answers_get_the_same_release(name: str) -
         assert len(again.measured) == len(spy.measured)
     shares = [share_of_claim(a, b) for a, b in zip(spy.measured, again.measured, strict=True)]
     assert 0 < max(shares) <= 1
+
+
+def test_a_perceptron_tosses_the_coins_of_its_samples_and_draws_the_noise_that_they_are_priced_with() -> None:
+    case = CASES["a perceptron"]
+    with _curator(case, _visits(QUIET)) as curator:
+        with watch_noise() as spy:
+            curator.train("visits", "insured", features=["sex"], method="mlp", rate="1/2", **PERCEPTRON)
+        counted, sampled = _bill(curator)
+    assert isinstance(counted, GaussianEvent)
+    assert isinstance(sampled, SampledGaussianEvent)
+    assert (sampled.rate, sampled.count) == (HALF, 3)
+    coins = [draw for draw in spy.loose if draw.sampler == "bernoulli"]
+    assert [draw.parameter for draw in coins] == [HALF] * 3
+    assert len({draw.size for draw in coins}) == 1  # one for each patient
+    noise = [draw.parameter for draw in spy.draws if draw.sampler == GAUSSIAN]
+    assert noise == [counted.variance, *[sampled.variance] * 3]
+    assert len(spy.draws) == 7
+    check_noise_was_added(spy)
 
 
 def test_a_repeated_question_draws_nothing_and_is_not_charged() -> None:

@@ -16,6 +16,7 @@ from deniable.dp.accounting import (
     ParallelEvent,
     PureEvent,
     RandomizedEvent,
+    SampledGaussianEvent,
     SelectionEvent,
     SelfComposedEvent,
     ThresholdEvent,
@@ -28,6 +29,7 @@ from deniable.dp.accounting import (
 from deniable.errors import ParameterError
 
 positive = st.fractions(min_value=Fraction(1, 10**9), max_value=10**9)
+below_one = st.fractions(min_value=Fraction(1, 10**9), max_value=Fraction(99, 100))
 leaves = st.one_of(
     st.just(NoOpEvent()),
     st.just(NonPrivateEvent()),
@@ -38,6 +40,7 @@ leaves = st.one_of(
     st.builds(PureEvent, positive),
     st.builds(RandomizedEvent, st.fractions(min_value=1, max_value=100)),
     st.builds(ThresholdEvent, st.fractions(min_value=0, max_value=1)),
+    st.builds(SampledGaussianEvent, below_one, positive, positive, st.integers(0, 5), positive, below_one),
 )
 events = st.recursive(
     leaves,

@@ -153,6 +153,18 @@ def test_all_values_are_told_apart(policy: Path, method: str) -> None:
     assert made.score(ROWS, ROWS["town"]) > 0.4  # one in three by chance
 
 
+def test_a_perceptron_in_scikit_learns_manner(policy: Path) -> None:
+    own = {"hidden": 4, "turns": 60, "learning_rate": 0.05, "rate": "1/5"}
+    made = PrivateClassifier(policy, "visits", "ill", features=["age"], method="mlp", epsilon=1, **own).fit()
+    assert made.get_params()["rate"] == "1/5"
+    assert made.predict_proba(ROWS).shape == (3000, 2)
+    assert made.score(ROWS, ROWS["ill"]) > 0.7  # half by chance, 0.84 at best
+    number = PrivateRegressor(policy, "visits", "charge", features=["age"], method="mlp", epsilon=1, **own).fit()
+    assert number.score(ROWS, ROWS["charge"]) > 0.2
+    several = PrivateClassifier(policy, "visits", "town", features=["charge"], method="mlp", epsilon=1, **own).fit()
+    assert several.classes_.tolist() == ["Ada", "Brin", "Cole"]
+
+
 def test_scikit_learn_clones_and_pipes_them(policy: Path) -> None:
     base, pipeline = pytest.importorskip("sklearn.base"), pytest.importorskip("sklearn.pipeline")
     preprocessing = pytest.importorskip("sklearn.preprocessing")

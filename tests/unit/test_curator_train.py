@@ -91,6 +91,8 @@ UNUSED = (
     ("sex", {"method": "multinomial", "clip": 1}),
     ("sex", {"method": "bayes", "turns": 3}),
     ("sex", {"method": "bayes", "penalty": 1.0}),
+    ("sex", {"method": "mlp", "penalty": 1.0}),
+    ("ill", {"method": "logistic", "hidden": 3}),
 )
 
 
@@ -99,7 +101,7 @@ def test_a_setting_that_the_method_does_not_have_is_refused_before_the_charge(
     target: str, settings: dict[str, Any]
 ) -> None:
     with _curator() as curator:
-        with pytest.raises(ParameterError, match=r" has no (clip|turns|penalty)"):
+        with pytest.raises(ParameterError, match=r" has no (clip|turns|penalty|hidden)"):
             curator.train("visits", target, epsilon=1, **settings)
         assert curator.ledger.head() is None
 
@@ -221,6 +223,8 @@ def _page(method: str, target: str, **rest: Any) -> str:
         ("boosted", "ill"),
         ("bayes", "town"),
         ("multinomial", "town"),
+        ("mlp", "ill"),
+        ("mlp", "town"),
     ],
 )
 def test_the_page_of_a_model_shows_its_price_and_every_column(method: str, target: str) -> None:

@@ -15,8 +15,7 @@ from deniable import Curator
 from deniable.curator import train
 from deniable.dp.accounting import cheap_epsilon, zcdp_cost
 from deniable.errors import BudgetExceeded, ParameterError
-from deniable.learn.selection import SCORE, plan_selection, score_rows
-from deniable.learn.training import Task, plan_training, train_model
+from deniable.learn.training import SCORE, Task, plan_selection, plan_training, score_rows, train_model
 from deniable.policy.budget import ZCDP, ApproxDP, Budget
 from deniable.policy.document import parse
 from deniable.policy.schema import Neighboring, PrivacyUnit

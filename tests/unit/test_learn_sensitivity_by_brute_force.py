@@ -32,20 +32,9 @@ from deniable.learn.logistic import (
 from deniable.learn.training import Planned, Task, plan_training
 from deniable.policy.budget import ZCDP, ApproxDP
 from deniable.policy.schema import Neighboring, PrivacyUnit
-from learning import rows_of, table
+from learning import UNITS, Records, rows_of, table
 
 BUDGET = ApproxDP(1, "1e-6")
-VALUES = st.fixed_dictionaries(
-    {
-        "age": st.none() | st.integers(-(2**60), 2**60) | st.integers(0, 100),
-        "sex": st.none() | st.sampled_from(["F", "M", "X"]),
-        "town": st.none() | st.sampled_from(["Ada", "Brin", "Cole"]),
-        "charge": st.none() | st.floats() | st.floats(0, 1000),
-        "ill": st.none() | st.booleans(),
-    }
-)
-UNITS = st.lists(st.lists(VALUES, min_size=1, max_size=2), min_size=1, max_size=4)
-Records = list[dict[str, object]]
 
 
 def _without(units: list[Records], left_out: int) -> Records:

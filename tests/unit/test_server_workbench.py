@@ -16,8 +16,7 @@ pytest.importorskip("starlette", reason="the server extra is not installed")
 from deniable import Curator
 from deniable.curator.governance.reports import state_plainly
 from deniable.curator.query.metadata import QuestionPreview
-from deniable.dp.accounting import rho_within
-from deniable.dp.accounting.accountant import accountant_for
+from deniable.dp.accounting import accountant_for, rho_within
 from deniable.dp.accounting.events import GaussianEvent
 from deniable.governance.grants import Asker
 from deniable.ledger import Balance

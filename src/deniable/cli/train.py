@@ -45,7 +45,8 @@ def train(
     method: Annotated[
         str,
         typer.Option(
-            help="auto (linear or logistic), linear, logistic, poisson, boosted, multinomial, bayes, kmeans or pca."
+            help="auto (linear or logistic), linear, logistic, poisson, boosted, multinomial, bayes, mlp, kmeans "
+            "or pca."
         ),
     ] = "auto",
     count: Annotated[
@@ -56,12 +57,25 @@ def train(
     turns: Annotated[
         int | None,
         typer.Option(
-            min=1, help="Passes over the rows. [default: 20 for logistic, 30 for poisson, 8 for boosted, 6 for kmeans]"
+            min=1,
+            help="Passes over the rows. [default: 20 for logistic and multinomial, 30 for poisson, 8 for boosted, "
+            "300 for mlp, 6 for kmeans]",
         ),
     ] = None,
     clip: Annotated[
         str | None,
-        typer.Option(help="Largest part of a row's gradient that counts, 0 to 1. [default: the method's own]"),
+        typer.Option(
+            help="Largest part of a row's gradient that counts, 0 to 1; of mlp, the longest gradient of a person. "
+            "[default: the method's own]"
+        ),
+    ] = None,
+    hidden: Annotated[int | None, typer.Option(min=1, help="Hidden units of mlp. [default: 16]")] = None,
+    rate: Annotated[
+        str | None,
+        typer.Option(help="Chance of a person to be in a turn of mlp, up to 1. [default: 1/10, or 1 without a delta]"),
+    ] = None,
+    learning_rate: Annotated[
+        float | None, typer.Option(min=0, help="How far a turn of mlp goes. [default: 0.03]")
     ] = None,
     choose: Annotated[
         list[str] | None,
@@ -89,6 +103,7 @@ def train(
         "turns": turns,
         "clip": clip,
     }
+    settings |= {"hidden": hidden, "rate": rate, "learning_rate": learning_rate}
     settings |= {"count": count, "choose": read_choices(choose or [])}
     budget = {"epsilon": epsilon, "delta": delta, "rho": rho}
     with open_curator(policy, ledger) as curator, show_progress("Learning") as tick:
@@ -117,7 +132,7 @@ def read_choices(given: list[str]) -> dict[str, list[Any]]:
     >>> read_choices(["turns=5,20", "method=logistic,boosted"])
     {'turns': [5, 20], 'method': ['logistic', 'boosted']}
     """
-    kinds: dict[str, Callable[[str], Any]] = {"turns": int, "penalty": float}
+    kinds: dict[str, Callable[[str], Any]] = {"turns": int, "penalty": float, "hidden": int, "learning_rate": float}
     found: dict[str, list[Any]] = {}
     for words in given:
         name, _, values = words.partition("=")

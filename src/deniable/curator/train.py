@@ -25,8 +25,7 @@ if TYPE_CHECKING:
 
     from deniable.engines.base import Engine
     from deniable.learn.model import Coefficient, Effect, LearnedModel
-    from deniable.learn.selection import Selection
-    from deniable.learn.training import Planned, Task
+    from deniable.learn.training import Planned, Selection, Task
     from deniable.release import Release
 
 Progress = Callable[[float], None]
@@ -44,7 +43,7 @@ class Order:
     task: Task
     budget: Budget
     choose: tuple[tuple[str, tuple[Any, ...]], ...] = ()
-    """Settings to choose among privately, each with its values; see `learn/selection.py`."""
+    """Settings to choose among privately, each with its values; see `learn/training.py`."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -137,7 +136,7 @@ Measured = tuple["LearnedModel", "dict[str, Any] | None", "pa.Table", "pa.Table"
 def _job_of(
     order: Order, table: TableSchema, what: Planned | Selection, evaluate: bool, progress: Progress | None
 ) -> Job[Measured]:
-    from deniable.learn.selection import Selection
+    from deniable.learn.training import Selection
     from deniable.release import Technique
 
     first = what.candidates[0].final if isinstance(what, Selection) else what
@@ -173,7 +172,7 @@ def train_model(
     progress: Progress | None = None,
     **settings: Any,
 ) -> Trained:
-    """`train` in one call; `settings` are the other fields of a task: method, positive, penalty, turns, clip, count."""
+    """`train` in one call; `settings` are the other fields of a task: method, positive, penalty, turns and so on."""
     from deniable.learn.training import Task
 
     task = Task(target, None if features is None else tuple(features), **settings)
@@ -185,7 +184,7 @@ def train_model(
 
 def plan_training(context: Context, order: Order) -> tuple[TableSchema, Planned | Selection]:
     """The table as the asker may name it, and the priced plan; every refusal is made here, from the policy alone."""
-    from deniable.learn.selection import plan_selection
+    from deniable.learn.training import plan_selection
     from deniable.learn.training import plan_training as plan_task
 
     context.admit()
@@ -222,7 +221,7 @@ def describe_training(trained: Trained) -> TrainingReport:
 
 def describe_model(held: Trained | Path) -> ModelReport:
     """A model, or a model file, with its effects and its price; the steward's evaluation where one was asked for."""
-    from deniable.learn.features import ClassTarget
+    from deniable.learn.features import ClassTarget, Structure
     from deniable.learn.model import load_model
     from deniable.release.guarantee import to_text
 
@@ -234,7 +233,7 @@ def describe_model(held: Trained | Path) -> ModelReport:
     return ModelReport(
         method=model.method, target=goal or model.target.name, estimated_rows=round(model.rows), unit=kept.unit,
         features=[each.name for each in model.design.features], epsilon=epsilon, delta=delta,
-        shares=None if model.shares is None else dict(zip(model.parts, model.shares, strict=True)),
+        shares=dict(zip(model.parts, model.shares or (), strict=True)) if isinstance(model.target, Structure) else None,
         effects=model.list_effects(), evaluation=None if trained is None else trained.evaluation,
         curves=None if trained is None else trained.curves,
     )  # fmt: skip

@@ -366,25 +366,27 @@ class ReleaseVerbs:
         turns: int | None = None,
         clip: Amount | None = None,
         count: int | None = None,
+        hidden: int | None = None,
+        rate: Amount | None = None,
+        learning_rate: float | None = None,
         choose: Mapping[str, Sequence[Any]] | None = None,
         evaluate: bool = False,
         out: str | Path | None = None,
         progress: Callable[[float], None] | None = None,
         who: Asker | None = None,
     ) -> Trained:
-        """Learn a model of a column within a budget: linear, logistic, poisson, boosted, multinomial or bayes.
+        """Learn a model of a column within a budget: linear, logistic, poisson, boosted, multinomial, bayes, mlp.
 
         Without a target: `count` groups of rows (kmeans), or components of their columns (pca). `choose` lists values
-        of method, penalty, turns or clip; the best combination is chosen privately, within the same budget.
-        `positive` is the value to tell from all others, `penalty` pulls coefficients to 0, `turns` are passes over the
-        rows, `clip` the largest part of a row's gradient that counts; `evaluate` tests on held-out people, for the
-        steward.
+        of settings; the best combination is chosen privately, within the same budget. `positive` is told from all other
+        values; `penalty` to `learning_rate` are settings of methods. `evaluate`: a test on held-out people.
         """
         from deniable.curator.train import train_model
 
         return train_model(
             self._for(who), table, target, features=features, epsilon=epsilon, delta=delta, rho=rho,
             method=method, positive=positive, penalty=penalty, turns=turns, clip=clip, count=count,
+            hidden=hidden, rate=rate, learning_rate=learning_rate,
             choose=choose, evaluate=evaluate, out=out, progress=progress,
         )  # fmt: skip
 

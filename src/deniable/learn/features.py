@@ -51,7 +51,8 @@ class Fit:
     rows: float
     """How many rows were learned from, with noise."""
     shares: tuple[float, ...] | None = None
-    """Of a structure: the share of the rows in each group, or of the variance along each component, with noise."""
+    """Of a structure: the share of the rows in each group, or of the variance along each component, with noise. Of a
+    perceptron: the share of the rows that has each entry, with noise."""
 
 
 class Plan(Protocol):
@@ -345,6 +346,11 @@ def _write_block(each: Feature, values: pa.Array, block: Entries) -> None:
         write_knots(each, values, block)
     else:
         write_codes(each, values, block)
+
+
+def encode_units(rows: pa.Table, name: str) -> NDArray[np.int64]:
+    """The unit of each row, numbered from 0."""
+    return np.asarray(column_of(rows, name).dictionary_encode().indices.to_numpy(zero_copy_only=False), np.int64)
 
 
 def column_of(rows: pa.Table | pa.RecordBatch, name: str) -> pa.Array:

@@ -40,6 +40,7 @@ from deniable.learn.features import (
     encode_rows,
     encode_target,
 )
+from deniable.learn.perceptron import compute_outputs, count_hidden
 from deniable.policy.schema import Bounds, Column, ColumnType, Neighboring, TableSchema
 from deniable.release import Guarantee, Technique
 from deniable.release.guarantee import to_text
@@ -112,6 +113,7 @@ METHODS = {
     "poisson": NumberTarget,
     "logistic": ClassTarget,
     "boosted": ClassTarget | NumberTarget,
+    "mlp": ClassTarget | NumberTarget | LabelsTarget,
     "kmeans": Structure,
     "pca": Structure,
 } | dict.fromkeys(("bayes", "multinomial"), LabelsTarget)
@@ -123,7 +125,8 @@ class LearnedModel:
     """A trained model; a coefficient and (where the method has them) a standard error for each entry of the design.
 
     A model of all values of a column has so many coefficients for each of the values, one value after the other; so
-    has one of groups (their centers) and of components (their loadings, after the mean that is taken away).
+    has one of groups (their centers) and of components (their loadings, after the mean that is taken away). A
+    perceptron has those of each hidden unit, one unit after the other, and then those of each output, its level first.
     """
 
     method: str
@@ -137,7 +140,8 @@ class LearnedModel:
     guarantee: Guarantee
     event: Event
     shares: tuple[float, ...] | None = None
-    """Of a structure: of the rows in each group, or of the variance along each component, with noise."""
+    """Of a structure: of the rows in each group, or of the variance along each component, with noise. Of a perceptron:
+    of the rows that have each entry."""
 
     @property
     def parts(self) -> tuple[str, ...]:
@@ -152,13 +156,10 @@ class LearnedModel:
         For a model of all values, a column of probabilities for each of them; of groups, which one is nearest, from 0;
         of components, a column of coordinates for each.
         """
-        weights = np.array(self.coefficients)
-        if isinstance(self.target, LabelsTarget | Structure):
-            weights = weights.reshape(-1, self.design.width).T
         if self.method == "kmeans":
             return np.asarray(self.measure_distances(rows).argmin(axis=1), np.float64)
         pieces = [encode_rows(self.design, rows.slice(at, CHUNK)) for at in range(0, max(rows.num_rows, 1), CHUNK)]
-        found = np.concatenate([piece.astype(np.float64) @ weights for piece in pieces]) / STEPS
+        found = np.concatenate([self._apply_weights(piece / STEPS) for piece in pieces])
         if isinstance(self.target, Structure):
             return np.asarray(found)
         if isinstance(self.target, ClassTarget):
@@ -168,7 +169,32 @@ class LearnedModel:
             return np.asarray(powers / powers.sum(axis=1, keepdims=True))
         column = self.target.column
         found = np.exp(np.minimum(found, 700)) if self.method == "poisson" else found
-        return np.clip(found, float(column.lower), float(column.upper))
+        return np.asarray(np.clip(found, float(column.lower), float(column.upper)))
+
+    def _apply_weights(self, held: Numbers) -> Numbers:
+        """What comes out for rows of entries: a number for each, or a column for each value or component."""
+        weights = np.array(self.coefficients)
+        if self.method == "mlp":
+            found = compute_outputs(weights, held, len(self.parts))
+            if isinstance(self.target, NumberTarget):
+                found = float(self.target.column.middle) + found * float(self.target.column.half)
+            return found if isinstance(self.target, LabelsTarget) else found[:, 0]
+        if isinstance(self.target, LabelsTarget | Structure):
+            weights = weights.reshape(-1, self.design.width).T
+        return np.asarray(held @ weights)
+
+    def list_weights(self) -> Numbers:
+        """The coefficients; of a perceptron, what each entry adds for a row that is else the average of all rows.
+
+        The average is that of the noisy counts; its own output stands in place of the intercept.
+        """
+        if self.method != "mlp" or self.shares is None:
+            return np.array(self.coefficients)
+        average, owners = np.array(self.shares), self.design.owners
+        rows = np.where(owners == owners[:, None], np.eye(self.design.width), average)
+        found = self._apply_weights(np.vstack([average, rows[1:]])).reshape(self.design.width, -1)
+        found[1:] -= found[0]
+        return np.asarray(found.T.ravel())
 
     def measure_distances(self, rows: pa.Table | pa.RecordBatch) -> Numbers:
         """The squared distance of each row from each center of a group, in units of the entries."""
@@ -228,7 +254,7 @@ class LearnedModel:
         scales = list_scales(self.design, self.method) * len(self.parts)
         names = [f"{part}: {entry}" if part else entry for part in self.parts for entry in self.design.entries]
         errors = self.errors or (None,) * len(scales)
-        listed = zip(names, self.coefficients, errors, scales, strict=True)
+        listed = zip(names, self.list_weights().tolist(), errors, scales, strict=True)
         return [
             Coefficient(name, start + value * by, None if error is None else error * by)
             for name, value, error, (start, by) in listed
@@ -337,6 +363,9 @@ def from_plain(held: dict[str, Any]) -> LearnedModel:
     elif isinstance(target, LabelsTarget):
         parts = len(target.column.labels)
     count = made.width * parts
+    if held["method"] == "mlp":
+        count, shares = len(held["coefficients"]), _require_finite(held["shares"], made.width)
+        count_hidden(count, made.width, parts)
     coefficients, errors = _require_finite(held["coefficients"], count), held["errors"]
     return LearnedModel(
         held["method"],

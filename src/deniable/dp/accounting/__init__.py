@@ -4,7 +4,6 @@ No number here is ever rounded in favor of the one who asks: epsilons, deltas an
 down, and sums that decide a refusal are exact rationals. Nothing here draws randomness or sees a value of the data.
 """
 
-from deniable.dp.accounting.accountant import ACCOUNTING, Accountant, accountant_for
 from deniable.dp.accounting.calibration import calibrate_gaussian, calibrate_laplace, epsilon_of
 from deniable.dp.accounting.composition import cheap_epsilon
 from deniable.dp.accounting.events import (
@@ -17,13 +16,14 @@ from deniable.dp.accounting.events import (
     ParallelEvent,
     PureEvent,
     RandomizedEvent,
+    SampledGaussianEvent,
     SelectionEvent,
     SelfComposedEvent,
     ThresholdEvent,
     UnsupportedEvent,
     build_randomized_event,
 )
-from deniable.dp.accounting.pld import PLDAccountant
+from deniable.dp.accounting.pld import ACCOUNTING, Accountant, PLDAccountant, accountant_for
 from deniable.dp.accounting.pure import PureAccountant, pure_cost
 from deniable.dp.accounting.serialization import from_dict, to_dict, to_google
 from deniable.dp.accounting.zcdp import ZCDPAccountant, epsilon_of_zcdp, rho_within, zcdp_cost, zcdp_within
@@ -42,6 +42,7 @@ __all__ = [
     "PureAccountant",
     "PureEvent",
     "RandomizedEvent",
+    "SampledGaussianEvent",
     "SelectionEvent",
     "SelfComposedEvent",
     "ThresholdEvent",

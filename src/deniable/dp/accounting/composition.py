@@ -24,6 +24,7 @@ from deniable.dp.accounting.events import (
     ParallelEvent,
     PureEvent,
     RandomizedEvent,
+    SampledGaussianEvent,
     SelectionEvent,
     SelfComposedEvent,
     ThresholdEvent,
@@ -105,6 +106,8 @@ def _dominate_leaf(event: Event) -> Composition | None:
             return Composition(delta=delta)
         case GaussianEvent(variance, squared) if variance > SMOOTHING or squared == 0:
             return Composition(gaussian=squared / (variance - SMOOTHING)) if squared else Composition()
+        case SampledGaussianEvent(ratio=ratio, delta=delta):
+            return Composition(gaussian=1 / ratio, delta=delta)
         case _:
             return None
 

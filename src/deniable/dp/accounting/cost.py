@@ -16,6 +16,7 @@ from deniable.dp.accounting.events import (
     NonPrivateEvent,
     NoOpEvent,
     ParallelEvent,
+    SampledGaussianEvent,
     SelfComposedEvent,
     UnsupportedEvent,
 )
@@ -235,7 +236,7 @@ def _describe_event(event: Event) -> str:
             return next((name for name in named if name.startswith(("Gaussian", "an event"))), "this composition")
         case SelfComposedEvent(inner, _):
             return _describe_event(inner)
-        case GaussianEvent():
+        case GaussianEvent() | SampledGaussianEvent():
             return "Gaussian noise"
         case UnsupportedEvent(reason):
             return f"an event that has no description{f' ({reason})' if reason else ''}"

@@ -95,6 +95,35 @@ class GaussianEvent:
 
 
 @dataclass(frozen=True, slots=True)
+class SampledGaussianEvent:
+    """`count` releases with discrete Gaussian noise, each of a fresh sample that has every unit with chance `rate`.
+
+    One unit moves a release of a sample that has it by at most the root of `sensitivity_squared`. All releases together
+    are dominated by one continuous Gaussian whose variance is `ratio` times its squared sensitivity, but for the
+    probability `delta`: that is proven when the event is made (see `sampled`), since the proof takes a while.
+    """
+
+    rate: Fraction
+    variance: Fraction
+    sensitivity_squared: Fraction
+    count: int
+    ratio: Fraction
+    delta: Fraction
+
+    def __post_init__(self) -> None:
+        for name in ("rate", "variance", "sensitivity_squared", "ratio", "delta"):
+            object.__setattr__(self, name, _require_positive(getattr(self, name), name))
+        check_count(self.count)
+        if self.rate >= 1 or self.delta >= 1:
+            raise ParameterError("rate or delta is not below 1", expected="rate and delta are probabilities")
+
+    @property
+    def rho(self) -> Fraction:
+        """The zCDP price, beside `delta`: that of the Gaussian that dominates."""
+        return 1 / (2 * self.ratio)
+
+
+@dataclass(frozen=True, slots=True)
 class SelectionEvent:
     """A choice among candidates by their scores that is `epsilon`-DP.
 
@@ -190,6 +219,7 @@ Event = (
     | UnsupportedEvent
     | LaplaceEvent
     | GaussianEvent
+    | SampledGaussianEvent
     | SelectionEvent
     | PureEvent
     | RandomizedEvent

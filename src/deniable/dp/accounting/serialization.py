@@ -20,6 +20,7 @@ from deniable.dp.accounting.events import (
     ParallelEvent,
     PureEvent,
     RandomizedEvent,
+    SampledGaussianEvent,
     SelectionEvent,
     SelfComposedEvent,
     ThresholdEvent,
@@ -33,6 +34,7 @@ NAMES: dict[str, type[Event]] = {
     "unsupported": UnsupportedEvent,
     "laplace": LaplaceEvent,
     "gaussian": GaussianEvent,
+    "sampled-gaussian": SampledGaussianEvent,
     "selection": SelectionEvent,
     "pure": PureEvent,
     "randomized": RandomizedEvent,
@@ -91,6 +93,10 @@ def to_google(event: Event) -> dict[str, object]:
             return _google("DiscreteLaplaceDpEvent", noise_parameter=rate, sensitivity=math.ceil(sensitivity))
         case GaussianEvent(variance, squared) if squared > 0 and variance > SMOOTHING:
             return _google("GaussianDpEvent", noise_multiplier=math.sqrt((variance - SMOOTHING) / squared))
+        case SampledGaussianEvent() if event.variance > SMOOTHING:
+            once = to_google(GaussianEvent(event.variance, event.sensitivity_squared))
+            drawn = _google("PoissonSampledDpEvent", sampling_probability=float(event.rate), event=once)
+            return _google("SelfComposedDpEvent", event=drawn, count=event.count)
         case GaussianEvent():
             return _google("ZCDpEvent", rho=float(event.rho), xi=0.0)
         case ComposedEvent(events):
@@ -168,7 +174,8 @@ def _read_event(value: object) -> Event:
 
 _READERS: dict[str, Callable[[object], object]] = {
     **dict.fromkeys(
-        ("scale", "sensitivity", "variance", "sensitivity_squared", "epsilon", "odds", "delta"), _read_rational
+        ("scale", "sensitivity", "variance", "sensitivity_squared", "epsilon", "odds", "delta", "rate", "ratio"),
+        _read_rational,
     ),
     "events": _read_events,
     "event": _read_event,

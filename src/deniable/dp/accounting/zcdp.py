@@ -41,6 +41,7 @@ from deniable.dp.accounting.events import (
     LaplaceEvent,
     PureEvent,
     RandomizedEvent,
+    SampledGaussianEvent,
     SelectionEvent,
     ThresholdEvent,
     check_count,
@@ -77,6 +78,8 @@ def _price_leaf(event: Event) -> Cost | None:
     match event:
         case GaussianEvent():
             return Cost(event.rho)
+        case SampledGaussianEvent():
+            return Cost(event.rho, event.delta)
         case SelectionEvent(epsilon, True):
             return Cost(rho_of_bounded_range(epsilon))
         case LaplaceEvent() | SelectionEvent() | PureEvent():
