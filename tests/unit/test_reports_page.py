@@ -32,7 +32,7 @@ from deniable.reports.blocks import (
 )
 from deniable.reports.demo import build_register_page
 from deniable.reports.page import MOST_TWIN_ROWS, render, write
-from deniable.reports.tradeoffs import build_lattice_page, draw_sizes, plot_lattice
+from deniable.reports.tradeoffs import build_lattice_page, build_training_page, draw_sizes, plot_lattice
 
 EVIL = "</script><script>alert(1)</script><img src=x onerror=alert(1)> & \"quoted\" 'text'"
 ROWS = [{"kind": "attack", "rate": 0.8}, {"kind": "control", "rate": 0.1}]
@@ -289,6 +289,23 @@ def test_an_axis_of_sizes_leaves_none_out_between_two_of_them(sizes: list[int], 
     assert sum(row["rows"] for row in rows) == sum(sizes)
 
 
+def test_a_table_in_a_fold_is_closed_until_it_is_opened_and_printed_where_it_is_short() -> None:
+    html = render(Page("P", (Section("S", (Table(("a",), ((1,),), fold="All <of> them"),)),)))
+    assert '<details class="short"><summary>All &lt;of&gt; them</summary><div class="wide"' in html
+
+
+def test_a_model_that_is_worse_than_the_mean_is_called_so() -> None:
+    view = {"target": "y", "method": "linear", "epsilon": "1", "delta": "0", "estimated_rows": 9, "features": ["x"],
+            "unit": "row", "effects": []}  # fmt: skip
+    worse, better = (
+        render(build_training_page(view | {"evaluation": {"rows": 9, "error": 2.0, "r_squared": r}}))
+        for r in (-0.98, 0.5)
+    )
+    assert "worse than always saying the mean" in worse
+    assert "worse than always saying the mean" not in better
+    assert "0 is no better than always saying the mean" in better
+
+
 def test_the_register_tells_the_share_of_the_budget_and_draws_it_over_several_days() -> None:
     amounts = {"limit": {"epsilon": "10"}, "spent": {"rho": "0.5"}, "remaining": {"rho": "1.5"}}
     standing = amounts | {"charged": 2, "without_guarantee": 0}
@@ -299,5 +316,7 @@ def test_the_register_tells_the_share_of_the_budget_and_draws_it_over_several_da
     told = {"dataset": "d", "head": "h", "standing": standing, "releases": releases}
     html = render(build_register_page(told))
     assert '<dd class="value">25.0%</dd>' in html
+    assert "the budget is epsilon 10" in html
+    assert "rho" not in html.partition("<main>")[2].partition("</main>")[0], "one unit, and a plain one"
     assert html.count('class="vega"') == 1
     assert 'class="vega"' not in render(build_register_page(told | {"releases": releases[:1]}))

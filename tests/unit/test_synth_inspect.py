@@ -106,3 +106,8 @@ def test_the_public_page_names_every_column_and_no_real_row() -> None:
     page = render(synthesis.build_model_page(view))
     assert all(name in page for name in ("sex", "age", "seen", "because"))
     assert "real rows" not in page
+    order = ["In short", "Associations", "sex", "What was measured"]
+    places = [page.index(f">{heading}</h2>") for heading in order]
+    assert places == sorted(places), "what it is good for and the pictures stand before long tables"
+    assert "Not good for groups of fewer than about" in page
+    assert page.index("<summary>Every table that was counted") > places[-1]

@@ -129,6 +129,7 @@ def test_both_tables_are_attacked_compared_and_shown_on_one_page(town: Path) -> 
     assert shown.returncode == 0, shown.stderr
     assert "(person) sex x payer" in shown.stdout
     page = (town / "m.html").read_text()
+    assert "patients: In short" in page
     assert "patients: What was measured" in page
     assert "stays: What was measured" in page
     against = ("inspect", "proved/stays.parquet.model.json", "-p", "two.yaml", "--against", "stays", "--json")

@@ -50,12 +50,14 @@ class Table:
     """Columns and rows; numbers are set right-aligned, with separators between thousands.
 
     With `search`, the label of a search box, readers filter the rows by words; the last column is then added up.
+    With `fold`, words to open it by, it is closed until somebody does.
     """
 
     columns: tuple[str, ...]
     rows: tuple[tuple[object, ...], ...]
     caption: str = ""
     search: str = ""
+    fold: str = ""
 
     def __post_init__(self) -> None:
         ragged = [place for place, row in enumerate(self.rows, start=1) if len(row) != len(self.columns)]
@@ -64,10 +66,10 @@ class Table:
             raise ParameterError(happened, expected=f"{len(self.columns)}, one for each column")
 
     @staticmethod
-    def of(rows: Sequence[Mapping[str, object]], caption: str = "", search: str = "") -> Table:
+    def of(rows: Sequence[Mapping[str, object]], caption: str = "", search: str = "", fold: str = "") -> Table:
         """A table of dicts, with the columns in the order in which they first appear."""
         columns = tuple(dict.fromkeys(name for row in rows for name in row))
-        return Table(columns, tuple(tuple(row.get(name) for name in columns) for row in rows), caption, search)
+        return Table(columns, tuple(tuple(row.get(name) for name in columns) for row in rows), caption, search, fold)
 
 
 @dataclass(frozen=True, slots=True)

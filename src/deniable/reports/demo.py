@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import date
+from math import log, sqrt
 from typing import Any
 
 from deniable.reports import plots
@@ -92,7 +93,7 @@ def _show_spending(standing: Mapping[str, Any]) -> KeyFigure:
     whole = float(spent[counted]) + float(left[counted]) if counted else 0.0
     if counted is None or not whole:
         return KeyFigure(_render_amount(spent), "spent in all", f"of {_render_amount(limit)}")
-    remark = f"{_render_amount(spent)} spent; the budget is {_render_amount(limit)}"
+    remark = f"the budget is {_render_amount(limit)}"
     return KeyFigure(f"{float(spent[counted]) / whole:.1%}", "of the budget is spent", remark)
 
 
@@ -115,6 +116,10 @@ FEWEST_DAYS = 2
 
 
 def _render_amount(budget: dict[str, str]) -> str:
+    """A budget in epsilon and delta; what is counted in rho is told by the epsilon that it implies."""
+    if "rho" in budget and "epsilon" not in budget:
+        rho, delta = float(budget["rho"]), float(budget.get("delta") or 0) or 1e-6
+        return f"epsilon {rho + 2 * sqrt(rho * log(1 / delta)):.2g} at delta {delta:g}" if rho else "nothing"
     return ", ".join(f"{name} {value}" for name, value in budget.items() if value != "0") or "nothing"
 
 
@@ -166,4 +171,10 @@ def _describe_dataset(dataset: Mapping[str, Any]) -> dict[str, object]:
     spent = dataset["standing"]["spent"] if dataset["standing"] else None
     columns = "; ".join(f"{table['name']}: {', '.join(table['columns'])}" for table in dataset["tables"])
     told = {"dataset": dataset["dataset"], "policy": dataset["policy"], "columns": columns, "released": made}
-    return {**told, "spent": _render_amount(spent) if spent else "nothing"}
+    return {**told, "spent": _say_spent(dataset["standing"]) if spent else "nothing"}
+
+
+def _say_spent(standing: Mapping[str, Any]) -> str:
+    """A share of the budget, where there is one."""
+    shown = _show_spending(standing)
+    return f"{shown.value} {shown.label.removesuffix(' is spent').removesuffix('spent in all')}".strip()

@@ -253,7 +253,9 @@ def _render_table(table: Table) -> str:
         f'<div class="wide" role="region" tabindex="0" aria-label="{label}"><table>{caption}'
         f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
     )
-    return _add_search(drawn, table.search) if table.search else drawn
+    drawn = _add_search(drawn, table.search) if table.search else drawn
+    short = ' class="short"' if len(table.rows) <= MOST_PRINTED_ROWS else ""
+    return f"<details{short}><summary>{_escape(table.fold)}</summary>{drawn}</details>" if table.fold else drawn
 
 
 def _add_search(drawn: str, label: str) -> str:

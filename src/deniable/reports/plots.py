@@ -34,6 +34,8 @@ INHERITED = frozenset(
 )  # fmt: skip
 """What every plain object of JavaScript has before anything is put into it."""
 SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right")
+DASHES = ([1, 0], [7, 3], [2, 2], [9, 3, 2, 3], [4, 2])
+STROKES: Spec = {"symbolType": "stroke", "symbolStrokeWidth": 2.5, "symbolSize": 400, "symbolOpacity": 1}
 PERSON = (
     "M-.38-.58A.38.38 0 1 1 .38-.58A.38.38 0 1 1-.38-.58ZM-.7 1V.45Q-.7-.08-.2-.08H.2Q.7-.08.7.45V1Z"  # head, shoulders
 )
@@ -93,7 +95,7 @@ def draw_lines(
     `asked` is a value to reach, drawn as a dashed line across.
     """
     kept = _keep_fields(rows, x, y, low, high, series)
-    color = {"color": _color(kept, series)} if series else {}
+    color = {"color": _color(kept, series) | {"legend": STROKES}, "strokeDash": _dash(kept, series)} if series else {}
     across = _axis(rows, x) | ({"scale": {"type": "log", "nice": False}} if log_x else {})
     if log_x and 0 < _distinct(rows, x) <= MOST_TICKS:  # the values that were tried say more than powers of ten
         across["axis"] = {"grid": False, "values": sorted({row[_safe(x)] for row in kept} - {None}, key=str)}
@@ -405,6 +407,13 @@ def _color(rows: list[dict[str, object]], series: str) -> Spec:
 def _shape(rows: list[dict[str, object]], series: str) -> Spec:
     """A shape for each name, so that colors are not alone in telling series apart."""
     scale = _assign(_names(rows, series), 1, SHAPES)
+    return {"field": _path(series), "type": "nominal", "sort": None, "scale": scale}
+
+
+def _dash(rows: list[dict[str, object]], series: str) -> Spec:
+    """A line of its own for each name, so that colors are not alone in telling series apart."""
+    names = _names(rows, series)
+    scale = {"domain": names, "range": [DASHES[place % len(DASHES)] for place in range(len(names))]}
     return {"field": _path(series), "type": "nominal", "sort": None, "scale": scale}
 
 

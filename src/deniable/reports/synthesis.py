@@ -57,15 +57,17 @@ def build_model_page(view: View) -> Page:
     if "link" in view:
         return _build_linked_page(view)
     compared = "utility" in view
-    sections = [_describe_overview(view, compared), *(_describe_utility(view["utility"]) if compared else ())]
-    sections += [_draw_histogram(histogram) for histogram in view["histograms"]]
-    small = [entry for entry in view["marginals"] if 1 < len(entry["cells"]) <= MOST_CELLS]
-    sections += [_describe_marginals(small)] if small else []
+    sections = [_describe_overview(view, compared)]
     if pairs := (view["utility"] if compared else {}).get("associations"):
         sections.append(compare_associations(pairs))
     elif view["associations"]:
         sections.append(_describe_associations(view["associations"]))
-    lead = f"Method {view['method']}: {view['reason']}."
+    sections += [_draw_histogram(histogram) for histogram in view["histograms"]]
+    sections += _describe_utility(view["utility"]) if compared else ()
+    sections.append(_describe_tables(view))
+    small = [entry for entry in view["marginals"] if 1 < len(entry["cells"]) <= MOST_CELLS]
+    sections += [_describe_marginals(small)] if small else []
+    lead = "What the synthetic rows say well, what they say badly, and where that comes from."
     foot = "For the steward: this page is made with real rows." if compared else "Made from the model alone."
     return Page("Synthetic model" + (", compared with the real rows" if compared else ""), tuple(sections), lead, foot)
 
@@ -91,15 +93,42 @@ def _describe_overview(view: View, compared: bool) -> Section:
             _show_noise(view["noise_in_a_table"]),
         )
     )
+    caution = (Callout(CAUTION, Tone.DANGER, "Do not pass this on"),) if compared else ()
+    return Section("In short", (*caution, figures, Paragraph(_say_use(view["tables"]))))
+
+
+def _say_use(tables: list[View]) -> str:
+    """What the noise leaves to be read: shares of one column, of several together, and how small a group may be."""
+    told = []
+    for entries, what in (([e for e in tables if len(e["columns"]) == 1], "one column"),
+                          ([e for e in tables if len(e["columns"]) > 1], "several columns together")):  # fmt: skip
+        good = [entry for entry in entries if entry["noise"] <= MOST_NOISE]
+        if entries:
+            told.append(
+                f"Good for {len(good)} of {len(entries)} tables of {what}: there noise moves at most "
+                f"{MOST_NOISE:.0%} of the rows, in the worst {max(entry['noise'] for entry in entries):.1%}."
+            )
+    lost = max((WIDTH * entry["deviation"] for entry in tables), default=0.0)
+    return " ".join([*told, f"Not good for groups of fewer than about {lost:,.0f} rows: the noise hides them."])
+
+
+MOST_NOISE = 0.1
+"""A table that noise moves by more should not be read cell by cell."""
+WIDTH = 1.959964
+"""Deviations on either side of an interval of 95%."""
+
+
+def _describe_tables(view: View) -> Section:
     rows = [
         {"table": " x ".join(entry["columns"]), "cells": entry["cells"],
-         "one count is off by up to": round(1.959964 * entry["deviation"], 1), "in shares": f"{entry['error']:.2%}",
+         "one count is off by up to": round(WIDTH * entry["deviation"], 1), "in shares": f"{entry['error']:.2%}",
          "noise moves": f"{entry['noise']:.1%} of the rows"} for entry in view["tables"]
     ]  # fmt: skip
     made = ", ".join(view["made_anew"])
     anew = (Paragraph(f"Random new values, with nothing learned from the real ones: {made}."),) if made else ()
-    caution = (Callout(CAUTION, Tone.DANGER, "Do not pass this on"),) if compared else ()
-    return Section("What was measured", (*caution, figures, Paragraph(MEASURED), Table.of(rows), *anew))
+    how = Paragraph(f"Method {view['method']}: {view['reason']}.")
+    table = Table.of(rows, fold=f"Every table that was counted: {len(rows)}")
+    return Section("What was measured", (Paragraph(MEASURED), how, table, *anew))
 
 
 def _draw_histogram(histogram: View) -> Section:
@@ -126,7 +155,8 @@ def _tabulate_marginal(entry: View) -> Table:
     rows = [dict(zip(entry["columns"], cell["values"], strict=True)) | _render_cell(cell) for cell in entry["cells"]]
     name, by = " x ".join(entry["columns"]), " x ".join(entry["measured"] or ())
     told = f"{name}, counted in {by}" if by != name else name
-    return Table.of(rows, told if by else f"{name}: not counted together, so no error bar is known")
+    words = told if by else f"{name}: not counted together, so no error bar is known"
+    return Table.of(rows, fold=words)
 
 
 def _render_cell(cell: View) -> dict[str, str]:

@@ -368,6 +368,12 @@ WIDTH = 1.959964
 """Errors on either side of an interval of 95%."""
 MOST_BARS = 40
 TESTED_ON = "This compares with real rows, without noise: it is for the steward, and not to be released."
+TESTS = {
+    "error": ("typical error", "root of the mean square"),
+    "mean_error": ("mean error", "above or below alike"),
+    "r_squared": ("r squared", "1 is perfect; 0 is no better than always saying the mean"),
+}
+"""What measures of a test mean: their names, and how to read them."""
 EFFECTS = {
     "linear": "Each bar is how much the prediction rises with one unit more, or with this value against the average.",
     "logistic": "Each bar is how much the log odds rise with one unit more, or with this value.",
@@ -455,8 +461,11 @@ def _describe_test(view: Mapping[str, Any]) -> tuple[Section, ...]:
     caution = Callout(TESTED_ON, Tone.DANGER, "Do not pass this on")
     if found is None:
         return (Section("On people it has not seen", (Paragraph("No row was held out to test on."),)),)
-    figures = [KeyFigure(_render_figure(value), name.replace("_", " ")) for name, value in found.items()]
-    blocks: list[Block] = [caution, KeyFigures(tuple(figures))]
+    figures = [KeyFigure(_render_figure(value), *TESTS.get(name, (name.replace("_", " "), "")))
+               for name, value in found.items()]  # fmt: skip
+    worse = (found.get("r_squared") or 0) < 0
+    useless = (Callout("The model predicts worse than always saying the mean: do not use it.", Tone.WARNING),)
+    blocks: list[Block] = [caution, *(useless if worse else ()), KeyFigures(tuple(figures))]
     for curve, x, y, alt in (
         ("roc", "false alarms", "found", "Share of positives found against the share of false alarms"),
         (

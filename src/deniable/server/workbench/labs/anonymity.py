@@ -62,7 +62,12 @@ class LatticeLab(Lab):
             plots.append(Section("All combinations", (tradeoffs.draw_lattice(points, view.rows),)))
         report = render_report(Page("", tuple(plots)))
         return "lab_lattice.html", {"view": view, "node": node, "named": named, "report": report,
-                                    "emptied": _list_emptied(view)}  # fmt: skip
+                                    "emptied": _list_emptied(view), "sample": self._read_sample()}  # fmt: skip
+
+    def _read_sample(self) -> float:
+        """The share of the rows that the policy lets leave."""
+        minimize = self.context.policy.release.minimize
+        return 1.0 if minimize is None else float(minimize.sample)
 
     def _read(self, table: str, given: Form) -> Asked:
         """What is asked of the models; it may be looser than the policy, since nothing leaves."""
