@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from decimal import Decimal
 from enum import StrEnum
 from fractions import Fraction
-from functools import cache
-from importlib.metadata import version
 from typing import Self
 
 from deniable.errors import ParameterError
@@ -129,10 +128,9 @@ def _require_non_negative(**amounts: Fraction | None) -> None:
 Plain = str | int | float | bool | None | list["Plain"] | dict[str, "Plain"]
 
 
-@cache
 def _read_version() -> str:
-    # Read from the installed package: the root module imports the curator, which no foundation may import.
-    return version("deniable")
+    # The package that this is part of was loaded before it; it imports the curator, which no foundation may import.
+    return str(sys.modules[__name__.partition(".")[0]].__version__)
 
 
 def _now() -> datetime:
