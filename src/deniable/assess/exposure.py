@@ -215,18 +215,12 @@ def _stays_same(engine: Engine, source: str, name: str, person: str) -> bool:
 
 
 def number_rows(
-    source: str,
-    columns: Sequence[str],
-    links: Sequence[str],
-    owner: str | None = None,
-    about: str = "",
-    *,
-    leaving: bool = True,
+    source: str, columns: Sequence[str], links: Sequence[str], owner: str | None = None, about: str = ""
 ) -> str:
     """The query of a number for what each row says (`h`), of a number for the rows linked with it (`g`), of the owner.
 
     A row without a value in any of the columns that link is linked with none. Without an owner the linked rows are
-    their own. `leaving` says whether the row is of a release that is being made.
+    their own.
     """
     from deniable.engines.base import quote
 
@@ -234,22 +228,17 @@ def number_rows(
     said = ", ".join(f"CAST({quote(name)} AS VARCHAR)" for name in columns)
     nowhere = f"coalesce({', '.join(texts)}) IS NULL"
     linked = f"CASE WHEN {nowhere} THEN hash('{about}', row_number() OVER ()) ELSE hash({', '.join(texts)}) END"
-    numbers = f"hash('{about}', {said}) AS h, {linked} AS g, {owner or linked} AS u"
-    return f"SELECT {numbers}, {str(leaving).lower()} AS leaving FROM {source}"  # noqa: S608  quoted names
+    return f"SELECT hash('{about}', {said}) AS h, {linked} AS g, {owner or linked} AS u FROM {source}"  # noqa: S608
 
 
 def count_profiles(engine: Engine, numbered: str, *, by_person: bool) -> float | None:
     """The share of owners who alone have some linked rows, or of rows without owners; None where no rows are linked.
 
-    Linked rows are compared in whatever order: by how many they are, and by the sum of their numbers. Whoever is in no
-    row of a release that is being made is not counted as alone.
+    Linked rows are compared in whatever order: by how many they are, and by the sum of their numbers.
     """
-    size = "count(*) AS size, sum(CAST(h AS HUGEINT)) AS content, bool_or(leaving) AS leaving"
+    size = "count(*) AS size, sum(CAST(h AS HUGEINT)) AS content"
     groups = f"SELECT min(u) AS lowest, max(u) AS highest, {size} FROM ({numbered}) GROUP BY g"  # noqa: S608
-    alone = (
-        "min(lowest) AS owner, min(lowest) = max(highest) AND bool_or(leaving) AS alone, "
-        "sum(size) AS held, max(size) AS largest"
-    )
+    alone = "min(lowest) AS owner, min(lowest) = max(highest) AS alone, sum(size) AS held, max(size) AS largest"
     profiles = f"SELECT {alone} FROM ({groups}) GROUP BY size, content"  # noqa: S608
     share = (
         f"count(DISTINCT owner) FILTER (alone) / (SELECT count(DISTINCT u) FROM ({numbered}))"  # noqa: S608
@@ -284,8 +273,6 @@ class LinkedRows(NamedTuple):
     columns: Sequence[str]
     link: str
     unit: Whose | str | None = None
-    leaving: bool = True
-    """Whether it is of a release that is being made, and not of one before."""
 
 
 def measure_linked_tables(
@@ -322,7 +309,7 @@ def _number_linked(engine: Engine, rows: LinkedRows, place: int, whose: LinkedRo
 
     source, person = tell_people(engine, rows.name, rows.unit if rows is whose else None)
     owner = "NULL" if rows is not whose else f"coalesce(CAST({quote(person)} AS VARCHAR), '')" if person else None
-    return number_rows(source, rows.columns, [rows.link], owner, str(place), leaving=rows.leaving)
+    return number_rows(source, rows.columns, [rows.link], owner, str(place))
 
 
 def measure_joint_rows(

@@ -174,7 +174,7 @@ def _measure_linked(
         except DeniableError:
             lost.append(each.table)
             continue
-        tables.append(LinkedRows(each.table, attached, [SAID], each.link, person, leaving=False))
+        tables.append(LinkedRows(each.table, attached, [SAID], each.link, person))
         known |= {(each.table, name) for name in each.columns}
     _refuse_lost(context, lost)
     if not earlier and len({made.table for made, _, _ in now}) < 2:
