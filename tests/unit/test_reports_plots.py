@@ -143,6 +143,14 @@ def test_an_axis_of_counts_has_whole_numbers_and_one_of_shares_percentages() -> 
     assert "format" not in plots.draw_bars(ROWS, category="name", value="y", alt="Bars")["encoding"]["x"]["axis"]
 
 
+def test_an_axis_of_few_days_names_days_and_no_hours() -> None:
+    few, many = ([{"day": date(2026, 1, day), "y": day} for day in days] for days in ((1, 3), (1, 28)))
+    axis = plots.draw_lines(few, x="day", y="y", alt="Days")["encoding"]["x"]["axis"]
+    assert [named["date"] for named in axis["values"]] == [1, 3]
+    assert "%d" in axis["format"].replace("-", "")
+    assert "values" not in plots.draw_lines(many, x="day", y="y", alt="Days")["encoding"]["x"]["axis"]
+
+
 def test_a_plot_of_zeros_is_marked_and_one_of_numbers_is_not() -> None:
     zeros = [{"name": "a", "y": 0.0}, {"name": "b", "y": None}]
     assert plots.draw_bars(zeros, category="name", value="y", alt="Zeros")["usermeta"] == {"zero": True}

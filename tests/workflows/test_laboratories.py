@@ -133,6 +133,10 @@ def test_an_attack_is_watched_and_a_thousand_people_are_drawn(visit, find_violat
     check_look(page, find_violations)
     assert "exposed of 1,000" in page.inner_text(".figures")
     assert page.locator(".plot [class*=crowd_] path").count() == 1000
+    page.set_viewport_size({"width": 1280, "height": 900})
+    page.reload()
+    check_look(page, find_violations)
+    assert page.locator(".plot svg").first.bounding_box()["width"] < 700, "people stand close together"
     assert "deniable attack" in page.text_content("pre[aria-label=Command]")
 
 
@@ -258,11 +262,39 @@ def test_risk_and_utility_are_drawn_for_each_model_and_technique(visit, find_vio
     page.get_by_role("button", name="Try them all").click()
     page.wait_for_selector(".report", timeout=120_000)
     check_look(page, find_violations)
+    for width in (768, 390):  # names of techniques are long
+        page.set_viewport_size({"width": width, "height": 900})
+        page.reload()
+        check_look(page, find_violations)
     headings = page.locator(".report h2").all_inner_texts()
     assert headings[0].startswith("k:")
     assert headings[-1] == "Techniques"
     page.get_by_text("The numbers as a table").last.click()
     assert "as it is" in page.inner_text(".report section:last-child table")
+
+
+FIND_CUT_TABLES = """() => [...document.querySelectorAll(".wide, .scroll")]
+  .filter((each) => each.scrollWidth > each.clientWidth + 1).map((each) => getComputedStyle(each).backgroundAttachment)"""
+
+
+def test_tables_of_a_report_use_the_width_there_is_and_show_where_they_go_on(chromium, tmp_path, find_violations):
+    from deniable.reports.demo import build_register_page
+    from deniable.reports.page import write
+
+    row = {"technique": "differentially private query", "tables": ["visits"], "unit": "all rows of one patient_id",
+           "guarantee": "epsilon 0.5, delta 1e-6 for each patient", "epsilon": 0.5, "asker": "ana"}  # fmt: skip
+    releases = [row | {"date": f"2026-01-0{n}", "release": "0123456789abcdef" * 4} for n in (1, 2, 3)]
+    standing = {"charged": 3, "without_guarantee": 0, "spent": None}
+    told = {"dataset": "clinic", "head": "0", "standing": standing, "releases": releases}
+    page = chromium.new_page(viewport={"width": 1280, "height": 900})
+    page.goto(write(build_register_page(told), tmp_path / "register.html").as_uri())
+    assert page.evaluate(FIND_CUT_TABLES) == [], "there is room for all of it"
+    for width in (1280, 768, 390):
+        page.set_viewport_size({"width": width, "height": 900})
+        page.reload()
+        check_look(page, find_violations)
+    assert page.evaluate(FIND_CUT_TABLES) == ["local, local, scroll, scroll, scroll"], "a shadow at its edge"
+    page.close()
 
 
 DESCRIBE_LAYOUT = """() => {

@@ -26,6 +26,9 @@ FIND_VIOLATIONS = """async () => (await axe.run(document)).violations
   .map((found) => `${found.id}: ${found.nodes.slice(0, 3).map((node) => node.target).join(", ")}`)"""
 FIND_MARKS_OUTSIDE = """() => {
   const found = document.documentElement.scrollWidth > innerWidth + 1 ? ["the page is wider than the screen"] : [];
+  for (const each of document.querySelectorAll(".command pre")) {
+    if (each.scrollWidth > each.clientWidth + 1) found.push(`cut: ${each.textContent}`);
+  }
   for (const svg of document.querySelectorAll("svg")) {
     const frame = svg.getBoundingClientRect();
     for (const mark of svg.querySelectorAll("text, rect, circle, path, line")) {

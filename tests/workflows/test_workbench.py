@@ -318,7 +318,9 @@ def test_a_request_is_approved_by_a_second_person(visit):
     told = first.inner_text(".request")
     assert "100 of 300 rows are the only ones" in told
     assert "people: sex" in told
-    first.get_by_role("button", name="See what would leave").click()
+    first.get_by_role("button", name="See what would leave, and attack it").click()
+    assert "Attack on the table before release" in first.inner_text(".request")
+    assert "finds 0 of 1,000 rows alone" in first.inner_text(".what-leaves"), "before and after stand together"
     assert "300 rows in 2 classes of rows alike; the smallest has 100." in first.inner_text(".what-leaves")
     assert first.locator(".what-leaves table.compare tbody tr").count() > 3
     first.fill(".request [name=reason]", "looks right")
@@ -521,11 +523,10 @@ def test_a_table_goes_from_the_first_look_to_its_report_on_the_stewards_page(vis
 
     with (up.folder / "visits.csv").open("w") as file:
         rows = csv.writer(file)
-        rows.writerow(["patient", "sex", "birth_year", "ward", "diagnosis"])
+        rows.writerow(["patient", "sex", "birth_year", "ward", "diagnosis", "wage"])
         for i in range(400):
-            rows.writerow(
-                [f"p{i}", "FM"[i % 2], 1940 + i % 60, ("east", "west")[i % 2], ("flu", "asthma", "burn")[i % 3]]
-            )
+            known = [f"p{i}", "FM"[i % 2], 1940 + i % 60, ("east", "west")[i % 2]]
+            rows.writerow([*known, ("flu", "asthma", "burn")[i % 3], 1000 + i])
     page = visit("steward", "/start")
     page.select_option("#file", "visits.csv")
     page.get_by_role("button", name="Look at it").click()
@@ -536,8 +537,19 @@ def test_a_table_goes_from_the_first_look_to_its_report_on_the_stewards_page(vis
     page.get_by_role("button", name="Take what is recommended for all that is left").click()
     page.get_by_role("heading", name="What will leave").wait_for()
     assert find_violations(page) == []
+    assert "as it is" in page.inner_text("tr:has-text('wage')")
+    page.get_by_role("button", name="Release it").click()
+    page.get_by_role("heading", name="Which column shall be left out?").wait_for(timeout=90_000)
+    assert not list((up.folder / "visits-release").glob("release.*")), "nothing leaves that was not announced"
+    assert page.locator("input[value=wage]").is_checked()
+    page.get_by_role("button", name="Decide", exact=True).click()
+    assert "left out All released columns together" in page.inner_text("tr:has-text('wage')")
+    announced = page.locator("tbody tr:not(:has(.badge.bad)) th").all_inner_texts()
     page.get_by_role("button", name="Release it").click()
     page.get_by_role("heading", name="What is promised of it").wait_for(timeout=90_000)
+    with (up.folder / "visits-release" / "release.csv").open() as file:
+        assert next(csv.reader(file)) == announced
+    assert "left out" in page.inner_text("tr:has-text('wage')")
     assert "Every limit of the policy is met" in page.inner_text("main")
     assert find_violations(page) == []
     assert (up.folder / "visits-release" / "report.html").exists()

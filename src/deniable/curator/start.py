@@ -445,7 +445,7 @@ def ask_left_out(place: Place, made: Draft, decided: Decisions, refusal: Infeasi
     if culprit is None:
         return None
     reason = "Without it fewest people stand alone. Its values are kept in the table; they do not leave."
-    about = (f"{refusal.happened}.",)
+    about = (f"{refusal.happened}.", "Nothing was released.")
     return Question(
         "leave_out", "Which column shall be left out?", about, compose.list_kept(made, decided), culprit, reason
     )

@@ -372,7 +372,7 @@ def _axis(rows: Sequence[Row], field: str) -> Spec:
     """The across axis of lines: time for dates, numbers for numbers, and the order of the rows for words."""
     values = [row.get(field) for row in rows if row.get(field) is not None]
     if values and all(isinstance(value, date) for value in values):
-        return {"field": _path(field), "type": "temporal", "title": _safe(field), "axis": DAYS}
+        return {"field": _path(field), "type": "temporal", "title": _safe(field), "axis": DAYS | _name_days(values)}
     if values and any(isinstance(value, str) for value in values):
         return _nominal(field, field)
     return {
@@ -382,6 +382,15 @@ def _axis(rows: Sequence[Row], field: str) -> Spec:
         "axis": {"grid": False, "tickCount": 6} | (WHOLE if _are_counts(rows, field) else {}),
         "scale": {"zero": False},
     }
+
+
+def _name_days(values: Sequence[object]) -> Spec:
+    """Few days are named themselves: an axis would put hours between them."""
+    days = sorted({day for day in values if isinstance(day, date) and not isinstance(day, datetime)})
+    if not days or (days[-1] - days[0]).days > MOST_TICKS:
+        return {}
+    named = [{"year": day.year, "month": day.month, "date": day.day} for day in days]
+    return {"values": named, "format": "%-d %b %Y"}
 
 
 def _begin_axis(rows: list[dict[str, object]], form: str, *fields: str | None) -> tuple[bool, str]:

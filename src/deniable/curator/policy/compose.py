@@ -329,7 +329,7 @@ def list_drawn(made: Draft, decided: Decisions, learned: Mapping[str, Any]) -> t
 def list_kept(made: Draft, decided: Decisions) -> dict[str, str]:
     """The columns that leave as they are; of masked rows all that others may know."""
     known = (Role.QUASI_IDENTIFIER,) if decided.technique == MASKED else ()
-    return dict.fromkeys(list_role(made, decided, Role.SENSITIVE, Role.INSENSITIVE, *known), "leaves")
+    return dict.fromkeys(list_role(made, decided, Role.SENSITIVE, Role.INSENSITIVE, *known), "would leave as it is")
 
 
 def leave_out(decided: Decisions, question: Question, column: str) -> Decisions:

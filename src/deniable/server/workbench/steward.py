@@ -244,12 +244,16 @@ class StewardPages:
         return await self._render_requests(grant, attacks={identity: told})
 
     async def _preview(self, grant: Grant, identity: str) -> Response:
-        """The approvals, with what would leave if one request were approved: real rows, for the steward alone."""
+        """The approvals, with what would leave if one request were approved: real rows, for the steward alone.
+
+        Beside it stands what an intruder could do to the table as it stands: before and after together.
+        """
         self._service.authorize(grant, Action.DECIDE)
         context = self._service.curator.context
         asked = await self._service.read_record(lambda: requests.find_request(context, identity))
         told = await self._service.run_for(grant, lambda: _preview_request(context, asked))
-        return await self._render_requests(grant, previews={identity: told})
+        before = await self._service.run_for(grant, lambda: requests.attack_tables(context, asked.tables))
+        return await self._render_requests(grant, attacks={identity: before}, previews={identity: told})
 
     async def _issue(self, request: Request, grant: Grant) -> Response:
         fields = await read_fields(request, self._service.limits.body)
