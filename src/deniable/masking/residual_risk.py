@@ -65,11 +65,10 @@ def list_remaining_attacks(plan: TablePlan, *, in_order: bool = False) -> tuple[
 
 
 def list_unmeasured_joins(plan: TablePlan, tables: Sequence[str]) -> list[str]:
-    """What an intruder can still try who holds earlier releases that could not be measured together with a table."""
-    joining = f"joining by {', '.join(plan.linking)} with earlier releases of {', '.join(tables)}"
-    return (
-        [f"{joining}, which cannot be read any more: whom they single out together is not measured"] if tables else []
-    )
+    """What an intruder can still try who holds releases that could not be measured together with a table."""
+    joining = f"joining by {', '.join(plan.linking)} with releases of {', '.join(tables)}"
+    why = "which cannot be read any more, or which only tokens of several columns join"
+    return [f"{joining}, {why}: whom they single out together is not measured"] if tables else []
 
 
 def state_guarantee(mode: str, measured: Sequence[SinglingOut], unit: str) -> Guarantee:

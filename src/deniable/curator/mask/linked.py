@@ -48,11 +48,18 @@ class LinkedRelease:
     """The other columns of which somebody may know a value, each with its mask."""
     source: str = ""
     """The file that was read instead of the policy's."""
+    beside: Sequence[str] = ()
+    """What the tokens of its other columns are equal with."""
+
+    @property
+    def joins(self) -> set[str]:
+        """All tokens by which its rows can be put together with others."""
+        return {self.tokens, *self.beside}
 
     def covers(self, other: LinkedRelease) -> bool:
         """Whether it tells all that another one does, of the same rows beside the same tokens."""
         mine, theirs = ((each.tokens, each.table, each.link, each.source) for each in (self, other))
-        return mine == theirs and other.columns.items() <= self.columns.items()
+        return mine == theirs and other.columns.items() <= self.columns.items() and other.joins <= self.joins
 
 
 def gate_linked_releases(
@@ -69,21 +76,25 @@ def gate_linked_releases(
         (made, link, _describe_linked(context, made, link, opened)) for made in plans for link in _list_links(made)
     ]
     told: dict[str, dict[str, Any]] = {}
-    for tokens in dict.fromkeys(each.tokens for _, _, each in leaving):
-        now = [each for each in leaving if each[2].tokens == tokens]
-        earlier = [each for each in before.values() if each.tokens == tokens]
+    bridged = _refuse_bridged(context, [each for _, _, each in leaving], before)
+    for tokens in dict.fromkeys(each.tokens for _, _, each in leaving if each.columns):
+        now = [each for each in leaving if each[2].tokens == tokens and each[2].columns]
+        earlier = [each for each in before.values() if each.tokens == tokens and each.columns]
         earlier = [each for each in earlier if not any(new.covers(each) for _, _, new in now)]
         earlier = [a for a in earlier if not any(b is not a and b.covers(a) and not a.covers(b) for b in earlier)]
         found = _measure_linked(engine, context, now, earlier, opened, places)
         for made, _, _ in now:
             told[made.table] = _keep_worst(told.get(made.table, {}), found)
+    for made, _, _ in leaving if bridged else ():
+        told[made.table] = _keep_worst(told.get(made.table, {}), {"not_measured_with": sorted(bridged)})
     _remember_linked(context, [each for _, _, each in leaving], before)
     return told
 
 
 def _list_links(made: TablePlan) -> list[ColumnPlan]:
-    """The columns of tokens by which rows are put together, where somebody may know something beside them."""
-    return [each for each in made.columns if each.name in made.linking] if made.knowable else []
+    """The columns of tokens by which rows are put together: several, or one beside what somebody may know."""
+    found = [each for each in made.columns if each.name in made.linking]
+    return found if made.knowable or len(found) > 1 else []
 
 
 def _describe_linked(context: Context, made: TablePlan, link: ColumnPlan, opened: Mapping[str, Key]) -> LinkedRelease:
@@ -93,7 +104,9 @@ def _describe_linked(context: Context, made: TablePlan, link: ColumnPlan, opened
     given = isinstance(source, str | Path) and Path(source).exists() and Path(source).resolve() != own.resolve()
     place = str(Path(str(source)).absolute()) if given else ""
     assert link.spec is not None  # a column without a mask links nothing
-    return LinkedRelease(_name_tokens(link, opened), made.table, link.name, _write_mask(link.spec), columns, place)
+    tokens = _name_tokens(link, opened)
+    beside = sorted({_name_tokens(each, opened) for each in _list_links(made)} - {tokens})
+    return LinkedRelease(tokens, made.table, link.name, _write_mask(link.spec), columns, place, beside)
 
 
 def _write_mask(spec: Spec) -> Written:
@@ -196,6 +209,34 @@ def _keep_worst(held: dict[str, Any], found: dict[str, Any]) -> dict[str, Any]:
         if name in held or name in found
     }
     return worst | ({"not_measured_with": lost} if lost else {})
+
+
+def _refuse_bridged(
+    context: Context, leaving: Sequence[LinkedRelease], before: Mapping[str, LinkedRelease]
+) -> set[str]:
+    """The tables whose rows are joined only through other tokens of a third release; refused where there is a limit.
+
+    What such tables single out together is not measured.
+    """
+    held, bridged = [*leaving, *before.values()], set()
+    for first in leaving:
+        reach: set[str] = set()
+        while more := {name for each in held if each.joins & (reach or first.joins) for name in each.joins} - reach:
+            reach |= more
+        tables = [each for each in held if each.columns and each.joins & reach]
+        bridged |= {one.table for one in tables for other in tables if not one.joins & other.joins}
+    limit = context.policy.release.joint
+    if bridged and limit is not None and limit.accepted_by is None:
+        raise Infeasible(
+            f"tokens of several columns in one release join rows of {' and '.join(map(repr, sorted(bridged)))} that "
+            "have no token in common: whom they single out together is not measured",
+            expected="Releases that join by one column of tokens, now and earlier",
+            remedy="Leave all but one column of tokens out, use another key, or let the steward stand for it in the "
+            "policy: release: {joint: {accepted_by: NAME}}",
+            charge=NOTHING_CHARGED,
+            limit="joint",
+        )
+    return bridged
 
 
 def _refuse_lost(context: Context, lost: Sequence[str]) -> None:
