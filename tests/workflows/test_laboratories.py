@@ -137,6 +137,7 @@ def test_an_attack_is_watched_and_a_thousand_people_are_drawn(visit, find_violat
     page.reload()
     check_look(page, find_violations)
     assert page.locator(".plot svg").first.bounding_box()["width"] < 700, "people stand close together"
+    assert page.locator("figure:has([class*=crowd_]) .role-axis").count() == 0, "people have no axis"
     assert "deniable attack" in page.text_content("pre[aria-label=Command]")
 
 
@@ -274,7 +275,8 @@ def test_risk_and_utility_are_drawn_for_each_model_and_technique(visit, find_vio
 
 
 FIND_CUT_TABLES = """() => [...document.querySelectorAll(".wide, .scroll")]
-  .filter((each) => each.scrollWidth > each.clientWidth + 1).map((each) => getComputedStyle(each).backgroundAttachment)"""
+  .filter((each) => each.scrollWidth > each.clientWidth + 1)
+  .map((each) => getComputedStyle(each).backgroundAttachment)"""
 
 
 def test_tables_of_a_report_use_the_width_there_is_and_show_where_they_go_on(chromium, tmp_path, find_violations):

@@ -194,7 +194,7 @@ def _describe_thresholds(found: Found) -> tuple[Block, ...]:
 
 def _list_skipped(found: Found) -> tuple[Block, ...]:
     rows = [{"attack": made["attack"], "why": made["skipped"]} for made in found["attacks"] if made["skipped"]]
-    return (Table.of(rows),) if rows else ()
+    return (Table.of(rows, "Options in brackets are those of the command deniable attack"),) if rows else ()
 
 
 def _list_weakest(found: Found) -> tuple[Block, ...]:

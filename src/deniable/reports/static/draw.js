@@ -47,7 +47,7 @@ function fitLegend(spec, width) {
   spec.config.legend.labelLimit = width - SYMBOL;
 }
 function fitTicks(channel, width) {
-  if (channel?.type !== "quantitative" || channel.axis?.values) return;
+  if (channel?.type !== "quantitative" || channel.axis === null || channel.axis?.values) return;
   channel.axis = { ...channel.axis, tickCount: Math.max(2, Math.min(channel.axis?.tickCount ?? 5, Math.floor(width / LABEL))) };
 }
 function wrapLabels(spec, channel, findRoom) {
