@@ -95,8 +95,10 @@ def test_spending_of_several_is_stacked_and_never_runs_into_the_numbers_of_its_a
 
 
 def test_what_is_left_in_rho_is_told_in_percent_and_intervals_have_no_powers_of_ten() -> None:
-    assert say_preview(QuestionPreview("rho", 1.48, 1.36, 0.02, 66, [], [], "a person")) == (
-        "91% left (1.36 of rho 1.48); this takes 1.36%; about 66 like it fit."
+    told = QuestionPreview("analyst 'ana'", "rho", "epsilon 10", 1.48, 1.36, 0.02, 66, [], [], "a person")
+    assert say_preview(told) == (
+        "Budget of analyst 'ana': 91% of epsilon 10 left for questions like this; this takes 1.36%; "
+        "about 66 like it fit."
     )
     view = show(n=[100000.0], n_low=[0.0], n_high=[250000.0])
     assert view.rows[0][0].reach == "0 to 250,000"
@@ -133,6 +135,44 @@ def test_a_price_is_what_is_charged_and_a_free_question_shows_the_balance_that_e
         assert (free.limit, free.left, free.takes) == (5.0, 4.1, 0.0)
 
 
+def test_the_budget_that_decides_is_named_whether_a_question_is_free_fits_or_is_refused() -> None:
+    """Where accounts are kept in rho, free and refused questions were told with the purpose's balance, in rho."""
+    text = BUDGETS.replace("{epsilon: 20, accounting: pure}", "{epsilon: 10, delta: 1e-6, accounting: zcdp}")
+    policy = parse(text.replace("care: {epsilon: 10}", "care: {epsilon: 4}").replace("epsilon: 5}", "epsilon: 1}"))
+    ana, asked = Asker("ana", "care"), "SELECT COUNT(*) AS n FROM people"
+    with Curator(policy, sources={"people": pa.table({"id": [1, 2, 3], "age": [30, 40, 50]})}) as curator:
+        curator.query(asked, epsilon="0.4", who=ana)
+        cases = {
+            "free": (asked, "0.4"),
+            "fits": (asked + " WHERE age < 40", "0.1"),
+            "refused": (asked + " WHERE age < 41", "0.86"),
+        }
+        told = {name: curator.preview(sql, epsilon=epsilon, who=ana) for name, (sql, epsilon) in cases.items()}
+        assert {(each.node, each.unit, each.limit, each.left) for each in told.values()} == {
+            ("analyst 'ana'", "epsilon", 1.0, 0.6)
+        }
+        assert [told[name].takes for name in cases] == [0.0, 0.1, None]
+
+
+def test_the_error_of_a_mean_is_told_for_numbers_of_rows_and_that_of_a_median_in_places() -> None:
+    with Curator(parse(BUDGETS), sources={"people": pa.table({"id": [1, 2, 3], "age": [30, 40, 50]})}) as curator:
+        told = curator.preview("SELECT AVG(age) AS m, MEDIAN(age) AS h, VARIANCE(age) AS v FROM people", epsilon="2")
+        plan = curator.explain("SELECT AVG(age) AS m, MEDIAN(age) AS h, VARIANCE(age) AS v FROM people", epsilon="2")
+    mean, median, variance = (each.words for each in told.errors)
+    total, rows = (part["error"] for part in plan["aggregates"][0]["measurements"])
+    first, second = (min(100.0, (total + 50 * rows) / (number - rows)) for number in (100, 1000))
+    assert mean == (f"at most ± {first:.4g} over 100 rows, ± {second:.4g} over 1,000 rows; "
+                    "how many rows there are is not known before the answer")  # fmt: skip
+    assert re.fullmatch(r"within \d+ places of the right one, with all values in order", median)
+    assert variance.startswith("follows from sum")
+
+
+def test_only_numbers_with_an_interval_are_said_to_have_one() -> None:
+    assert show(n=[10.0], n_low=[0.0], n_high=[20.0]).bare == []
+    median = show(m=[10.0])
+    assert (median.intervals, list(median.bare)) == (False, ["m"])
+
+
 BUDGETS = """\
 version: 1
 dataset: clinic
@@ -163,7 +203,8 @@ budgets:
     ],
 )
 def test_a_price_is_said_in_one_sentence(limit, left, takes, fits, words) -> None:
-    assert say_preview(QuestionPreview("epsilon", limit, left, takes, fits, [], [], "a person")) == words
+    told = QuestionPreview("the dataset", "epsilon", "", limit, left, takes, fits, [], [], "a person")
+    assert say_preview(told).removeprefix("Budget of the dataset: ") == words
 
 
 def test_the_same_question_elsewhere_is_quoted_for_each_language() -> None:

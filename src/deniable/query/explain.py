@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import date
@@ -401,6 +402,19 @@ def _describe_bounds(measurement: Total | Ordered | Distinct) -> str:
     kind = measurement.argument.facts.kind
     ends = (from_number(kind, end * measurement.step) for end in (measurement.lower, measurement.upper))
     return " and ".join(str(end) if isinstance(end, date) else f"{float(to_number(end)):g}" for end in ends)
+
+
+def read_bounds(measures: str) -> tuple[float, float] | None:
+    """The bounds of the numbers that a measurement sums, out of its words; None where it names none.
+
+    >>> read_bounds("sum about 50, values clamped to 0 and 100"), read_bounds("number of rows")
+    ((0.0, 100.0), None)
+    """
+    found = re.search(r"clamped to (-?[\d.e+-]+) and (-?[\d.e+-]+)$", measures)
+    try:
+        return (float(found[1]), float(found[2])) if found else None
+    except ValueError:  # dates
+        return None
 
 
 def name_mechanism(placed: Placed) -> str:

@@ -180,6 +180,10 @@ class PlainBalance(Record):
     left: float | None
     beside: str = ""
     """What else is enforced and left: a delta, or the rho of questions that are not pure."""
+    stated: str = ""
+    """The limit as the policy states it, where that is in another unit."""
+    closed: str = ""
+    """Why nothing is left although not all was spent."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -452,7 +456,7 @@ def state_plainly(balances: Iterable[Balance], units: Sequence[str] = ()) -> lis
 
 
 def _state_plainly(each: Balance, unit: str) -> PlainBalance:
-    from deniable.policy.budget import ZCDP, find_left
+    from deniable.policy.budget import ZCDP, find_left, round_amount
 
     if each.limit is None or each.remaining is None:
         return PlainBalance(each.node, each.period, "epsilon", None, None)
@@ -462,14 +466,16 @@ def _state_plainly(each: Balance, unit: str) -> PlainBalance:
         limit, left = each.limit.epsilon, each.kinds.epsilon
     else:
         unit, limit, left = find_left(each.limit, each.spent, each.remaining)
-    return PlainBalance(each.node, each.period, unit, float(limit), float(left), _state_beside(each, unit))
+    stated = "" if unit == "epsilon" or isinstance(each.limit, ZCDP) else f"epsilon {round_amount(each.limit.epsilon)}"
+    whole, rest = float(limit), float(left)
+    return PlainBalance(each.node, each.period, unit, whole, rest, _state_beside(each, unit), stated, each.closed)
 
 
 def _state_beside(each: Balance, unit: str) -> str:
     from deniable.policy.budget import round_amount, say_part
 
     if each.closed:
-        return each.closed
+        return ""
     if each.kinds is not None and unit == "epsilon":
         return f"pure questions; {each.kinds.say_others()} for others"
     if each.kinds is not None:

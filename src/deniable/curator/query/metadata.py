@@ -5,6 +5,7 @@ is read, except of tables that the policy declares public."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -15,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from deniable.curator.context import Context
 from deniable.curator.query.sql import compile_sql
-from deniable.errors import ParameterError
+from deniable.errors import BudgetExceeded, ParameterError
+from deniable.policy.budget import ZCDP
 from deniable.policy.schema import Bounds, Column, ColumnType, TableSchema
 from deniable.release.record import Record
 
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 
     from deniable.curator.governance.reports import PlainBalance
     from deniable.engines.base import Engine
+    from deniable.ledger import Balance
     from deniable.policy.budget import Budget
     from deniable.query.explain import AggregatePlan
     from deniable.query.sql.clauses import Value
@@ -138,11 +141,14 @@ class ExpectedError(Record):
 class QuestionPreview(Record):
     """What a question would do to the asker's budget, and how exact it would be; nothing is charged.
 
-    `limit`, `left` and `takes` are of the node of the budget tree that has the least left for questions like it, in
-    the unit of its limit. `fits` is how many questions like it fit, this one among them; None without a limit.
+    `limit`, `left` and `takes` are of the `node` of the budget tree that decides: the one that refuses the question,
+    or else has the least left for questions like it. They are in the unit of its limit, or in rho; `stated` is then its
+    limit as the policy has it. `fits` is how many questions like it fit, this one among them; None without a limit.
     """
 
+    node: str
     unit: str
+    stated: str
     limit: float | None
     left: float | None
     takes: float | None
@@ -156,53 +162,100 @@ def preview(context: Context, sql: str, asked: Budget | None) -> QuestionPreview
     """What a question would cost in the unit of the budget, and the error to expect beside each of its numbers."""
     from deniable.curator.governance.reports import state_plainly
     from deniable.curator.query import auto_bounds, batch
-    from deniable.errors import BudgetExceeded
 
-    told = auto_bounds.explain(context, sql, asked, batch.recompile)
-    before = state_plainly(context.balance())
+    told, balances = auto_bounds.explain(context, sql, asked, batch.recompile), context.balance()
     try:
         event = auto_bounds.find_charge(context, sql, asked, batch.recompile)
-        after = before if event is None else state_plainly(context.ledger.foresee_balance(event, *context.path))
-        before = state_plainly(context.balance(), [each.unit for each in after])  # a first charge may change the unit
-    except BudgetExceeded:
-        after = []
-    unit, limit, left, takes = _find_tightest(before, after)
+        node, takes = _find_least(balances), 0.0
+        if event is not None:
+            after = state_plainly(context.ledger.foresee_balance(event, *context.path))
+            before = state_plainly(balances, [each.unit for each in after])  # a first charge may change the unit
+            node, takes = _find_dearest(before, after)
+    except BudgetExceeded as refusal:
+        node, takes = _find_refusing(balances, refusal), None
     errors = [ExpectedError(each.aggregate, _say_error(each)) for each in told.aggregates]
-    return QuestionPreview(unit, limit, left, takes, told.more_like_this, errors, told.notes, told.unit)
+    least = (
+        ("", "epsilon", "", None, None) if node is None else (node.node, node.unit, node.stated, node.limit, node.left)
+    )
+    return QuestionPreview(*least, None if node is None else takes, told.more_like_this, errors, told.notes, told.unit)
 
 
-def _find_tightest(
-    before: list[PlainBalance], after: list[PlainBalance]
-) -> tuple[str, float | None, float | None, float | None]:
-    """The node of which a question takes the largest part of what is left; of which least is left if it is free or does
-    not fit.
-
-    With what it takes there: None where it does not fit.
-    """
+def _find_dearest(before: list[PlainBalance], after: list[PlainBalance]) -> tuple[PlainBalance | None, float]:
+    """The node of which a question takes the largest part of what is left, and what it takes there."""
     costs = [
         (one.left, float(Decimal(repr(one.left)) - Decimal(repr(two.left))), one)  # 3.2 less 3.1 is 0.1
         for one, two in zip(before, after, strict=False)
         if one.left is not None and two.left is not None
     ]
-    if costs:
-        left, cost, node = max(costs, key=lambda each: (each[1] / each[0] if each[0] else 0, -each[0]))
-        return node.unit, node.limit, left, cost
-    limited = [each for each in before if each.left is not None]
+    if not costs:
+        return None, 0.0
+    _, cost, node = max(costs, key=lambda each: (each[1] / each[0] if each[0] else 0, -each[0]))
+    return node, cost
+
+
+def _find_least(balances: Sequence[Balance]) -> PlainBalance | None:
+    """The node with the least left for a pure question, in which all of them are compared; of equal ones the last."""
+    from deniable.curator.governance.reports import state_plainly
+
+    limited = [each for each in balances if each.remaining is not None]
     if not limited:
-        return "epsilon", None, None, None
-    least = min(limited, key=lambda each: each.left or 0)
-    return least.unit, least.limit, least.left, None
+        return None
+    [told] = state_plainly([min(limited[::-1], key=_compare_left)])
+    return told
+
+
+def _compare_left(each: Balance) -> tuple[Fraction, Fraction]:
+    if each.kinds is not None:
+        return each.kinds.epsilon, each.kinds.rho
+    left = each.remaining
+    assert left is not None
+    return (left.rho, left.rho) if isinstance(left, ZCDP) else (left.epsilon, left.delta)
+
+
+def _find_refusing(balances: Sequence[Balance], refusal: BudgetExceeded) -> PlainBalance | None:
+    """The node that refuses a question."""
+    from deniable.curator.governance.reports import state_plainly
+
+    refusing = [each for each in balances if each.node == refusal.fields.get("node")]
+    if not refusing:
+        return _find_least(balances)
+    [told] = state_plainly(refusing[:1])
+    return told
 
 
 def _say_error(plan: AggregatePlan) -> str:
-    """The error of an aggregate in words; of what follows from several measurements, of each."""
-    errors = [f"± {format_figure(part.error)}{' ranks' if part.error_in == 'ranks' else ''}"
+    """The error of an aggregate in words: of a mean over some numbers of rows; of what else follows, of each part."""
+    errors = [f"within {format_figure(part.error)} places of the right one, with all values in order"
+              if part.error_in == "ranks" else f"± {format_figure(part.error)}"
               for part in plan.measurements]  # fmt: skip
     if len(errors) < 2:
         return ", ".join(errors) or "exact: from public tables"
+    if told := _say_mean_error(plan):
+        return told
     # Where a sum begins to count from, and its bounds, are in the privacy plan.
     names = [part.measures.partition(",")[0].partition(" about ")[0] for part in plan.measurements]
     return "follows from " + ", ".join(f"{name} {error}" for name, error in zip(names, errors, strict=True))
+
+
+def _say_mean_error(plan: AggregatePlan) -> str:
+    """The error of a mean, which depends on the number of rows: for two of them; empty for all that is no mean.
+
+    A mean is its center plus the sum about the center over the number of rows. With errors s and c of the two, n rows,
+    and values at most h from the center, it is at most (s + h c) / (n - c) from the truth, and never farther than 2h.
+    """
+    parts = {part.measures.partition(",")[0].partition(" about ")[0]: part for part in plan.measurements}
+    if not plan.aggregate.upper().startswith("AVG(") or set(parts) != {"sum", "number of rows"}:
+        return ""
+    from deniable.query.explain import read_bounds
+
+    total, rows, ends = parts["sum"], parts["number of rows"].error, read_bounds(parts["sum"].measures)
+    if ends is None:
+        return ""
+    wide = ends[1] - ends[0]
+    fewest = 10 ** max(2, math.ceil(math.log10(max(1.0, 2 * rows))))
+    told = [f"± {format_figure(min(wide, (total.error + wide / 2 * rows) / (number - rows)))} over {number:,} rows"
+            for number in (fewest, 10 * fewest)]  # fmt: skip
+    return f"at most {', '.join(told)}; how many rows there are is not known before the answer"
 
 
 def format_figure(value: float) -> str:

@@ -35,7 +35,7 @@ export class Curve {
     this.legend.replaceChildren(...[...lines.keys()].map((name, place) => {
       const item = document.createElement("span");
       item.className = `key c${place}`;
-      item.textContent = name.replace(/ about [^,]+/, "").replace(/, values clamped to .*/, "");  // as in the plan
+      item.textContent = (lines.get(name)[0].error_in === "ranks" ? "places off: " : "") + name.replace(/ about [^,]+/, "").replace(/, values clamped to .*/, "");  // as in the plan
       return item;
     }));
     this.show(epsilon);
@@ -106,11 +106,12 @@ export class Curve {
   }
 }
 
-// The first measurements, each with its points in order; errors in ranks are on a scale of their own, and left out.
+// The first measurements, each with its points in order; errors in ranks are on a scale of their own, and left out
+// beside others.
 function group(points) {
-  const lines = new Map();
+  const lines = new Map(), mixed = points.some((each) => each.error_in !== "ranks");
   for (const each of points) {
-    if (each.error_in === "ranks" || !(each.error > 0)) continue;
+    if ((mixed && each.error_in === "ranks") || !(each.error > 0)) continue;
     if (!lines.has(each.measurement) && lines.size === 4) continue;
     lines.set(each.measurement, [...(lines.get(each.measurement) ?? []), each]);
   }

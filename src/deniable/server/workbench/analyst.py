@@ -282,7 +282,7 @@ class AnalystPages:
         try:
             register = await asyncio.wait_for(work, 30)
             person = await self.pages.find_person(request)
-            return self.pages.render("register.html", here="/register", register=register, **person)
+            return self.pages.render("register.html", here="/register", register=register, grant=person)
         except Exception as failure:
             return self.pages.show_refusal(request, translate_failure(failure))
 
@@ -297,7 +297,8 @@ def say_preview(told: QuestionPreview) -> str:
     """What a question takes of what is left, in one sentence."""
     if told.limit is None or told.left is None:
         return "There is no limit."
-    left = say_left(PlainBalance("", "", told.unit, told.limit, told.left))
+    node = PlainBalance(told.node, "", told.unit, told.limit, told.left, stated=told.stated)
+    left = f"Budget of {told.node}: {say_left(node)}{' for questions like this' if told.unit == 'rho' else ''}"
     if told.takes is None:
         return f"{left}; this takes more than that, and would be refused."
     if not told.takes:
@@ -327,8 +328,7 @@ def _read_parameters(form: dict[str, str]) -> dict[str, Any]:
         raise ParameterError("the parameters are no JSON object", expected='Such as {"k": 5} or {"epsilon": 1}')
     if size := form.get("k", "").strip():
         given["k"] = int(size) if size.isascii() and size.isdigit() else size
-    if epsilon := form.get("epsilon", "").strip():
-        given["epsilon"] = epsilon
+    given |= {name: value for name in ("epsilon", "delta") if (value := form.get(name, "").strip())}
     if columns := [each.strip() for each in form.get("columns", "").split(",") if each.strip()]:
         given["columns"] = columns
     why = form.get("justification", "").strip()[:2000]

@@ -59,7 +59,10 @@ class AnswerView:
     cost: Mapping[str, str]
     confidence: int
     notes: Sequence[str]
+    intervals: bool
     one_sided: bool
+    bare: Sequence[str]
+    """Measured numbers that have no interval."""
     files: bool
 
 
@@ -79,7 +82,9 @@ def view_answer(answer: QueryAnswer) -> AnswerView:
         cost=details.get("cost", {}),
         confidence=round(details.get("confidence", 0.95) * 100),
         notes=details.get("notes", ()),
+        intervals=any(cell.reach for row in cells for cell in row),
         one_sided=any(cell.reach.startswith("at ") for row in cells for cell in row),
+        bare=_list_bare(names, cells, details.get("grouped_by", ())),
         files=answer.rows.num_rows <= MOST_KEPT_ROWS,
     )
 
@@ -89,6 +94,12 @@ def _list_shown(rows: pa.Table) -> list[str]:
     known = set(rows.column_names)
     ends = {f"{name}{end}" for name in known for end in ("_low", "_high") if {f"{name}_low", f"{name}_high"} <= known}
     return [name for name in rows.column_names if name not in ends]
+
+
+def _list_bare(names: Sequence[str], rows: Sequence[Sequence[Cell]], keys: Sequence[str]) -> list[str]:
+    """The columns of numbers without an interval in any row, keys aside."""
+    shown = [(name, [row[place] for row in rows]) for place, name in enumerate(names) if name not in keys]
+    return [name for name, cells in shown if any(each.number for each in cells) and not any(e.reach for e in cells)]
 
 
 def _format_cell(row: Mapping[str, Any], name: str) -> Cell:

@@ -191,7 +191,7 @@ def draw_spending(title: str, names: Sequence[str], days: Sequence[Spending]) ->
         Markup('<span class="key c{}">{}</span>').format(min(place, COLORS - 1), name)
         for place, name in enumerate(names)
     )
-    legend = Markup('<p class="legend note">{}</p>').format(keys) if len(names) > 1 else Markup("")
+    legend = Markup('<p class="legend note">{}</p>').format(keys)
     return _wrap(title, base + AXIS, Markup("").join(parts), legend)
 
 

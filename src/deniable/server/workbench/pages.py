@@ -75,14 +75,15 @@ class Pages:
         self._templates = Environment(loader=loader, autoescape=select_autoescape(), undefined=StrictUndefined,
                                       finalize=_reveal)  # fmt: skip
         self._templates.filters |= {"figures": render_allowance, "amount": format_amount, "day": format_day,
-                                    "left": say_left, "plain": format_bound, "as_typed": escape,
+                                    "left": say_left, "exactly": say_exactly, "plain": format_bound, "as_typed": escape,
                                     "quoted": quote_name, "sentence": begin_sentence}  # fmt: skip
 
     def write(self, template: str, **values: Any) -> str:
         """The text of a template."""
-        links = [each for each in self._links if each[0] not in HIDDEN.get(values.get("role", ""), ())]
-        shown = {"dataset": self.service.dataset, "name": "", "refusal": None, "here": "", "to": "",
-                 "links": links}  # fmt: skip
+        grant: Grant | None = values.get("grant")
+        hidden = HIDDEN.get(grant.role, ()) if grant is not None else ()
+        shown = {"dataset": self.service.dataset, "name": grant.name if grant is not None else "", "refusal": None,
+                 "here": "", "to": "", "links": [each for each in self._links if each[0] not in hidden]}  # fmt: skip
         return self._templates.get_template(template).render(**shown | values)
 
     def render(self, template: str, code: int = 200, **values: Any) -> Response:
@@ -133,20 +134,19 @@ class Pages:
     def _read_token(self, request: Request) -> str:
         return request.cookies.get(name_cookie(self._door, request), "")
 
-    async def find_person(self, request: Request) -> dict[str, Any]:
-        """The name and role of who has entered, for a page; empty where there is no session, or none that counts."""
+    async def find_person(self, request: Request) -> Grant | None:
+        """Who has entered; nobody where there is no session, or none that counts."""
         token = self._read_token(request)
         try:
-            return name_person(await admit_request(self.service, request, token)) if token else {}
+            return await admit_request(self.service, request, token) if token else None
         except DeniableError:
-            return {}
+            return None
 
     def show_refusal(self, request: Request, refusal: DeniableError, grant: Grant | None = None) -> Response:
         """What was wrong, on a page by itself; a token that is not valid is forgotten, and asked for."""
         asks, status = refusal.code in ("token", "rate") or isinstance(refusal, WrongEntry), find_http_status(refusal)
         if not asks:
-            person = name_person(grant) if grant is not None else {}
-            return self.render("missing.html", status, reason=refusal.message, **person)
+            return self.render("missing.html", status, reason=refusal.message, grant=grant)
         response = self.render("enter.html", status, refusal=refusal.message)
         if refusal.code == "token":
             response.delete_cookie(name_cookie(self._door, request))
@@ -171,7 +171,7 @@ class Pages:
             if response.status_code == 405 and request.method == "GET":  # a page that a form showed is loaded again
                 page = f"/{request.url.path.split('/')[1]}"
                 return RedirectResponse(page if page in dict(self._links) else "/", 303)
-            return self.render("missing.html", response.status_code, reason="", **await self.find_person(request))
+            return self.render("missing.html", response.status_code, reason="", grant=await self.find_person(request))
 
         return handle
 
@@ -244,11 +244,6 @@ HIDDEN = {Role.AUDITOR: ("/policy", "/tokens", "/people", "/labs", "/start")}
 def name_cookie(door: str, request: Request) -> str:
     """The cookie of the sessions at one port of a host: a browser sends cookies of a host to all of its ports."""
     return f"deniable_{door}_{request.url.port or 0}"
-
-
-def name_person(grant: Grant) -> dict[str, Any]:
-    """Who looks at a page, as its template has it."""
-    return {"name": grant.name, "role": str(grant.role)}
 
 
 def find_own_path(text: str) -> str:
@@ -331,22 +326,35 @@ def format_amount(amount: float | None, rounding: str = "") -> str:
 
 
 def say_left(node: PlainBalance) -> str:
-    """What is left of a node: in epsilon as the policy states it; in percent where what adds up is rho.
+    """What is left of a node: in epsilon as the policy states it; in percent of that where what adds up is rho.
 
     >>> say_left(PlainBalance("the dataset", "", "epsilon", 10.0, 8.2))
     '8.2 of 10 left'
-    >>> say_left(PlainBalance("the dataset", "", "rho", 1.48, 1.36))
-    '91% left (1.36 of rho 1.48)'
-    >>> say_left(PlainBalance("the dataset", "", "rho", 1.48, 1.36, "delta 5e-07"))
-    '91% left (1.36 of rho 1.48; delta 5e-07)'
+    >>> say_left(PlainBalance("the dataset", "", "rho", 1.48, 1.36, "delta 5e-07", "epsilon 10"))
+    '91% of epsilon 10 left'
     """
     if node.limit is None or node.left is None:
         return "no limit"
-    beside = f"; {node.beside}" if node.beside else ""
-    amounts = f"{format_amount(node.left, 'down')} of {'rho ' if node.unit == 'rho' else ''}{format_amount(node.limit)}"
+    if node.closed:
+        return f"nothing left: {node.closed}"
     if node.unit != "rho":
-        return f"{amounts} left{beside and f' ({node.beside})'}"
-    return f"{math.floor(100 * node.left / node.limit) if node.limit else 0}% left ({amounts}{beside})"
+        return f"{format_amount(node.left, 'down')} of {format_amount(node.limit)} left"
+    share = math.floor(100 * node.left / node.limit) if node.limit else 0
+    return f"{share}% {f'of {node.stated} ' if node.stated else ''}left"
+
+
+def say_exactly(node: PlainBalance) -> str:
+    """What is enforced of a node, for who wants to check it; empty where the plain words say all of it.
+
+    >>> say_exactly(PlainBalance("the dataset", "", "rho", 1.48, 1.36, "delta 5e-07", "epsilon 10"))
+    '1.36 of rho 1.48; delta 5e-07'
+    >>> say_exactly(PlainBalance("the dataset", "", "epsilon", 10.0, 8.2))
+    ''
+    """
+    if node.limit is None or node.left is None or (node.unit != "rho" and not node.beside):
+        return ""
+    amounts = f"{format_amount(node.left, 'down')} of {node.unit} {format_amount(node.limit)}"
+    return amounts + (f"; {node.beside}" if node.beside else "")
 
 
 def format_bound(bound: object) -> str:

@@ -30,7 +30,7 @@ from deniable.server.workbench.labs.anonymity import LatticeLab, TradeoffLab
 from deniable.server.workbench.labs.attack import AttackLab
 from deniable.server.workbench.labs.models import ModelLab, SyntheticLab
 from deniable.server.workbench.labs.survey import SurveyLab
-from deniable.server.workbench.pages import Pages, name_person, read_fields, read_form, refuse_foreign_form
+from deniable.server.workbench.pages import Pages, read_fields, read_form, refuse_foreign_form
 from deniable.server.workbench.policy_editor import PolicyEditor
 
 if TYPE_CHECKING:
@@ -175,12 +175,15 @@ class StewardPages:
     async def _show_tokens(self, _request: Request, grant: Grant) -> Response:
         return await self._render_tokens(grant)
 
-    async def _render_tokens(self, grant: Grant, token: str = "", refusal: str | None = None) -> Response:
+    async def _render_tokens(
+        self, grant: Grant, token: str = "", refusal: str | None = None, given: Sequence[tuple[str, str]] = ()
+    ) -> Response:
         self._service.authorize(grant, Action.GRANT)
         context = self._service.curator.context
         listed = await self._service.read_record(lambda: _list_newest_tokens(context))
         return self._render(
             "tokens.html", "/tokens", grant, tokens=listed, purposes=_list_purposes(context), token=token,
+            given=dict(given), chosen=[value for name, value in given if name == "purpose"],
             refusal=refusal, roles=[str(each) for each in Role if each is not Role.RESPONDENT],
         )  # fmt: skip
 
@@ -262,11 +265,13 @@ class StewardPages:
         context, name = self._service.curator.context, form.get("name", "").strip()[:200]
         try:
             role, days = _read_role(form.get("role", Role.ANALYST)), _read_days(form.get("days", "90"))
+            if role is Role.ANALYST and not purposes and _list_purposes(context):
+                raise ParameterError("no purpose is chosen", remedy="Choose what the analyst may ask for")
             token, _ = await self._service.run_for(
                 grant, lambda: requests.issue(context, name, role, purposes or None, days, grant)
             )
         except DeniableError as refusal:
-            return await self._render_tokens(grant, refusal=translate_failure(refusal).message)
+            return await self._render_tokens(grant, refusal=translate_failure(refusal).message, given=fields)
         return await self._render_tokens(grant, token=token)
 
     async def _change_token(self, request: Request, grant: Grant) -> Response:
@@ -318,7 +323,7 @@ class StewardPages:
 
     def _render(self, template: str, here: str, grant: Grant, **values: Any) -> Response:
         steward = grant.role is Role.STEWARD
-        return self.pages.render(template, here=here, steward=steward, **name_person(grant), **values)
+        return self.pages.render(template, here=here, steward=steward, grant=grant, **values)
 
 
 def _list_purposes(context: Context) -> list[str]:
@@ -439,12 +444,16 @@ def _describe_budgets(context: Context) -> dict[str, Any]:
     purposes = [(name, reports.state_plainly(context.ledger.balance(name))[-1], who) for name, who in askers.items()]
     charges = _list_charges(context)
     by_purpose, by_analyst = (_sum_by_day(charges, place) for place in (1, 2))
-    charts = [draw_spending("Spent in all, by purpose: epsilon at the end of each day", *by_purpose),
-              draw_spending("Spent in all, by analyst: epsilon at the end of each day", *by_analyst)]  # fmt: skip
+    drawn = {"purpose": by_purpose, "analyst": by_analyst}
+    if len(by_purpose[0]) == len(by_analyst[0]) == 1:  # two equal pictures would say nothing more
+        drawn = {"purpose and analyst": ([f"{by_purpose[0][0]}, {by_analyst[0][0]}"], by_purpose[1])}
+    charts = [draw_spending(f"Spent in all, by {what}: epsilon at the end of each day", *parts)
+              for what, parts in drawn.items()]  # fmt: skip
+    exact = {node.node: node for node in (*(each[1] for each in purposes), *(each[2][-1] for each in analysts))}
     shown = [(one.day, one.total, one.parts + two.parts) for one, two in zip(by_purpose[1], by_analyst[1], strict=True)]
     spent = {"names": by_purpose[0] + by_analyst[0], "days": shown}
     return {"whole": dataset, "purposes": purposes, "analysts": analysts, "charts": charts, "spent": spent,
-            "standing": reports.summarize_budget(context.ledger)}  # fmt: skip
+            "exact": list(exact.values()), "standing": reports.summarize_budget(context.ledger)}  # fmt: skip
 
 
 Charge = tuple[str, str, str, float]
