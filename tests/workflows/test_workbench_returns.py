@@ -139,6 +139,14 @@ def test_sessions_at_two_servers_of_one_host_leave_each_other_alone(chromium, up
         context.close()
 
 
+def test_a_link_for_a_purpose_of_others_shows_its_questions_for_a_purpose_of_ones_own(up):
+    with httpx.Client(base_url=up.http, cookies=up.session("ben")) as ben:
+        shown = ben.get("/", params={"sql": TYPED, "purpose": "research"})
+    assert shown.status_code == 200
+    assert TYPED in shown.text
+    assert "which you do not have. Its questions are shown for" in shown.text
+
+
 def test_a_page_that_a_form_showed_is_loaded_again_as_the_page_it_belongs_to(up):
     headers = {"accept": "text/html,*/*"}
     for port, path, page in ((up.http, "/ask", "/"), (up.http, "/enter", "/"), (up.steward, "/requests/x/preview",

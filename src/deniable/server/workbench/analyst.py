@@ -88,7 +88,12 @@ class AnalystPages:
             {"sql": sql[:100_000]} | {name: given[at][:200] for name, given in fields.items() if at < len(given)}
             for at, sql in enumerate(texts)
         ]
-        return await self._render_ask(grant, cells, next(iter(fields["purpose"]), "")[:200])
+        purpose = next(iter(fields["purpose"]), "")[:200]
+        if grant.role is not Role.ANALYST or not purpose or purpose in (grant.purposes or (purpose,)):
+            return await self._render_ask(grant, cells, purpose)
+        # A link of somebody with other purposes: its questions are shown, for a purpose of one's own.
+        own = [{name: value for name, value in cell.items() if name != "purpose"} for cell in cells]
+        return await self._render_ask(grant, own, "", f"The link is for the purpose {purpose!r}, which you do not have")
 
     async def _ask(self, request: Request, grant: Grant) -> Response:
         """A question of a page without scripts."""
@@ -117,7 +122,9 @@ class AnalystPages:
         address = f"{request.url.scheme}://{request.headers.get('host', 'localhost')}"
         return write_elsewhere(question, address, self._service.dataset, self._service.postgres)
 
-    async def _render_ask(self, grant: Grant, cells: Sequence[dict[str, Any]], purpose: str) -> Response:
+    async def _render_ask(
+        self, grant: Grant, cells: Sequence[dict[str, Any]], purpose: str, said: str = ""
+    ) -> Response:
         context = self._speak_for(grant, _choose_purpose(grant, purpose))
         terms = await self._run(grant, lambda: requests.show_terms(context)) if context.asker is not None else None
         if terms is not None and not terms.acknowledged:
@@ -132,6 +139,7 @@ class AnalystPages:
         return self.pages.render(
             "ask.html", here="/", name=grant.name, cells=filled, tables=tables, balance=balance, epoch=epoch,
             purposes=grant.purposes or (), purpose=context.path[0],
+            refusal=said and f"{said}. Its questions are shown for {context.path[0]!r}. Nothing was asked.",
         )  # fmt: skip
 
     # What scripts of the page ask for
