@@ -164,3 +164,10 @@ def test_a_refusal_has_one_look_with_the_reason_below_its_heading_and_the_menu_o
     with httpx.Client(base_url=up.steward, cookies=up.session("auditor")) as auditor:
         for path in ("/", "/requests", "/budgets", "/ledger", "/incidents", "/estate"):
             assert auditor.get(path).status_code == 200, path
+
+
+def test_every_declared_category_of_a_column_can_be_seen(serve, clinic_policy):
+    listed = ", ".join(["F", "M", *(f"other{number}" for number in range(31))])
+    with serve(clinic_policy.replace("categories: [F, M]", f"categories: [{listed}]")) as served:
+        shown = httpx.get(served.http + "/tables", cookies=served.session("ana")).text
+    assert "<summary>3 more</summary>other28, other29, other30</details>" in shown
