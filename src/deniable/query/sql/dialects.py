@@ -28,11 +28,13 @@ from sqlglot.optimizer.qualify_columns import qualify_columns, quote_identifiers
 from sqlglot.optimizer.qualify_tables import qualify_tables
 
 from deniable.errors import InternalError, QueryRefused
-from deniable.query.algebra.expression import Call, Expression, Kind
-from deniable.query.algebra.relation import Relation, inputs_of, list_expressions, tables_of
-from deniable.query.plan import QueryPlan
+from deniable.query.algebra.expression import Call, Expression, Kind, Literal
+from deniable.query.algebra.relation import PublicSelect, Relation, inputs_of, list_expressions, tables_of
+from deniable.query.keys import PublicKeys
+from deniable.query.plan import NodePlan, QueryPlan
 from deniable.query.sql.postgresql import PostgreSQL, name_type
 from deniable.query.sql.spark import DeniableSpark
+from deniable.query.sql.warehouses import WAREHOUSES, prepare_tree
 
 Types = Mapping[str, Mapping[str, str]]
 """By the name of a table, the DuckDB type of each of its columns."""
@@ -65,6 +67,11 @@ def render_for_spark(sql: str, tables: Types) -> Statement:
     return _render(sql, tables, "spark", ())
 
 
+def render_for_warehouse(sql: str, tables: Types, warehouse: str) -> Statement:
+    """A reading statement of ours as a warehouse is to take it; no such statement was ever run there."""
+    return _render(sql, tables, warehouse, ())
+
+
 Settings = tuple[tuple[str, int | str], ...]
 
 
@@ -89,8 +96,10 @@ def _render_cached(
     if language == "postgresql":
         _shorten_names(tree)
         dialect = PostgreSQL(**dict(settings))
-    else:
+    elif language == "spark":
         dialect = DeniableSpark()
+    else:
+        tree, dialect = prepare_tree(tree, language), WAREHOUSES[language]()
     return Statement(tree.sql(dialect=dialect, comments=False), names, types, read)
 
 
@@ -159,6 +168,68 @@ UNSUPPORTED_BY_SPARK: dict[str, Callable[[Call], bool]] = {
     "log10": lambda _: True,
 }
 """The same for Spark, whose Java library may round the last digit of some functions otherwise."""
+_WIDEST = 10**15
+"""Numbers up to this one are added, multiplied and divided without a result that is too large."""
+
+
+def _is_small(*arguments: Expression) -> bool:
+    """Whether numbers are known to be so small that no operation on two of them overflows."""
+    ends = [end for each in arguments for end in (each.facts.lower, each.facts.upper)]
+    numbers = all(each.facts.kind in (Kind.INTEGER, Kind.DECIMAL) for each in arguments)
+    return numbers and all(end is not None and abs(end) <= _WIDEST for end in ends)
+
+
+def _is_calm(call: Call, _: str) -> bool:
+    return _is_small(*call.arguments)
+
+
+def _divides(call: Call, _: str) -> bool:
+    under = call.arguments[1].facts
+    return _is_small(*call.arguments) and (under.kind is Kind.INTEGER or (under.lower or 0) * _WIDEST >= 1)
+
+
+def _compares(call: Call, dialect: str) -> bool:
+    return dialect != "sqlserver" or all(each.facts.kind is not Kind.BOOLEAN for each in call.arguments)
+
+
+def _chooses(call: Call, dialect: str) -> bool:
+    return dialect != "sqlserver" or call.facts.kind is not Kind.BOOLEAN
+
+
+def _is_always(_: Call, __: str) -> bool:
+    return True
+
+
+def _has_pattern(call: Call, _: str) -> bool:
+    return isinstance(call.arguments[1], Literal)
+
+
+def _cuts(call: Call, _: str) -> bool:
+    lower = call.arguments[1].facts.lower
+    return isinstance(call.arguments[1], Literal) and lower is not None and lower >= 0
+
+
+ALLOWED: dict[str, Callable[[Call, str], bool]] = {
+    **dict.fromkeys(("eq", "ne", "lt", "le", "gt", "ge", "in", "nullif"), _compares),
+    **dict.fromkeys(("and", "or", "not", "is_null", "clamp"), _is_always),
+    **dict.fromkeys(("coalesce", "case"), _chooses),
+    **dict.fromkeys(("add", "subtract", "multiply", "negate", "abs", "floor"), _is_calm),
+    "divide": _divides,
+    "round": lambda call, _: len(call.arguments) == 1 and _is_small(*call.arguments),
+    "like": _has_pattern,
+    "length": lambda _, dialect: dialect != "sqlserver",
+    "left": _cuts,
+    **dict.fromkeys(("year", "date_diff", "trunc_year", "trunc_month", "trunc_day"), _is_always),
+    **dict.fromkeys(("part_year", "part_quarter", "part_month", "part_day", "part_hour", "part_minute"), _is_always),
+}
+"""The functions of questions that warehouses are asked to compute, and of which arguments; all others are refused."""
+
+
+def is_allowed(call: Call, dialect: str) -> bool:
+    """Whether a warehouse may be asked to compute a function of these arguments."""
+    return call.name in ALLOWED and ALLOWED[call.name](call, dialect)
+
+
 READ_FROM_TEXT = ("cast_integer", "cast_decimal", "cast_boolean", "cast_date", "cast_datetime")
 
 
@@ -171,7 +242,7 @@ def refuse_unsupported(plan: QueryPlan, place_of: Callable[[str], str]) -> Query
     """The plan; refused where one of its parts cannot be computed where its tables are.
 
     `place_of` gives the place of a table by its name: empty for what the embedded engine reads, else the address of a
-    database, or `spark`.
+    database, `spark`, or the name of a warehouse.
     """
     for node in plan.nodes:
         places = {place_of(table.name) for table in tables_of(node.node)}
@@ -182,15 +253,58 @@ def refuse_unsupported(plan: QueryPlan, place_of: Callable[[str], str]) -> Query
                 remedy="Ask of each place by itself, or ask the steward to bring the tables together",
             )
         if places - {""}:
-            _refuse_calls(_list_calls(node.node), "Spark" if places == {"spark"} else "PostgreSQL")
+            (place,) = places
+            dialect = _read_dialect(place)
+            if dialect in WAREHOUSES:
+                _refuse_public_rows(node.node)
+                _refuse_long_lists(node)
+            _refuse_calls(_list_calls(node.node), dialect)
     return plan
 
 
-def _refuse_calls(calls: Iterable[Call], engine: str) -> None:
-    unsupported = UNSUPPORTED_BY_SPARK if engine == "Spark" else UNSUPPORTED
+def _read_dialect(place: str) -> str:
+    """The language that is spoken at a place."""
+    return place if place == "spark" or place in WAREHOUSES else "postgresql"
+
+
+def _refuse_public_rows(relation: Relation) -> None:
+    if isinstance(relation, PublicSelect):
+        raise QueryRefused(
+            "a table of a warehouse that is public is not shown by itself",
+            expected="A question about private rows; they may be joined with a public table",
+            remedy="Ask the steward for the public table as a file",
+        )
+
+
+MOST_GROUPS = 10_000
+"""Public groups of a question that are written out in a statement for a warehouse."""
+
+
+def _refuse_long_lists(node: NodePlan) -> None:
+    for step in node.steps:
+        if isinstance(step.keys, PublicKeys) and (step.keys.cells or 0) > MOST_GROUPS:
+            raise QueryRefused(
+                f"this question has {step.keys.cells} public groups, which are too many for a statement in a warehouse",
+                expected=f"At most {MOST_GROUPS} groups",
+                remedy="Group by fewer or coarser values",
+            )
+
+
+def _is_computed(call: Call, dialect: str) -> bool:
+    if dialect in WAREHOUSES:
+        return is_allowed(call, dialect)
+    unsupported = UNSUPPORTED_BY_SPARK if dialect == "spark" else UNSUPPORTED
+    return not (call.name in unsupported and unsupported[call.name](call))
+
+
+ENGINE_NAMES = {"spark": "Spark", "postgresql": "PostgreSQL", "bigquery": "BigQuery", "sqlserver": "SQL Server"}
+
+
+def _refuse_calls(calls: Iterable[Call], dialect: str) -> None:
     for call in calls:
         text = call.name in READ_FROM_TEXT and call.arguments[0].facts.kind is Kind.TEXT
-        if text or (call.name in unsupported and unsupported[call.name](call)):
+        if text or not _is_computed(call, dialect):
+            engine = ENGINE_NAMES.get(dialect, dialect.capitalize())
             raise QueryRefused(
                 f"'{call.name}' of these arguments cannot be computed in {engine}, where the rows are, "
                 "with the same result as elsewhere",
