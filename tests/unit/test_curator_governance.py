@@ -17,6 +17,7 @@ import pytest
 
 from deniable import Curator
 from deniable.curator import charge
+from deniable.curator.charge import ChargeWatch, watch_charges
 from deniable.curator.context import ANSWERS, forget_answers
 from deniable.curator.governance import reports, requests, withdrawals
 from deniable.curator.query import sql as query_sql
@@ -493,3 +494,11 @@ def test_equal_requests_that_are_filed_at_one_moment_are_one_and_asked_anew_afte
         assert waits[0].id == waits[2].id != waits[1].id, "what is asked for another purpose is another request"
         assert [each.purpose for each in waits] == ["research", "operations", "research"]
         verify(second.ledger)
+
+
+def test_what_a_steward_charges_on_a_page_names_the_steward(curator: Curator) -> None:
+    with watch_charges(ChargeWatch(by="sam")):
+        curator.query("SELECT COUNT(*) AS n FROM visits", epsilon="0.1")
+    curator.query("SELECT COUNT(*) AS n FROM visits WHERE zip = 'x'", epsilon="0.1")
+    charged = list(curator.ledger.entries(acts=("charge",)))[-2:]
+    assert [(each.analyst, each.details.get("by")) for each in charged] == [("steward", "sam"), ("steward", None)]

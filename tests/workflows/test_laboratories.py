@@ -236,6 +236,7 @@ def test_a_model_is_made_for_a_stated_charge_and_shown_beside_the_real_rows(visi
     check_look(page, find_violations)
     assert "Do not pass this on" in page.inner_text(".report")
     assert up.curator.context.ledger.balance()[0].remaining != left
+    assert list(up.curator.ledger.entries(acts=("charge",)))[-1].details["by"] == "steward", "the name of the token"
     (up.folder / "findings.sql").write_text(FINDINGS)
     page.goto(f"{up.steward}/labs/{lab}")
     left = up.curator.context.ledger.balance()[0].remaining

@@ -300,6 +300,7 @@ def charge(
             remedy="Open the policy with Curator.open, or with ledger=",
         )
     details = {**job.details, **_state_claim(job), "epoch": epoch or context.epoch, **_name_sources(context, job)}
+    details |= {"by": watch.by} if (watch := _WATCH.get()) is not None and watch.by else {}
     posting = replace(posting, details=details | ({ANSWER: digest(answer)} if answer else {}))
     try:
         receipt = _record_charge(context, posting, priced)
@@ -336,6 +337,8 @@ class ChargeWatch:
     """Whether the work of one thread has charged something so far; None while, or where, that is not known."""
 
     charged: bool | None = False
+    by: str = ""
+    """The steward who does it, by name, where one is known; it stands in the entry."""
 
 
 _WATCH: ContextVar[ChargeWatch | None] = ContextVar("deniable_charge_watch", default=None)

@@ -88,7 +88,7 @@ class GuidedStart:
         name = _name_table(chosen, files)
         begun = self._begun.setdefault(name, Begun(steps.Place(str(folder / chosen), folder / f"{name}-release")))
         if begun.made is None and (begun.job is None or begun.job.ended):
-            self._run(begun, "Looking at the table, and attacking it as it stands", _look)
+            self._run(grant, begun, "Looking at the table, and attacking it as it stands", _look)
         return RedirectResponse(f"/start/{name}", 303)
 
     async def _show_step(self, request: Request, grant: Grant) -> Response:
@@ -139,9 +139,9 @@ class GuidedStart:
 
     async def _do(self, grant: Grant, begun: Begun, act: str, form: dict[str, str]) -> None:
         if act == "again":
-            self._run(begun, "Looking at the table, and attacking it as it stands", _look)
+            self._run(grant, begun, "Looking at the table, and attacking it as it stands", _look)
         elif act == "release":
-            self._run(begun, "Releasing, and attacking what was released", _release)
+            self._run(grant, begun, "Releasing, and attacking what was released", _release)
         elif act == "decide":
             await self._service.run_for(grant, lambda: _decide(begun, form))
         elif act == "reconsider":
@@ -150,9 +150,9 @@ class GuidedStart:
         else:
             raise ParameterError("there is no such step")
 
-    def _run(self, begun: Begun, title: str, work: Callable[[Begun, Job], None]) -> None:
+    def _run(self, grant: Grant, begun: Begun, title: str, work: Callable[[Begun, Job], None]) -> None:
         """Begin a long step in the background."""
-        begun.job = begin_job(self._service, title, lambda job: work(begun, job))
+        begun.job = begin_job(self._service, grant, title, lambda job: work(begun, job))
 
     async def _tell_progress(self, request: Request, grant: Grant) -> Response:
         job = self._find_begun(request, grant)[0].job

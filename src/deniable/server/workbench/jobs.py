@@ -15,6 +15,7 @@ from deniable.server.http.endpoints import respond_json
 from deniable.server.monitoring import locate_failure, log_to_stderr
 
 if TYPE_CHECKING:
+    from deniable.governance.grants import Grant
     from deniable.server.service import Service
 
 
@@ -40,13 +41,13 @@ class Job:
         return respond_json({"done": self.done, "ended": self.ended, "said": self.said[-12:]})
 
 
-def begin_job(service: Service, title: str, work: Callable[[Job], None]) -> Job:
-    """Begin some work in the background."""
+def begin_job(service: Service, grant: Grant, title: str, work: Callable[[Job], None]) -> Job:
+    """Begin some work in the background; what it charges names the steward who began it."""
     job = Job(title)
 
     def do() -> None:
         try:
-            with watch_charges(ChargeWatch()):
+            with watch_charges(ChargeWatch(by=grant.name)):
                 job.tell(0.0)  # it may have been stopped while it waited
                 work(job)
         except DeniableError as refusal:

@@ -150,7 +150,7 @@ class Laboratories:
         def do(job: Job) -> None:
             run.found = work(job)
 
-        run.job = begin_job(self._service, f"{lab.title}: {table}", do)
+        run.job = begin_job(self._service, grant, f"{lab.title}: {table}", do)
         self._runs[identity] = run
         return RedirectResponse(f"/labs/runs/{identity}", 303)
 
