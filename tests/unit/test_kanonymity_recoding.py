@@ -27,8 +27,7 @@ from deniable.kanonymity.models import (
 from deniable.kanonymity.recoding import ClassIndex, Form, Recoder, Suppressed, read_recoding, write_recoding
 from deniable.kanonymity.request import KINDS, Request, build_conditions, parse_condition, to_spec
 from deniable.kanonymity.risk import examine
-from deniable.policy.schema import Anonymize
-from deniable.policy.schema import Spec
+from deniable.policy.schema import Anonymize, Spec
 
 NUMBERS = {"age": Spec("intervals", {"widths": (10, 20)}), "zip": Spec("redact", {"from": "right"})}
 

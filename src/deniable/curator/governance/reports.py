@@ -572,9 +572,8 @@ def requests(context: Context, analyst: str | None = None, *, risk: bool = False
     failures = {identity: failed.reason if analyst is None else failed.told
                 for identity, failed in find_failures(context).items()}  # fmt: skip
     folders = list_folders(context) if analyst is None else {}
-    shown = [
-        replace(report_request(each), failed=failures.get(each.id), folder=folders.get(each.id)) for each in found[::-1]
-    ]
+    also = [{"failed": failures.get(each.id), "folder": folders.get(each.id)} for each in found]
+    shown = [replace(report_request(each), **more) for each, more in zip(found, also, strict=True)][::-1]
     if not risk:
         return shown
     waiting = {tuple(each.tables) for each in shown if each.decided is None}
