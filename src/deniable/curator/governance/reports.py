@@ -572,8 +572,8 @@ def requests(context: Context, analyst: str | None = None, *, risk: bool = False
     failures = {identity: failed.reason if analyst is None else failed.told
                 for identity, failed in find_failures(context).items()}  # fmt: skip
     folders = list_folders(context) if analyst is None else {}
-    also = [{"failed": failures.get(each.id), "folder": folders.get(each.id)} for each in found]
-    shown = [replace(report_request(each), **more) for each, more in zip(found, also, strict=True)][::-1]
+    told = [(report_request(each), failures.get(each.id), folders.get(each.id)) for each in found[::-1]]
+    shown = [replace(each, failed=failed, folder=folder) for each, failed, folder in told]
     if not risk:
         return shown
     waiting = {tuple(each.tables) for each in shown if each.decided is None}
