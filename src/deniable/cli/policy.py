@@ -178,7 +178,8 @@ def _print_list(console: Console, title: str, lines: Sequence[str]) -> None:
 
 
 def _describe_finding(one: Mapping[str, Any]) -> str:
-    return f"{one['table']}.{one['column']}: in {one['share']:.2%} of the rows {one['words']}."
+    where = one["table"] if one["column"] is None else f"{one['table']}.{one['column']}"
+    return f"{where}: in {one['share']:.2%} of the rows {one['words']}."
 
 
 def _list_allowances(budgets: Mapping[str, Any] | None) -> list[str]:

@@ -76,7 +76,7 @@ def state_guarantee(mode: str, measured: Sequence[SinglingOut], unit: str) -> Gu
     made = (
         "the identifiers that the Safe Harbor rule lists were removed"
         if mode == "safe-harbor"
-        else "identifiers were masked"
+        else "identifiers were masked or left out"
     )
     reason = f"{made}, which bounds nothing that other knowledge can add"
     if measured:

@@ -398,7 +398,7 @@ def _doubt_public(scope: Scope, policy: Policy, public: TableSchema) -> Iterator
         shared = [field.name for field in scope.attach(private.name).describe(private.name) if field.name in present]
         share = _count_known(engine, public.name, private.name, shared) / rows if len(shared) > 1 else 0.0
         if share > RECOGNIZED:
-            words = f"the rows are each one row of the private table '{private.name}', by {', '.join(shared[:5])}"
+            words = f"the values are those of one row of the private table '{private.name}', in {', '.join(shared[:5])}"
             yield DataFinding(public.name, None, words, share, True)
 
 
