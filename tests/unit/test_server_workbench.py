@@ -61,6 +61,13 @@ def test_a_chart_is_labeled_by_keys_and_never_by_a_noisy_number_without_an_inter
     assert re.findall(r'class="label"[^>]*>([^<]*)<', chart) == ["n", "n"]
 
 
+def test_a_view_knows_how_many_rows_its_charts_draw() -> None:
+    rows = {"age": list(range(86)), "n": [1.0] * 86, "n_low": [0.0] * 86, "n_high": [2.0] * 86}
+    view = show(("age",), **rows)
+    [chart] = view.charts
+    assert (view.drawn, view.total) == (chart.count('class="label"'), 86)
+
+
 def test_every_mark_of_a_chart_lies_inside_it_and_open_ends_have_arrows() -> None:
     drawn = draw_intervals("n", [Interval("<b>", -3.0, -9.0, 4.0), Interval("x", 250.0, 240.0, None)])
     places = [float(each) for each in re.findall(r'(?:x|x1|x2|cx)="(-?[\d.]+)%"', drawn)]

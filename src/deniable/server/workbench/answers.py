@@ -55,6 +55,9 @@ class AnswerView:
     rows: Sequence[Sequence[Cell]]
     more: int
     charts: Sequence[Markup]
+    drawn: int
+    """How many rows the charts draw, from the first on."""
+    total: int
     repeated: bool
     cost: Mapping[str, str]
     confidence: int
@@ -78,6 +81,8 @@ def view_answer(answer: QueryAnswer) -> AnswerView:
         rows=cells,
         more=max(0, answer.rows.num_rows - SHOWN_ROWS),
         charts=list(_draw_charts(names, rows[:MOST_ROWS], details.get("grouped_by", ()))),
+        drawn=min(answer.rows.num_rows, MOST_ROWS),
+        total=answer.rows.num_rows,
         repeated=answer.repeated,
         cost=details.get("cost", {}),
         confidence=round(details.get("confidence", 0.95) * 100),

@@ -31,7 +31,8 @@ FINDINGS = ".sql"
 """Findings that are statements. Those in Python run on the steward's own machine alone: a page starts no program."""
 MOST_MODELS = 100
 METHODS = {"auto": "a number, or one of two values", "multinomial": "one of several values",
-           "bayes": "one of several values, from counts", "boosted": "shapes of each column"}  # fmt: skip
+           "bayes": "one of several values, from counts", "boosted": "shapes of each column",
+           "mlp": "a small neural network"}  # fmt: skip
 
 
 class ModelMaker(Lab):
