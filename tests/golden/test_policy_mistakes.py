@@ -16,8 +16,7 @@ NAMES = sorted(path.stem for path in FOLDER.glob("*.yaml"))
 def messages(name: str) -> str:
     with pytest.raises(PolicyError) as caught:
         read(FOLDER / f"{name}.yaml")
-    lines = [caught.value.message, *(mistake.message for mistake in caught.value.mistakes)]
-    return "\n".join(lines).replace(f"{FOLDER}/", "") + "\n"
+    return str(caught.value).replace("\n  ", "\n").replace(f"{FOLDER}/", "") + "\n"
 
 
 @pytest.mark.parametrize("name", NAMES)
