@@ -196,7 +196,7 @@ def test_one_meaning_has_one_color_and_shape_whatever_else_is_drawn_and_in_which
     first, second = (read_scale(spec, "color") for spec in bars)
     assert {word: second[word] for word in first} == first
     lines = plots.draw_lines([{"x": 1, "y": 1, "of": n} for n in (1, 2)], x="x", y="y", series="of", alt="Lines")
-    one, two = lines["encoding"]["strokeDash"]["scale"]["range"]
+    one, two = lines["layer"][-1]["encoding"]["strokeDash"]["scale"]["range"]
     assert one != two, "colors are not alone"
 
 

@@ -95,7 +95,8 @@ def draw_lines(
     `asked` is a value to reach, drawn as a dashed line across.
     """
     kept = _keep_fields(rows, x, y, low, high, series)
-    color = {"color": _color(kept, series) | {"legend": STROKES}, "strokeDash": _dash(kept, series)} if series else {}
+    color = {"color": _color(kept, series) | {"legend": STROKES}} if series else {}
+    dash = {"strokeDash": _dash(kept, series)} if series else {}
     across = _axis(rows, x) | ({"scale": {"type": "log", "nice": False}} if log_x else {})
     if log_x and 0 < _distinct(rows, x) <= MOST_TICKS:  # the values that were tried say more than powers of ten
         across["axis"] = {"grid": False, "values": sorted({row[_safe(x)] for row in kept} - {None}, key=str)}
@@ -108,7 +109,7 @@ def draw_lines(
             {"mark": {"type": "area", "opacity": 0.22}, "encoding": {"y": band, "y2": {"field": _path(high)}}}
         )
     mark = {"type": "line", "point": {"size": 36, "filled": True}}
-    layers.append({"mark": mark, "encoding": {"y": along, "tooltip": _show_fields(x, series, y, low, high)}})
+    layers.append({"mark": mark, "encoding": {"y": along, "tooltip": _show_fields(x, series, y, low, high)} | dash})
     base = _begin_plot(kept, alt, y)
     drawn = base | {"encoding": {"x": across} | color, "layer": layers}
     if asked is None:
