@@ -142,8 +142,9 @@ def test_tables_of_different_places_are_not_joined_and_nothing_is_charged(
         assert curator.query("SELECT region, COUNT(*) AS n FROM regions GROUP BY region").rows.num_rows == 2
 
 
-def test_a_password_does_not_stand_in_a_policy() -> None:
-    text = POLICY.format(address="postgresql://ana:secret@db/clinic", table="t", rows_out=1)
+@pytest.mark.parametrize("address", ["ana:secret@db/clinic", "ana@db/clinic?sslmode=require&password=secret"])
+def test_a_password_does_not_stand_in_a_policy(address: str) -> None:
+    text = POLICY.format(address=f"postgresql://{address}", table="t", rows_out=1)
     with pytest.raises(PolicyError, match="holds a password"):
         parse(text)
 

@@ -572,3 +572,14 @@ def test_of_requests_at_one_moment_so_many_wait_as_may_wait(at: Path, monkeypatc
     )
     with pytest.raises(ParameterError, match="20 requests of yours"):
         ask("mask", approve=False)
+
+
+def test_a_printed_command_has_the_address_of_the_ledger_and_no_password() -> None:
+    address = "postgresql://me:s3cret@db.example.org:5433/clinic?sslmode=verify-full&password=s3cret&SSLPassword=s3cret"
+    told = workflow.say_command(Path("policy.yaml"), address, "5f0c1a")
+    assert "s3cret" not in told
+    assert told.endswith("--ledger 'postgresql://me@db.example.org:5433/clinic?sslmode=verify-full'")
+    assert "--ledger" not in workflow.say_command(Path("policy.yaml"), "policy.ledger.sqlite", "5f0c1a")
+    assert workflow.say_command(Path("policy.yaml"), "my ledger.sqlite", "5f0c1a").endswith(
+        "--ledger 'my ledger.sqlite'"
+    )

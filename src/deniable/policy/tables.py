@@ -200,7 +200,7 @@ def _source(entry: Section, mistakes: Mistakes) -> None:
     if scheme not in SCHEMES:
         expected = f"A path, or one of {', '.join(s + ':' for s in SCHEMES)}"
         mistakes.add(place, f"'{scheme}:' is no kind of source", expected, nearest(scheme, SCHEMES))
-    elif ":" in rest.partition("//")[2].partition("@")[0] and "@" in rest:
+    elif (":" in rest.partition("//")[2].partition("@")[0] and "@" in rest) or "password=" in rest.lower():
         mistakes.add(place, "the source holds a password", remedy="Leave it to PGPASSFILE or PGPASSWORD")
     elif not rest.strip("/"):
         mistakes.add(place, f"'{scheme}:' names no database", f"Such as {scheme}:NAME#TABLE")

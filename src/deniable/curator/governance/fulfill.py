@@ -222,10 +222,15 @@ def say_command(policy: Path, ledger: str, identity: str) -> str:
     """The command that makes a request where a server keeps its releases; without a password in an address."""
     words = ["deniable", "fulfill", identity, "-p", str(policy), "-o", str(releases_of(policy) / identity)]
     if ledger != ledger_of(policy, None):
-        address = urlsplit(ledger) if "://" in ledger else None
-        plain = address and address._replace(netloc=re.sub(r":[^@]*@", "@", address.netloc)).geturl()
-        words += ["--ledger", plain or ledger]
+        words += ["--ledger", _leave_out_passwords(ledger) if "://" in ledger else ledger]
     return shlex.join(words)
+
+
+def _leave_out_passwords(address: str) -> str:
+    """An address without the passwords before its host and among its options."""
+    parts = urlsplit(address)
+    options = [each for each in parts.query.split("&") if "password" not in each.partition("=")[0].lower()]
+    return parts._replace(netloc=re.sub(r":[^@]*@", "@", parts.netloc), query="&".join(options)).geturl()
 
 
 def refuse_changed_file(policy: Path, served: str) -> None:
@@ -265,15 +270,20 @@ def fulfill_once(policy: Path, ledger: str, identity: str, *, again: bool = Fals
 
 def list_unmade(context: Context, policy: Path, *, failed: bool) -> list[str]:
     """The requests that a server was to make here and has not: it ended before, or, if wanted, they failed then."""
-    left_out, folder = {} if failed else find_failures(context), releases_of(policy)
-    waiting = [each for each in context.state.requests().values() if each.by_server and each.id not in left_out]
-    return [each.id for each in waiting if _is_unmade(context, each, folder)]
+    left_out, elsewhere = {} if failed else find_failures(context), list_begun_elsewhere(context, policy)
+    return [each.id for each in _list_waiting(context) if each.id not in left_out and each.id not in elsewhere]
 
 
 def list_begun_elsewhere(context: Context, policy: Path) -> dict[str, str]:
-    """The folders of other servers in which approved requests were begun and are not made yet, by request."""
+    """The folders in which other servers began what they were to make and have not, by request."""
     folders, here = list_folders(context), releases_of(policy)
-    return {name: place for name, place in folders.items() if place != str((here / name).resolve())}
+    known = {each.id: folders[each.id] for each in _list_waiting(context) if each.id in folders}
+    return {name: place for name, place in known.items() if place != str((here / name).resolve())}
+
+
+def _list_waiting(context: Context) -> list[Request]:
+    """The requests that were approved at a server, and are not made yet."""
+    return [each for each in context.state.requests().values() if each.by_server and each.status is Status.APPROVED]
 
 
 def _is_unmade(context: Context, request: Request, folder: Path) -> bool:

@@ -225,32 +225,36 @@ def _refuse_bridged(
             reach |= more
         tables = [each for each in held if each.columns and each.joins & reach]
         bridged |= {one.table for one in tables for other in tables if not one.joins & other.joins}
-    limit = context.policy.release.joint
-    if bridged and limit is not None and limit.accepted_by is None:
-        raise Infeasible(
+    if bridged:
+        _refuse_unmeasured(
+            context,
             f"tokens of several columns in one release join rows of {' and '.join(map(repr, sorted(bridged)))} that "
             "have no token in common: whom they single out together is not measured",
-            expected="Releases that join by one column of tokens, now and earlier",
-            remedy="Leave all but one column of tokens out, use another key, or let the steward stand for it in the "
-            "policy: release: {joint: {accepted_by: NAME}}",
-            charge=NOTHING_CHARGED,
-            limit="joint",
+            "Releases that join by one column of tokens, now and earlier",
+            "Leave all but one column of tokens out",
         )
     return bridged
 
 
 def _refuse_lost(context: Context, lost: Sequence[str]) -> None:
-    """Refuse where the policy has a limit, and what it limits cannot be measured."""
-    limit = context.policy.release.joint
-    if lost and limit is not None and limit.accepted_by is None:
-        raise Infeasible(
+    """Refuse beside earlier releases that cannot be read any more, where there is a limit."""
+    if lost:
+        _refuse_unmeasured(
+            context,
             f"rows of {', '.join(map(repr, sorted({*lost})))} left before with the same tokens, and cannot be read "
             "now: whom they single out together with this release cannot be measured",
-            expected="The source of every table that left beside tokens of this key, and its columns in the policy",
-            remedy="Put it back, use another key, or let the steward stand for it in the policy: "
-            "release: {joint: {accepted_by: NAME}}",
-            charge=NOTHING_CHARGED,
-            limit="joint",
+            "The source of every table that left beside tokens of this key, and its columns in the policy",
+            "Put it back",
+        )
+
+
+def _refuse_unmeasured(context: Context, happened: str, expected: str, remedy: str) -> None:
+    """Refuse where the policy has a limit for which nobody stands, and what it limits is not measured."""
+    limit = context.policy.release.joint
+    if limit is not None and limit.accepted_by is None:
+        others = "use another key, or let the steward stand for it in the policy: release: {joint: {accepted_by: NAME}}"
+        raise Infeasible(
+            happened, expected=expected, remedy=f"{remedy}, {others}", charge=NOTHING_CHARGED, limit="joint"
         )
 
 
