@@ -41,6 +41,7 @@ def test_there_are_many_and_no_name_stands_twice():
     assert len(set(NAMES)) == len(BROKEN) >= 60
 
 
+@pytest.mark.quick_cases(30)
 @pytest.mark.parametrize("kind", BROKEN, ids=NAMES)
 def test_a_broken_mechanism_is_refuted(kind):
     found = run_kind(kind, broken=True)
@@ -48,6 +49,7 @@ def test_a_broken_mechanism_is_refuted(kind):
     assert found.delta_bound > kind.delta
 
 
+@pytest.mark.quick_cases(8)
 @pytest.mark.parametrize("kind", BROKEN[::4], ids=NAMES[::4])
 def test_its_sound_twin_is_not(kind):
     found = run_kind(kind, broken=False)
@@ -81,6 +83,7 @@ def test_all_three_bounds_hold_for_gaussian_noise_and_come_near_the_truth():
     assert audit(lambda n: runs(0, n), lambda n: runs(1.4, n), epsilon=1, mu=1, runs=10_000).violated
 
 
+@pytest.mark.slow
 def test_the_power_is_what_so_many_runs_find():
     """Randomized response at the epsilon that is named is found about every second time, closer to the claim seldom."""
     power = compute_power(5_000, 1.0, 0.0, 1 - 0.001 * 0.8 / 2)
@@ -216,6 +219,7 @@ def test_a_leak_in_texts_that_never_repeat_is_caught(kind):
     assert found.failed
 
 
+@pytest.mark.slow
 def test_a_word_twice_as_likely_as_the_stated_power_is_found_and_limits_of_reading_are_said():
     rng = np.random.default_rng(9)
     power = compute_power(1_000, 1.0, 0.0, 1 - 0.001 * 0.8 / 2)
@@ -261,6 +265,7 @@ def share_in_batches(world, batches, size, rng, shared):
     return (count(world) + np.where(rng.random((batches, size)) < shared, common, own)).reshape(-1, 1)
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("shared", [0.0, 0.2, 1.0])
 def test_runs_that_depend_on_others_of_their_batch_accuse_nobody(shared):
     """Sound runs at confidence 0.9; taken as independent, those that share their noise would be accused."""

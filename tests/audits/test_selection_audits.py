@@ -340,6 +340,7 @@ def _half_laplace(scale: Fraction, size: int, **rest: Any) -> Any:
     return discrete_laplace(scale / 2, size, **rest)
 
 
+@pytest.mark.quick_cases(4)
 @pytest.mark.parametrize("name", STEPS)
 def test_a_step_that_selects_keeps_its_price(name: str) -> None:
     assert SYNTHESIS[name]().accuse() == []
@@ -465,6 +466,7 @@ WITH_HALF: dict[str, Callable[..., Any]] = {
 }
 
 
+@pytest.mark.quick_cases(4)
 @pytest.mark.parametrize("name", MECHANISMS)
 def test_a_mechanism_that_selects_keeps_its_epsilon(name: str) -> None:
     assert MECHANISMS[name]().accuse() == []

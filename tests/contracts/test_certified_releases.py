@@ -243,6 +243,7 @@ def try_tables(first: int, count: int, folder: Path) -> int:
     return released
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("part", range(5))
 def test_what_is_written_keeps_what_is_claimed(part: int, tmp_path: Path) -> None:
     assert try_tables(30 * part, 30, tmp_path) >= 10

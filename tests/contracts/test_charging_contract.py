@@ -216,6 +216,7 @@ def test_an_expired_policy_refuses_and_reads_nothing(folder: Path, seen: list[in
     assert seen == []
 
 
+@pytest.mark.quick_cases(8)
 @pytest.mark.parametrize("name", WAYS)
 def test_whoever_withdrew_is_read_by_nothing_even_where_the_table_was_attached_before(
     folder: Path, seen: list[int], name: str

@@ -129,6 +129,7 @@ SYNTHESES = {
 }
 
 
+@pytest.mark.quick_cases(4)
 @pytest.mark.parametrize("name", SYNTHESES)
 def test_synthetic_rows_cost_what_was_drawn_and_are_the_same_of_neighbors(name: str, towns: tuple[Path, Path]) -> None:
     spies, made = [], []

@@ -392,6 +392,7 @@ def test_each_event_in_the_ledger_drew_its_noise_and_no_draw_is_without_an_event
         _check(spy, _bill(curator), case)
 
 
+@pytest.mark.quick_cases(15)
 @pytest.mark.parametrize("name", CASES)
 def test_neighbors_with_the_same_noisy_answers_get_the_same_release(name: str) -> None:
     """And no value moves farther than its noise was made for: one patient more, or another in her place."""

@@ -158,6 +158,7 @@ def _prove_table(method: str, budget: Budget, neighbor: pa.Table, **rest: Any) -
     return _prove(run, PEOPLE, neighbor, price_description(method, budget, MOST), told)
 
 
+@pytest.mark.quick_cases(9)
 @pytest.mark.parametrize("budget", BUDGETS)
 @pytest.mark.parametrize("method", PAID)
 def test_a_description_drew_what_its_bill_says_and_read_nothing_else(method: str, budget: str) -> None:
@@ -244,6 +245,7 @@ def _town(numbers: Sequence[int], more: Sequence[tuple[dict[str, Any], list[dict
     return people, pa.Table.from_pylist([row for _, rows in made for row in rows])
 
 
+@pytest.mark.quick_cases(4)
 @pytest.mark.parametrize(("neighbors", "numbers"), [(1, range(300)), (2, range(1, 300))], ids=["added", "replaced"])
 @pytest.mark.parametrize("method", [name for name in PAID if not METHODS[name].areas])
 def test_people_with_their_rows_are_described_within_one_bill(method: str, neighbors: int, numbers: range) -> None:
@@ -305,6 +307,7 @@ SCORES = {
 }
 
 
+@pytest.mark.quick_cases(7)
 @pytest.mark.parametrize("twin", SCORES)
 @pytest.mark.parametrize("method", [name for name in PAID if name != "independent"])
 def test_scores_that_cheat_are_caught(method: str, twin: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -337,6 +340,7 @@ COUNTS = {
 }
 
 
+@pytest.mark.quick_cases(6)
 @pytest.mark.parametrize("twin", COUNTS)
 @pytest.mark.parametrize("method", PAID)
 def test_counts_that_cheat_are_caught(method: str, twin: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -266,6 +266,7 @@ def _charged(curator: Curator) -> int:
     return sum(entry.act == "charge" for entry in curator.ledger.entries())
 
 
+@pytest.mark.quick_cases(500)
 @pytest.mark.parametrize("name", CALLS)
 def test_only_a_refusal_before_the_charge_and_only_the_fixed_sentence_after_it(
     place: tuple[Curator, Path], name: str

@@ -52,6 +52,7 @@ def setting(case: dict[str, Any]) -> str:
     return ", ".join([*asked, f"at most {case['suppress']:g}", case["measure"]])
 
 
+@pytest.mark.quick_cases(18)
 @pytest.mark.parametrize("case", OPTIMA, ids=setting)
 def test_our_optimum_is_that_of_arx(case: dict[str, Any]) -> None:
     models = tuple(parse_condition(Spec(kind, options)) for model in case["models"] for kind, options in model.items())

@@ -247,6 +247,7 @@ def test_noisy_sums_between_limits_come_with_their_error():
     assert found.precision.share > 0.95
 
 
+@pytest.mark.slow
 def test_noisy_sums_of_yes_and_no_are_solved_as_the_counts_they_are():
     """Known to be whole, because the log says so or because all true values are; else within a twentieth."""
     rng = np.random.default_rng(9)

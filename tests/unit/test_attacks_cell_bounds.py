@@ -42,6 +42,7 @@ def publish(rng):
     return shape, margins, every[fits]
 
 
+@pytest.mark.slow
 def test_bounds_of_250_sets_of_tables_are_those_of_all_tables_that_fit():
     rng = np.random.default_rng(11)
     for _ in range(250):

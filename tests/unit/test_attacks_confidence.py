@@ -77,6 +77,7 @@ def draw_noise(rng, size, scale=1.0):
     return rng.geometric(1 - np.exp(-1 / scale), size) - rng.geometric(1 - np.exp(-1 / scale), size)
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("alike", [True, False])
 def test_games_and_runs_of_batches_count_by_how_much_the_batches_differ(alike):
     """100 batches of 20 runs that all have one noise are 100 runs: no more is known of them, of the game neither."""

@@ -309,6 +309,7 @@ def test_a_role_that_is_not_the_right_one_counts_as_wrong_and_an_open_one_does_n
     assert bench.list_wrong(name, wrong) == list(wrong)
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.skipif(not REAL.exists(), reason="the real tables are not here")
 @pytest.mark.parametrize("name", IDENTIFIERS)
 def test_drafts_of_real_tables_leave_no_fact_about_people_undetected_and_show_no_value(name: str) -> None:

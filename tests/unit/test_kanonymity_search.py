@@ -242,7 +242,7 @@ def test_a_population_that_asks_for_nothing_changes_nothing(strict: PrivacyModel
         assert costs[0] == pytest.approx(costs[1])
 
 
-@pytest.mark.quick_cases(90)
+@pytest.mark.quick_cases(30)
 @pytest.mark.parametrize("measure", MEASURES, ids=str)
 @pytest.mark.parametrize("models", SETTINGS, ids=lambda ms: " + ".join(map(str, ms)))
 @pytest.mark.parametrize("share", [0.0, 0.2])

@@ -355,6 +355,7 @@ CHANGES = (
 )
 
 
+@pytest.mark.quick_cases(4)
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_backup_that_was_changed_is_not_restored(policy: Path, tmp_path: Path, change: str) -> None:
     ask(policy, 1, 2)

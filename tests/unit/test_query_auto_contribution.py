@@ -475,6 +475,7 @@ def _ask(curator: Curator, sql: str, epsilon: str) -> Any:
     return answer.release
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("epsilon", ["0.1", "0.5", "100"])
 @pytest.mark.parametrize("clause", ["CONTRIBUTION (max_rows_per_group = 1)", "CONTRIBUTION AUTO"])
 def test_whatever_bounds_are_found_the_question_is_answered(huge: Curator, clause: str, epsilon: str) -> None:

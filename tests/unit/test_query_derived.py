@@ -162,6 +162,7 @@ def count_wrong(unit: str, several: bool, questions: int, seed: int, holes: bool
     return followed, wrong
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize(
     ("unit", "several", "least"),
     [
@@ -333,6 +334,7 @@ def test_a_question_follows_from_several_and_costs_what_they_cost() -> None:
     assert [each.plan.text for each in found.sources] == [stored[0].plan.text, stored[2].plan.text]
 
 
+@pytest.mark.slow
 def test_errors_are_those_of_the_numbers_that_it_follows_from() -> None:
     """The spread of many answers is the stated deviation."""
     engine, tables = open_engine(make_rows(False)), schema("row")

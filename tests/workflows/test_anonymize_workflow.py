@@ -333,6 +333,7 @@ RELEASES = {
 }
 
 
+@pytest.mark.quick_cases(8)
 @pytest.mark.parametrize("failing", ["sealing", "measuring", "interrupted", "remembering"])
 @pytest.mark.parametrize("way", RELEASES)
 def test_whatever_fails_after_the_rows_were_written_removes_them(

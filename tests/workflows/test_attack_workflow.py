@@ -317,6 +317,7 @@ budgets: {dataset: {epsilon: 10}}
 """
 
 
+@pytest.mark.slow
 def test_differencing_our_own_answers_wins_no_more_than_epsilon_allows(tmp_path):
     """Freddie's two questions, answered by a curator at 1/2 each, afresh every time: epsilon 1 in total.
 

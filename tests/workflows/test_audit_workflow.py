@@ -198,6 +198,7 @@ def test_a_function_that_remembers_its_answer_is_told_to_give_the_same_output_in
     assert "every run of a world gave the same output" in found["audit"]["sentence"]
 
 
+@pytest.mark.slow
 def test_neighbors_of_one_world_leave_out_each_of_its_rows(functions, tmp_path):
     """A sum whose noise is for values up to 10: the row of 30 is found, and its value is not shown."""
     words = ("audited:noisy_sum", "--world", "[1, 2, 30, 4]", "--runs", 1000)
@@ -420,6 +421,7 @@ for _ in range(int(sys.argv[2]) if len(sys.argv) > 2 else 1):
 """
 
 
+@pytest.mark.slow
 def test_another_program_is_audited_by_what_it_prints_and_so_are_files_of_its_outputs(tmp_path):
     program, left, right = tmp_path / "program.py", tmp_path / "left.csv", tmp_path / "right.csv"
     program.write_text(PROGRAM)

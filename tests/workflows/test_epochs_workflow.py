@@ -47,6 +47,7 @@ def look(served: Any, number: int) -> str:
     return json.dumps([*seen, *(httpx.get(served.http + each, headers=headers, timeout=60).json() for each in paths)])
 
 
+@pytest.mark.slow
 def test_over_http_nobody_is_told_that_a_record_changed(served: Any) -> None:
     sexes = "FM"
     for number in range(8):

@@ -56,6 +56,7 @@ def test_the_stewards_view_compares_with_the_real_rows_and_warns(town: Path) -> 
     assert "for the steward, not for release" in text
 
 
+@pytest.mark.slow
 def test_marginals_and_a_regression_of_ones_own_choice(town: Path) -> None:
     own = ("--marginal", "sex,payer", "--regress", "charge ~ sex + birth_date")
     done = _run("inspect", "v.json", "--against", "visits", *own, "--json", cwd=town)
@@ -89,6 +90,7 @@ def test_an_assessment_is_shown_and_never_sealed(town: Path) -> None:
     assert "utility" not in (town / "made.parquet.release.json").read_text()
 
 
+@pytest.mark.slow
 def test_scores_of_other_projects_are_printed_in_json_and_from_python(town: Path) -> None:
     done = _run("inspect", "v.json", "--against", "visits", "--scores", "--json", cwd=town)
     assert done.returncode == 0, done.stderr

@@ -109,6 +109,7 @@ def test_a_parent_and_its_children_are_written_from_one_charge(town: Path) -> No
     assert shown.stdout.count("differentially private synthesis") == 1
 
 
+@pytest.mark.slow
 def test_both_tables_are_attacked_compared_and_shown_on_one_page(town: Path) -> None:
     _two_tables(town)
     (town / "proved").mkdir(exist_ok=True)
@@ -153,6 +154,7 @@ def test_some_columns_of_people_and_rows_and_a_workload_of_both(town: Path) -> N
     assert pq.read_table(town / "some" / "patients.parquet").column_names == ["patient_id", "sex"]
 
 
+@pytest.mark.slow
 def test_rows_of_other_people_are_the_control_of_histories_in_one_table(tmp_path: Path) -> None:
     for people, seed, folder in (("600", "1", "."), ("300", "11", "others")):
         made = ("world", "make", "hospital", "--people", people, "--seed", seed, "-o", folder)
@@ -180,6 +182,7 @@ def test_the_name_of_the_parents_file_is_refused_before_the_charge(town: Path) -
     assert "differentially private synthesis" not in shown.stdout
 
 
+@pytest.mark.quick_cases(3)
 @pytest.mark.parametrize(
     ("words", "message"),
     [

@@ -29,6 +29,7 @@ SYNTHESIS = ("synthesize", "visits", "--epsilon", "1", "--delta", "1e-6")
 TRAINING = ("train", "visits", "--target", "sex", "--features", "old", "--epsilon", "1")
 
 
+@pytest.mark.quick_cases(4)
 @pytest.mark.parametrize(
     ("words", "target"),
     [

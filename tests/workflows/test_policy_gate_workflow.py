@@ -251,6 +251,7 @@ ANY_NAME = (("describe",), ("train",), ("release", "expert"))
 """What is no rows, and may have any name."""
 
 
+@pytest.mark.quick_cases(16)
 @pytest.mark.parametrize("bad", ["out.xyz", "out", "nowhere/out.csv", "folder.csv"])
 @pytest.mark.parametrize("path", WRITING, ids=" ".join)
 def test_a_bad_output_is_refused_before_anything_is_charged_or_recorded(

@@ -89,6 +89,7 @@ def is_alive(served: Any) -> None:
     assert httpx.get(served.http + "/health", timeout=20).status_code == 200
 
 
+@pytest.mark.quick_cases(20)
 @pytest.mark.parametrize("statement", INJECTIONS, ids=range(len(INJECTIONS)))
 def test_no_statement_reads_rows_files_or_settings_over_http(served, statement):
     headers = {"authorization": f"Bearer {served.tokens['ana']}"}

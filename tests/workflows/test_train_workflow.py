@@ -97,6 +97,7 @@ def test_shapes_of_a_number_are_trained_and_predict_numbers(town: Path) -> None:
     )
 
 
+@pytest.mark.quick_cases(3)
 @pytest.mark.parametrize(
     ("words", "message"),
     [
