@@ -117,3 +117,33 @@ def test_a_node_that_leaves_no_row_has_no_risk(ward: Curator) -> None:
     assert empty
     assert {node.risk for node in empty} == {None}
     assert all(node.risk is not None for node in view.nodes if node not in empty)
+
+
+def test_what_a_release_would_let_out_is_attacked_before_it_is_approved(ward: Curator) -> None:
+    release = explore.preview_release(ward.context, "visits", Asked(k=2))
+    assert release.attacks[0].startswith("Knowing the columns of one person (zip, sex) exposes no one")
+    as_it_is = explore.preview_masked(with_mask(ward, "redact").context, "visits", "pseudonymize")
+    assert "exposes 1,000 of 1,000;" in as_it_is.attacks[0], "masking the name alone leaves everybody alone"
+
+
+@pytest.mark.parametrize("mask", ["{token: {key: people}}", "{codebook: {key: people, vault: ids.vault}}"])
+def test_rows_that_are_masked_to_be_looked_at_leave_no_trace(ward: Curator, mask: str) -> None:
+    curator = with_mask(ward, mask)
+    before = {path.name for path in curator.context.policy.folder.iterdir()}
+    entries = len(list(curator.context.ledger.entries()))
+    views = [explore.preview_masked(curator.context, "visits", "pseudonymize", ["id", "sex"]) for _ in range(2)]
+    assert views[0].columns == ("id", "sex")
+    assert [row.before for row in views[0].rows] == [("a", "F"), ("b", "F"), ("c", "M"), ("d", "M")]
+    tokens = [row.after[0] for view in views for row in view.rows]
+    assert len(set(tokens)) == 8, "no token is one of a key that is kept"
+    assert {path.name for path in curator.context.policy.folder.iterdir()} == before
+    assert len(list(curator.context.ledger.entries())) == entries
+    with pytest.raises(AccessRefused, match="Only the steward"):
+        explore.preview_masked(curator.context.speak_for(Asker("ana", "research")), "visits", "pseudonymize")
+
+
+def with_mask(ward: Curator, mask: str) -> Curator:
+    """The same ward under a policy that masks the identifier."""
+    path = ward.context.policy.folder / "policy.yaml"
+    path.write_text(POLICY.replace("id: {role: identifier}", f"id: {{role: identifier, mask: {mask}}}"))
+    return Curator.open(path, ledger=str(path.with_name("ledger.sqlite")))

@@ -94,6 +94,7 @@ def test_two_different_stewards_approve_where_the_purpose_demands_it(curator: Cu
             requests.decide(context, request.id, True, "fine again", same)
     twice = requests.decide(context, request.id, True, "fine too", "sue")
     assert (twice.status, twice.approved_by) == ("approved", ("sam", "sue"))
+    assert twice.as_dict()["reasons"] == ["fine", "fine too"], "what each of them said"
     assert requests.find_approved(context, request.id).id == request.id
 
 

@@ -30,7 +30,7 @@ tables:
     source: people.parquet
     unit: {{column: id, max_groups: 1, max_rows_per_group: 1}}
     columns:
-      id: {{role: identifier}}
+      id: {{role: identifier, mask: redact}}
       sex: {{role: quasi-identifier, categories: [F, M, "{HOSTILE}"]}}
       age: {{role: quasi-identifier, type: integer, between: [0, 100]}}
       seen: {{role: insensitive, type: date, between: [2025-01-01, 2025-12-31]}}
@@ -324,7 +324,8 @@ def test_a_request_is_approved_by_a_second_person(visit):
     assert "people: sex" in told
     first.get_by_role("button", name="See what would leave, and attack it").click()
     assert "Attack on the table before release" in first.inner_text(".request")
-    assert "finds 0 of 1,000 rows alone" in first.inner_text(".what-leaves"), "before and after stand together"
+    assert "Attack on the rows that would leave" in first.inner_text(".what-leaves"), "before and after stand together"
+    assert "(sex) exposes no one" in first.inner_text(".what-leaves ul li >> nth=0")
     assert "300 rows in 2 classes of rows alike; the smallest has 100." in first.inner_text(".what-leaves")
     assert first.locator(".what-leaves table.compare tbody tr").count() > 3
     first.fill(".request [name=reason]", "looks right")
@@ -332,14 +333,34 @@ def test_a_request_is_approved_by_a_second_person(visit):
     assert "1 of 2: steward" in first.inner_text(".request")
     first.fill(".request [name=reason]", "again")
     first.get_by_role("button", name="Approve").click()
-    assert "1 of 2: steward" in first.inner_text(".request"), "the same person counts once"
+    assert "1 of 2: steward (“looks right”)" in first.inner_text(".request"), "the same person counts once"
     second = visit("second", "/requests")
     second.get_by_role("button", name="Attack the table as it stands").click()
     assert "people:" in second.inner_text("dd:has-text('people:') >> nth=-1")
     second.fill(".request [name=reason]", "agreed")
     second.get_by_role("button", name="Approve").click()
     assert re.search("approved|fulfilled", second.inner_text(".request .status"))
-    assert "2 of 2" in second.inner_text(".request")
+    assert "2 of 2: steward (“looks right”); helen (“agreed”)" in second.inner_text(".request")
+
+
+def test_masked_rows_are_shown_and_attacked_before_they_are_approved(visit, find_violations):
+    analyst = visit("ana", "/requests")
+    analyst.select_option("#technique", "mask")
+    analyst.get_by_role("button", name="Send the request").click()
+    page = visit("steward", "/requests")
+    page.get_by_role("button", name="See what would leave, and attack it").first.click()
+    told = page.inner_text(".what-leaves")
+    assert "id: masked by redact" in told
+    assert re.search(
+        r"masked now with keys that are forgotten:\s+Knowing the columns of one person \(sex, age\) exposes", told
+    )
+    assert page.inner_text(".what-leaves table.compare del >> nth=0").startswith("p"), "the steward sees real rows"
+    assert page.inner_text(".what-leaves table.compare ins >> nth=0") == "***"
+    assert "#request-" in page.url, "the result is what is looked at after the page is loaded"
+    assert find_violations(page) == []
+    page.fill(".request [name=reason]", "not needed")
+    page.get_by_role("button", name="Decline").first.click()
+    assert "Declined: not needed" in page.inner_text(".request")
 
 
 def test_people_withdraw_and_tokens_are_paused_on_the_stewards_pages(visit, up):

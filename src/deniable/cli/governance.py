@@ -247,7 +247,8 @@ def _print_request(console: Console, told: Mapping[str, Any]) -> None:
     if told["justification"]:
         console.print(f"  needed for: {told['justification']}", markup=False)
     if told["approvals"] > 1:
-        names = ", ".join(told["approved_by"]) or "nobody yet"
+        said = zip(told["approved_by"], told["reasons"], strict=True)
+        names = "; ".join(f"{name} ({reason})" for name, reason in said) or "nobody yet"
         console.print(f"  approved by {names}; {told['approvals']} stewards must", markup=False)
     if told["reason"]:
         console.print(f"  reason: {told['reason']}", markup=False)

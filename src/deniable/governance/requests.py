@@ -65,6 +65,8 @@ class Request:
     approved_by: tuple[str, ...] = ()
     approvers: tuple[str, ...] = ()
     """The persons behind those names: a steward who gives out another token is still one person."""
+    reasons: tuple[str, ...] = ()
+    """What each of those who approved said, in the order of their names."""
     justification: str = ""
     policy: str = ""
     """The digest of the policy under which it was approved, by all alike, or decided."""
@@ -101,7 +103,8 @@ class Request:
         shown = {name: at.isoformat(timespec="seconds") if at else None for name, at in times.items()}
         who = {"analyst": self.analyst, "purpose": self.purpose, "status": str(self.status), "reason": self.reason}
         told = {name: fact for name, fact in self.facts().items() if name != "listed"}
-        return told | who | shown | {"release": self.release, "approved_by": list(self.approved_by)}
+        by = {"approved_by": list(self.approved_by), "reasons": list(self.reasons)}
+        return told | who | shown | {"release": self.release} | by
 
 
 def fold_requests(acts: Iterable[LedgerEntry], known: Mapping[str, Request] | None = None) -> dict[str, Request]:
@@ -149,7 +152,8 @@ def _decide(request: Request, act: LedgerEntry) -> Request:
     said = replace(_count(request, act), reason=act.details["reason"])
     if act.act == "approve":
         names, persons = (*request.approved_by, act.analyst), (*request.approvers, person)
-        said = replace(said, policy=policy, approved_by=names, approvers=persons)
+        reasons = (*request.reasons, act.details["reason"])
+        said = replace(said, policy=policy, approved_by=names, approvers=persons, reasons=reasons)
         if len(said.approved_by) < said.approvals:
             return said
     by_server = bool(act.details.get("server"))

@@ -146,6 +146,8 @@ class NodeView:
     rows: tuple[ShownRow, ...]
     above: tuple[tuple[int, ...], ...]
     below: tuple[tuple[int, ...], ...]
+    attacks: tuple[str, ...] = ()
+    """What an intruder could do to the rows that would leave, where they were attacked."""
 
     @property
     def failing(self) -> list[ModelVerdict]:
@@ -215,14 +217,68 @@ def explore_node(context: Context, table: str, asked: Asked, levels: Sequence[in
 def preview_release(context: Context, table: str, asked: Asked, columns: tuple[str, ...] | None = None) -> NodeView:
     """The node that a release would take, with rows before and after; for the steward, who decides on a request.
 
-    What is asked counts beside what the policy demands, and `columns` are those that are asked for.
+    What is asked counts beside what the policy demands, and `columns` are those that are asked for. The rows that would
+    leave are made and attacked.
     """
     from deniable.kanonymity.anonymize import solve
     from deniable.kanonymity.search.check import Checker
 
     with _prepare(context, table, state_demands(context, asked), columns=columns) as (engine, prepared):
+        known, secret = prepared.request.quasi_identifiers, prepared.request.sensitive
         checker = Checker(prepared.problem)
-        return _view_node(engine, prepared, checker, tuple(int(level) for level in solve(checker, None, None).levels))
+        found = solve(checker, None, None)
+        rows = engine.run(statement("SELECT {} FROM {}", (*known, *secret), TABLE))
+        leaving = _recode(prepared, checker, found, rows)
+        view = _view_node(engine, prepared, checker, tuple(int(level) for level in found.levels))
+        return replace(view, attacks=_attack_leaving(leaving, known, secret))
+
+
+@dataclass(frozen=True, slots=True)
+class MaskedView:
+    """What masking would let out. It holds rows, for the steward's eyes: it is no record, and never leaves."""
+
+    columns: tuple[str, ...]
+    rows: tuple[ShownRow, ...]
+    attacks: tuple[str, ...]
+
+
+def preview_masked(context: Context, table: str, mode: str, columns: Sequence[str] | None = None) -> MaskedView:
+    """Some rows before and after masking, and what an intruder could do to all of them; for the steward who decides."""
+    from deniable.curator.mask.run import draft_rows
+
+    if context.asker is not None:
+        raise AccessRefused("real rows are looked at without noise", remedy="Only the steward may do that")
+    before, after = draft_rows(context, table, mode, columns)
+    schema, names = context.policy.table(table), tuple(after.column_names)
+    known, secret = ([each.name for each in schema.with_role(role) if each.name in names]
+                     for role in (Role.QUASI_IDENTIFIER, Role.SENSITIVE))  # fmt: skip
+    places = range(0, after.num_rows, max(1, min(after.num_rows // SHOWN_ROWS, APART)))[:SHOWN_ROWS]
+    alike = Counter(zip(*(after[name].to_pylist() for name in known), strict=True)) if known else Counter()
+    shown = [(before.slice(at, 1).to_pylist()[0], after.slice(at, 1).to_pylist()[0]) for at in places]
+    rows = tuple(
+        ShownRow(
+            tuple(_write_cell(one.get(name)) for name in names), tuple(_write_cell(two[name]) for name in names),
+            alike.get(tuple(two[name] for name in known), after.num_rows), released=True,
+        )
+        for one, two in shown
+    )  # fmt: skip
+    return MaskedView(names, rows, _attack_leaving(after, tuple(known), tuple(secret)))
+
+
+TRIED = 200
+"""So many people are attacked where a steward wants to know before deciding."""
+
+
+def _attack_leaving(rows: pa.Table, knows: tuple[str, ...], secret: tuple[str, ...]) -> tuple[str, ...]:
+    """What an intruder who knows some columns could do to rows that would leave, in sentences."""
+    from deniable.assess.evidence import Evidence, Settings, run_trials
+    from deniable.assess.trials import TRIALS
+
+    if not rows.num_rows:
+        return ("No row would leave: there is nothing to attack.",)
+    made = run_trials(Evidence(rows, knows, secret), Settings(TRIED), ("uniqueness", "inference"), trials=TRIALS)
+    told = tuple(outcome.as_dict()["sentence"] for each in made for outcome in each.outcomes)
+    return told or ("No attack applies: no column leaves that others may know.",)
 
 
 def _view_node(engine: Engine, prepared: Prepared, checker: Checker, node: Levels) -> NodeView:
@@ -466,12 +522,18 @@ def _count_found(rows: pa.Table, made: pa.Table, known: tuple[str, ...]) -> floa
 
 
 def _recode_globally(prepared: Prepared, rows: pa.Table) -> pa.Table:
-    from deniable.kanonymity.anonymize import describe_recoding, solve
-    from deniable.kanonymity.recoding import Recoder
+    from deniable.kanonymity.anonymize import solve
     from deniable.kanonymity.search.check import Checker
 
     checker = Checker(prepared.problem)
-    recoding = describe_recoding(prepared, checker, solve(checker))
+    return _recode(prepared, checker, solve(checker), rows)
+
+
+def _recode(prepared: Prepared, checker: Checker, found: Any, rows: pa.Table) -> pa.Table:
+    from deniable.kanonymity.anonymize import describe_recoding
+    from deniable.kanonymity.recoding import Recoder
+
+    recoding = describe_recoding(prepared, checker, found)
     return Recoder(recoding, tuple(coded.hierarchy for coded in prepared.columns)).recode(rows)
 
 

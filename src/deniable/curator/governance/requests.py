@@ -72,6 +72,8 @@ class RequestReport(SparseRecord):
     approvals: int = 1
     """How many different stewards must approve it."""
     approved_by: list[str] | None = None
+    reasons: list[str] | None = None
+    """What each of those who approved said, in the order of their names."""
     justification: str = ""
     risk: dict[str, TableRisk] | None = None
     failed: str | None = None
@@ -137,12 +139,9 @@ def measure_risk(context: Context, tables: tuple[str, ...]) -> dict[str, TableRi
     return {} if is_expired(context.policy) else {name: _count_singled_out(context, name) for name in tables}
 
 
-TRIED = 200
-"""So many people are attacked where a steward wants to know before deciding."""
-
-
 def attack_tables(context: Context, tables: Sequence[str]) -> list[str]:
     """What an intruder could do if tables were given away as they are, in sentences. For the steward's eyes only."""
+    from deniable.curator.anonymize.explore import TRIED
     from deniable.curator.attack import Order, attack
 
     told = []

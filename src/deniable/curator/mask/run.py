@@ -221,19 +221,49 @@ def _record(context: Context, request: Request) -> str:
     return charge(context, job, request=request.identity).release
 
 
+def draft_rows(context: Context, table: str, mode: str, columns: Sequence[str] | None) -> tuple[pa.Table, pa.Table]:
+    """The rows of a table before and after masking, in one order, for the steward who decides on a request.
+
+    Keys are drawn for it and forgotten, so that no token is one that leaves; nothing is recorded, and no vault written.
+    """
+    import pyarrow as pa
+
+    from deniable.masking import streaming
+
+    request = Request(check_mode(context.policy, mode).folder, {table: Path()}, mode=mode, columns=columns)
+    with context.scope.open_rows({table: table}) as engine:
+        plans, _, _ = _plan_tables(engine, context, request, draft=True)
+        batches = list(streaming.regroup_batches(_Read(engine, plans[table], "").stream(), streaming.PART_ROWS))
+        masked = [streaming.mask_batch(plans[table], batch) for batch in batches]
+    return pa.Table.from_batches(batches), pa.Table.from_batches(masked)
+
+
+def _draw_key(name: str) -> Key:
+    from deniable.masking.keys import SECRET_BYTES, Key
+
+    return Key(name, secrets.token_bytes(SECRET_BYTES))
+
+
+def _draft_mask(spec: Spec | None) -> Spec | None:
+    """The mask of a draft: a token by a key in place of one of a vault, which would remember it."""
+    from deniable.policy.schema import Spec
+
+    return Spec("token", {"key": spec.options["key"]}) if spec is not None and spec.kind == "codebook" else spec
+
+
 def _plan_tables(
-    engine: Engine, context: Context, request: Request
+    engine: Engine, context: Context, request: Request, *, draft: bool = False
 ) -> tuple[dict[str, TablePlan], dict[str, Key], list[dict[str, object]]]:
     """The plan of every table, the keys they need, and in safe-harbor mode the checklist."""
     from deniable.masking import plan, safe_harbor
     from deniable.masking.identifiers import detect
 
     policy = context.policy
-    ring = open_keyring(policy, request.keys)
+    open_one = _draw_key if draft else open_keyring(policy, request.keys).open
     opened: dict[str, Key] = {}
 
     def open_key(name: str) -> Key:
-        opened[name] = opened.get(name) or ring.open(name)
+        opened[name] = opened.get(name) or open_one(name)
         return opened[name]
 
     shop = plan.MaskContext(open_key, policy.folder, date.today().year, _searcher(request))
@@ -244,6 +274,7 @@ def _plan_tables(
         if request.mode == "safe-harbor":
             findings[name] = detect(sample(engine, name))
             masks = safe_harbor.complete_masks(findings[name], masks)
+        masks = {column: _draft_mask(spec) for column, spec in masks.items()} if draft else masks
         if not masks:
             raise AccessRefused(
                 f"no column of '{name}' may leave",

@@ -379,7 +379,10 @@ def _preview_request(context: Context, asked: Any) -> list[dict[str, Any]]:
         return [{"table": name, "node": explore.preview_release(context, name, demanded, columns[name])}
                 for name in asked.tables]  # fmt: skip
     if asked.technique == "mask":
-        return [{"table": name, "masks": _list_masks(context, name, columns[name])} for name in asked.tables]
+        mode = requests.read_mode(asked.parameters)
+        masked = {name: explore.preview_masked(context, name, mode, columns[name]) for name in asked.tables}
+        return [{"table": name, "masks": _list_masks(context, name, columns[name]), "masked": view}
+                for name, view in masked.items()]  # fmt: skip
     return [{"table": name} for name in asked.tables]
 
 
