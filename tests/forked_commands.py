@@ -1,9 +1,9 @@
 """`deniable` and Python as forks of one process that has imported the package: the same code, without its imports.
 
-A documentation page runs dozens of commands, and most of the time of a short one goes into imports.
+Tests and documentation pages run hundreds of commands, and most of the time of a short one goes into imports.
 `folder_of_commands` makes a folder for PATH in which `deniable` and `python` hand their arguments, folder, environment
 and open files to that process. It forks, and the fork goes on as the command would: with signals, an exit code and a
-normal end.
+normal end. `run_command` runs one command so, and `program` is the one to start where more is asked for.
 """
 
 from __future__ import annotations
@@ -11,17 +11,22 @@ from __future__ import annotations
 import array
 import atexit
 import contextlib
+import functools
+import gc
 import importlib
+import io
 import json
 import os
 import pkgutil
 import select
+import shutil
 import signal
 import socket
 import subprocess
 import sys
 import tempfile
 import threading
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +60,31 @@ def folder_of_commands(folder: Path) -> Path:
     return folder
 
 
+def program() -> Path:
+    """The file to run for `deniable`; its folder can stand in PATH."""
+    return _make_folder(os.getpid()) / "deniable"
+
+
+def run_command(
+    *words: object, cwd: Path | None = None, environment: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run `deniable WORDS` to its end, and keep what it printed."""
+    return subprocess.run(
+        [program(), *map(str, words)],
+        cwd=cwd,
+        env=os.environ | (environment or {}),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=600,
+    )
+
+
+@functools.cache
+def _make_folder(_process: int) -> Path:
+    return folder_of_commands(Path(_serve()).parent / "bin")
+
+
 _ADDRESSES: dict[int, str] = {}
 
 
@@ -66,9 +96,15 @@ def _serve() -> str:
         server = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         assert server.stdout is not None
         assert server.stdout.readline() == b"ready\n"
-        atexit.register(server.kill)
+        atexit.register(_end, server, Path(address).parent, os.getpid())
         _ADDRESSES[os.getpid()] = address
     return _ADDRESSES[os.getpid()]
+
+
+def _end(server: subprocess.Popen[bytes], folder: Path, process: int) -> None:
+    if os.getpid() == process:
+        server.kill()
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _answer(server: socket.socket) -> dict[str, Any]:
@@ -127,17 +163,34 @@ def _run(request: dict[str, Any]) -> None:
     os.chdir(request["folder"])
     os.environ.clear()
     os.environ.update(request["environment"])
+    # Python looks at the files behind its streams once, when it makes them.
+    sys.stdin, sys.stdout = os.fdopen(0, encoding="utf-8", closefd=False), _open_stream(1)
+    sys.stderr = _open_stream(2)
     arguments = request["arguments"]
-    if request["run"] == "deniable":
-        from deniable.cli.main import main
+    try:
+        if request["run"] == "deniable":
+            from deniable.cli.main import run
 
-        sys.argv = ["deniable", *arguments]
-        main()
-    else:
-        assert arguments[0] == "-c", "only `python -c` is run in a fork"
-        sys.argv = arguments[:1] + arguments[2:]
-        sys.path[0] = ""
-        exec(compile(arguments[1], "<string>", "exec"), {"__name__": "__main__"})
+            sys.argv = ["deniable", *arguments]
+            run()
+        else:
+            assert arguments[0] == "-c", "only `python -c` is run in a fork"
+            sys.argv = arguments[:1] + arguments[2:]
+            sys.path[0] = ""
+            exec(compile(arguments[1], "<string>", "exec"), {"__name__": "__main__"})
+    finally:
+        gc.unfreeze()
+
+
+def _open_stream(number: int) -> io.TextIOWrapper:
+    return open(
+        number,
+        "w",
+        buffering=1 if number == 2 or os.isatty(number) else -1,
+        encoding="utf-8",
+        errors="backslashreplace" if number == 2 else "strict",
+        closefd=False,
+    )
 
 
 def _listen(address: str) -> dict[str, Any]:
@@ -149,6 +202,8 @@ def _listen(address: str) -> dict[str, Any]:
         importlib.import_module("deniable.policy.document").parse("version: 1")
     importlib.import_module("rich.console").Console()
     importlib.import_module("sqlglot").transpile("SELECT 1", write="duckdb")
+    gc.collect()
+    gc.freeze()  # no fork looks through what they all share
     server = socket.socket(socket.AF_UNIX)
     server.bind(address)
     server.listen(64)

@@ -5,19 +5,16 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-import sys
 from pathlib import Path
+
+from forked_commands import program
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "write-a-policy.md"
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 def test_every_block_of_the_page_runs_and_its_output_is_as_printed(tmp_path: Path) -> None:
-    (tmp_path / "bin").mkdir()
-    script = tmp_path / "bin" / "deniable"
-    script.write_text(f"#!{sys.executable}\nfrom deniable.cli.main import main\nmain()\n")
-    script.chmod(0o755)
-    environment = os.environ | {"PATH": f"{script.parent}:{os.environ['PATH']}", "NO_COLOR": "1"}
+    environment = os.environ | {"PATH": f"{program().parent}:{os.environ['PATH']}", "NO_COLOR": "1"}
     shown = ""
     for kind, block in BLOCK.findall(PAGE.read_text(encoding="utf-8")):
         if kind == "yaml":
@@ -25,7 +22,7 @@ def test_every_block_of_the_page_runs_and_its_output_is_as_printed(tmp_path: Pat
         elif kind == "text":
             assert block in shown
         else:
-            command = [sys.executable, "-c", block] if kind == "python" else ["sh", "-ec", block]
+            command = ["python", "-c", block] if kind == "python" else ["sh", "-ec", block]
             done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
             assert done.returncode == 0, done.stderr
             drafts = "".join(path.read_text() for path in tmp_path.glob("draft.yaml"))

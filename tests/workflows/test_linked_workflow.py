@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pyarrow as pa
@@ -12,19 +10,16 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
+from forked_commands import run_command
+
 BUDGET = ("--epsilon", "1", "--delta", "1e-6")
 PERSON = ("zip", "birth_date", "sex", "ethnicity")
-
-
-def _run(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", "from deniable.cli.main import main; main()", *words]
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
 
 
 @pytest.fixture(scope="module")
 def town(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("histories")
-    assert _run("world", "make", "hospital", "--people", "2000", "-o", ".", cwd=folder).returncode == 0
+    assert run_command("world", "make", "hospital", "--people", "2000", "-o", ".", cwd=folder).returncode == 0
     return folder
 
 
@@ -64,7 +59,7 @@ release: {truths: [{order: [admission, discharge]}]}
 
 
 def test_histories_of_people_are_written_released_and_drawn_again(town: Path) -> None:
-    done = _run("synthesize", "visits", *BUDGET, "--linked", "-o", "histories.parquet", "--json", cwd=town)
+    done = run_command("synthesize", "visits", *BUDGET, "--linked", "-o", "histories.parquet", "--json", cwd=town)
     assert done.returncode == 0, done.stderr
     told, made = json.loads(done.stdout), pq.read_table(town / "histories.parquet")
     assert made.num_rows == told["rows"]
@@ -75,18 +70,18 @@ def test_histories_of_people_are_written_released_and_drawn_again(town: Path) ->
         assert pc.max(each[f"{name}_count_distinct"]).as_py() == 1
     assert pc.all(pc.less_equal(made["admission"], made["discharge"]).drop_null()).as_py()
     assert not pc.any(pc.is_in(made["patient_id"], pa.array(real["patient_id"].unique()))).as_py()
-    assert _run("release", "verify", "histories.parquet", cwd=town).returncode == 0
-    drawn = _run("generate", "histories.parquet.model.json", "--rows", "25", "-o", "few.parquet", cwd=town)
+    assert run_command("release", "verify", "histories.parquet", cwd=town).returncode == 0
+    drawn = run_command("generate", "histories.parquet.model.json", "--rows", "25", "-o", "few.parquet", cwd=town)
     assert drawn.returncode == 0, drawn.stderr
     assert len(pq.read_table(town / "few.parquet")["patient_id"].unique()) == 25
     words = ("generate", "histories.parquet.model.json", "--rows", "30", "--where", "sex=F,payer=private")
-    only = _run(*words, "-o", "women.parquet", cwd=town)
+    only = run_command(*words, "-o", "women.parquet", cwd=town)
     assert only.returncode == 0, only.stderr
     women = pq.read_table(town / "women.parquet")
     assert len(women["patient_id"].unique()) == 30
     assert set(women["sex"].to_pylist()) == {"F"}
     assert set(women["payer"].to_pylist()) == {"private"}
-    refused = _run("generate", "histories.parquet.model.json", "--where", "sx=F", "-o", "none.parquet", cwd=town)
+    refused = run_command("generate", "histories.parquet.model.json", "--where", "sx=F", "-o", "none.parquet", cwd=town)
     assert refused.returncode == 2
     assert "Did you mean 'sex'" in refused.stderr
     assert not (town / "none.parquet").exists()
@@ -96,15 +91,15 @@ def test_a_parent_and_its_children_are_written_from_one_charge(town: Path) -> No
     _two_tables(town)
     (town / "made").mkdir(exist_ok=True)
     words = ("synthesize", "stays", "-p", "two.yaml", *BUDGET, "--linked", "-o", "made/stays.parquet", "--json")
-    done = _run(*words, "--ledger", "two.db", cwd=town)
+    done = run_command(*words, "--ledger", "two.db", cwd=town)
     assert done.returncode == 0, done.stderr
     assert set(json.loads(done.stdout)["files"]) == {"stays.parquet", "patients.parquet"}
     people, stays = (pq.read_table(town / "made" / f"{name}.parquet") for name in ("patients", "stays"))
     assert set(stays["patient_id"].to_pylist()) <= set(people["patient_id"].to_pylist())
     assert len(people["patient_id"].unique()) == people.num_rows
     for name in ("patients", "stays"):
-        assert _run("release", "verify", f"made/{name}.parquet", cwd=town).returncode == 0
-    shown = _run("ledger", "show", "-p", "two.yaml", "--ledger", "two.db", "--json", cwd=town)
+        assert run_command("release", "verify", f"made/{name}.parquet", cwd=town).returncode == 0
+    shown = run_command("ledger", "show", "-p", "two.yaml", "--ledger", "two.db", "--json", cwd=town)
     assert shown.returncode == 0, shown.stderr
     assert shown.stdout.count("differentially private synthesis") == 1
 
@@ -114,7 +109,7 @@ def test_both_tables_are_attacked_compared_and_shown_on_one_page(town: Path) -> 
     _two_tables(town)
     (town / "proved").mkdir(exist_ok=True)
     words = ("synthesize", "stays", "-p", "two.yaml", *BUDGET, "--linked", "--attack", "--attacks", "100", "--assess")
-    done = _run(*words, "--report", "proof.html", "-o", "proved/stays.parquet", "--json", cwd=town)
+    done = run_command(*words, "--report", "proof.html", "-o", "proved/stays.parquet", "--json", cwd=town)
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
     named = {outcome["attack"] for made in told["attack"]["attacks"] for outcome in made["outcomes"]}
@@ -124,7 +119,7 @@ def test_both_tables_are_attacked_compared_and_shown_on_one_page(town: Path) -> 
     assert "membership (patients)" in (town / "proof.html").read_text()
     for name in ("patients", "stays"):
         assert "attack" not in (town / "proved" / f"{name}.parquet.release.json").read_text()
-    shown = _run(
+    shown = run_command(
         "inspect", "proved/stays.parquet.model.json", "--marginal", "sex,payer", "--report", "m.html", cwd=town
     )
     assert shown.returncode == 0, shown.stderr
@@ -134,10 +129,10 @@ def test_both_tables_are_attacked_compared_and_shown_on_one_page(town: Path) -> 
     assert "patients: What was measured" in page
     assert "stays: What was measured" in page
     against = ("inspect", "proved/stays.parquet.model.json", "-p", "two.yaml", "--against", "stays", "--json")
-    view = json.loads(_run(*against, "--target", "sex", cwd=town).stdout)
+    view = json.loads(run_command(*against, "--target", "sex", cwd=town).stdout)
     assert view["utility"]["people"]["classifier"]["target"] == "sex"
     assert all("real" in bar for part in ("people", "rows") for h in view[part]["histograms"] for bar in h["bars"])
-    wrong = _run(*against, "--marginal", "sex,payr", cwd=town)
+    wrong = run_command(*against, "--marginal", "sex,payr", cwd=town)
     assert wrong.returncode == 2
     assert "Did you mean 'payer'" in wrong.stdout
 
@@ -147,7 +142,7 @@ def test_some_columns_of_people_and_rows_and_a_workload_of_both(town: Path) -> N
     (town / "some").mkdir(exist_ok=True)
     words = ("synthesize", "stays", "-p", "two.yaml", *BUDGET, "--linked", "-o", "some/stays.parquet", "--json")
     asked = ("--columns", "sex,payer,admission", "--workload", "sex,payer", "--ledger", "some.db")
-    done = _run(*words, *asked, cwd=town)
+    done = run_command(*words, *asked, cwd=town)
     assert done.returncode == 0, done.stderr
     assert "(person) sex x payer" in json.loads(done.stdout)["measured"]
     assert pq.read_table(town / "some" / "stays.parquet").column_names == ["patient_id", "admission", "payer"]
@@ -158,15 +153,15 @@ def test_some_columns_of_people_and_rows_and_a_workload_of_both(town: Path) -> N
 def test_rows_of_other_people_are_the_control_of_histories_in_one_table(tmp_path: Path) -> None:
     for people, seed, folder in (("600", "1", "."), ("300", "11", "others")):
         made = ("world", "make", "hospital", "--people", people, "--seed", seed, "-o", folder)
-        assert _run(*made, cwd=tmp_path).returncode == 0
+        assert run_command(*made, cwd=tmp_path).returncode == 0
     words = ("synthesize", "visits", "--epsilon", "0.5", "--delta", "1e-7", "--linked", "--attack", "--attacks", "50")
     some = ("--columns", "sex,payer,admission,charge", "--json")
-    done = _run(*words, *some, "--control", "others/visits.parquet", "-o", "controlled.parquet", cwd=tmp_path)
+    done = run_command(*words, *some, "--control", "others/visits.parquet", "-o", "controlled.parquet", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
     assert told["attack"]["control"] == "rows of other people that the steward gave"
     assert told["held_out"] == 0
-    same = _run(*words, *some, "--control", "visits.parquet", "-o", "same.parquet", cwd=tmp_path)
+    same = run_command(*words, *some, "--control", "visits.parquet", "-o", "same.parquet", cwd=tmp_path)
     assert same.returncode == 2
     assert "more than chance explains" in same.stdout + same.stderr
     assert not (tmp_path / "same.parquet").exists()
@@ -175,10 +170,10 @@ def test_rows_of_other_people_are_the_control_of_histories_in_one_table(tmp_path
 def test_the_name_of_the_parents_file_is_refused_before_the_charge(town: Path) -> None:
     _two_tables(town)
     words = ("synthesize", "stays", "-p", "two.yaml", *BUDGET, "--linked", "-o", "patients.parquet")
-    done = _run(*words, "--ledger", "clash.db", cwd=town)
+    done = run_command(*words, "--ledger", "clash.db", cwd=town)
     assert done.returncode == 2
     assert "parent's file" in done.stderr or "is read by this work" in done.stderr
-    shown = _run("ledger", "show", "-p", "two.yaml", "--ledger", "clash.db", "--json", cwd=town)
+    shown = run_command("ledger", "show", "-p", "two.yaml", "--ledger", "clash.db", "--json", cwd=town)
     assert "differentially private synthesis" not in shown.stdout
 
 
@@ -201,7 +196,7 @@ def test_what_cannot_be_linked_is_refused_before_anything_is_written(
 ) -> None:
     _two_tables(town)
     (town / "refused").mkdir(exist_ok=True)
-    done = _run("synthesize", *words, *BUDGET, "--linked", "-o", "refused/stays.parquet", cwd=town)
+    done = run_command("synthesize", *words, *BUDGET, "--linked", "-o", "refused/stays.parquet", cwd=town)
     assert done.returncode == 2
     assert message in done.stderr
     assert not list((town / "refused").iterdir())

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
-import sys
 from pathlib import Path
 
 import jsonschema
 import pytest
+
+from forked_commands import run_command
 
 CLINIC = """\
 version: 1
@@ -30,9 +30,7 @@ expires: 2027-12-31
 
 
 def deniable(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", "from deniable.cli.main import main; main()", *arguments]
-    environment = os.environ | {"NO_COLOR": "1", "COLUMNS": "200"}
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, env=environment, check=False)
+    return run_command(*arguments, cwd=cwd, environment={"NO_COLOR": "1", "COLUMNS": "200"})
 
 
 @pytest.fixture
@@ -44,12 +42,16 @@ def clinic(tmp_path: Path) -> Path:
 def test_check_says_who_is_protected_and_how_much(clinic: Path) -> None:
     done = deniable("policy", "check", "clinic.yaml", cwd=clinic)
     assert done.returncode == 0
-    assert "visits: all rows of one patient, at most 5 groups and 2 rows in each (add-remove)" in done.stdout
+    assert "visits: all rows of one patient, at most 5 groups and 2 rows in each;" in done.stdout
     assert "in total epsilon 10, delta 1e-06, zcdp accounting" in done.stdout
     assert "for research: epsilon 4, delta 1e-06 every month" in done.stdout
     assert "by ana: epsilon 1, delta 1e-06 for research" in done.stdout
     assert "visits: its source is not there yet (visits.csv)." in done.stdout
     assert "sha256:" in done.stdout
+    exchanged = CLINIC.replace("max_rows_per_group: 2}", "max_rows_per_group: 2, neighboring: replace}")
+    (clinic / "clinic.yaml").write_text(exchanged)
+    told = deniable("policy", "check", "clinic.yaml", cwd=clinic).stdout
+    assert "2 rows in each, where one is exchanged for another;" in told
 
 
 def test_check_prints_one_json_document(clinic: Path) -> None:

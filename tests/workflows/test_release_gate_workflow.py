@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pyarrow as pa
@@ -20,6 +18,7 @@ from deniable.policy.budget import budget
 from deniable.policy.document import parse
 from deniable.synth.describe import split_rows
 from deniable.synth.model import load
+from forked_commands import run_command
 
 COUNT = 1000
 POLICY = f"""
@@ -174,16 +173,11 @@ def test_both_sides_of_a_comparison_have_as_many_people() -> None:
         equalize_sides(many, few, ("c",))
 
 
-def _run(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", "from deniable.cli.main import main; main()", *words]
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
-
-
 def test_the_command_shows_the_attacks_writes_the_page_and_exits_with_two(tmp_path: Path) -> None:
     (tmp_path / "policy.yaml").write_text(POLICY)
     pq.write_table(_people(), tmp_path / "people.parquet")
     words = ("synthesize", "people", "--delta", "1e-6", "--method", "mst", "--attack", "--report", "proof.html")
-    stopped = _run(*words, "--epsilon", "50000", "-o", "made.parquet", "--json", cwd=tmp_path)
+    stopped = run_command(*words, "--epsilon", "50000", "-o", "made.parquet", "--json", cwd=tmp_path)
     assert stopped.returncode == 2, stopped.stderr
     told = json.loads(stopped.stdout)
     assert told["file"] is None
@@ -191,7 +185,7 @@ def test_the_command_shows_the_attacks_writes_the_page_and_exits_with_two(tmp_pa
     page = (tmp_path / "proof.html").read_text()
     assert "Not released" in page
     assert not (tmp_path / "made.parquet").exists()
-    left = _run(*words, "--epsilon", "1", "-o", "made.parquet", cwd=tmp_path)
+    left = run_command(*words, "--epsilon", "1", "-o", "made.parquet", cwd=tmp_path)
     assert left.returncode == 0, left.stderr
     assert "met: membership" in left.stdout
     assert "not differentially private" in left.stdout

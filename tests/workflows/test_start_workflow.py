@@ -30,6 +30,7 @@ from deniable.curator.policy import compose
 from deniable.curator.policy.check import check_policy
 from deniable.errors import DataError, Infeasible, IntegrityError, ParameterError, StorageError
 from deniable.policy.document import read
+from forked_commands import program
 
 CANARY = re.compile(r"Zebedee\d+|QX\d{5}|secret \d+ of the note|Atlantis|Zoster")
 
@@ -264,12 +265,8 @@ def paste(commands: list[dict[str, str]], folder: Path) -> None:
     """Run commands in a shell, as they are printed; what they would write anew is removed first."""
     for path in folder.glob("release.*"):
         path.unlink()
-    program = Path("bin") / "deniable"
-    program.parent.mkdir(exist_ok=True)
-    program.write_text(f'#!/bin/sh\nexec {sys.executable} -c "from deniable.cli.main import main; main()" "$@"\n')
-    program.chmod(0o755)
     script = "set -e\n" + "\n".join(one["command"] for one in commands) + "\n"
-    path = f"{program.parent.absolute()}:{os.environ['PATH']}"
+    path = f"{program().parent}:{os.environ['PATH']}"
     ran = subprocess.run(["/bin/sh", "-c", script], env={**os.environ, "PATH": path}, capture_output=True, text=True)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert list(folder.glob("release.*.release.json"))

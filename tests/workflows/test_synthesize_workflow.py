@@ -3,30 +3,25 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
 
+from forked_commands import run_command
+
 BUDGET = ("--epsilon", "1", "--delta", "1e-6")
-
-
-def _run(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", "from deniable.cli.main import main; main()", *words]
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
 
 
 @pytest.fixture(scope="module")
 def town(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("town")
-    assert _run("world", "make", "hospital", "--people", "2000", "-o", ".", cwd=folder).returncode == 0
+    assert run_command("world", "make", "hospital", "--people", "2000", "-o", ".", cwd=folder).returncode == 0
     return folder
 
 
 def test_a_synthetic_table_is_written_with_its_model_and_verifies(town: Path) -> None:
-    done = _run("synthesize", "visits", *BUDGET, "-o", "made.parquet", "--json", cwd=town)
+    done = run_command("synthesize", "visits", *BUDGET, "-o", "made.parquet", "--json", cwd=town)
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
     made, real = pq.read_table(town / "made.parquet"), pq.read_table(town / "visits.parquet")
@@ -34,20 +29,20 @@ def test_a_synthetic_table_is_written_with_its_model_and_verifies(town: Path) ->
     assert set(made.column_names) == set(real.column_names)
     assert set(made["sex"].to_pylist()) <= {"F", "M", None}
     assert not set(made["patient_id"].to_pylist()) & set(real["patient_id"].to_pylist())
-    assert _run("release", "verify", "made.parquet", cwd=town).returncode == 0
-    drawn = _run("generate", "made.parquet.model.json", "--rows", "10", "-o", "ten.csv", cwd=town)
+    assert run_command("release", "verify", "made.parquet", cwd=town).returncode == 0
+    drawn = run_command("generate", "made.parquet.model.json", "--rows", "10", "-o", "ten.csv", cwd=town)
     assert drawn.returncode == 0, drawn.stderr
     assert len((town / "ten.csv").read_text().splitlines()) == 11
 
 
 def test_rows_with_given_values_alone_are_drawn_from_a_model(town: Path) -> None:
-    done = _run("describe", "visits", *BUDGET, "-o", "v.json", "--json", cwd=town)
+    done = run_command("describe", "visits", *BUDGET, "-o", "v.json", "--json", cwd=town)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["reason"]
-    drawn = _run("generate", "v.json", "--where", "sex=F", "--rows", "20", "-o", "women.parquet", cwd=town)
+    drawn = run_command("generate", "v.json", "--where", "sex=F", "--rows", "20", "-o", "women.parquet", cwd=town)
     assert drawn.returncode == 0, drawn.stderr
     assert pq.read_table(town / "women.parquet")["sex"].to_pylist() == ["F"] * 20
-    refused = _run("generate", "v.json", "--where", "sex=Q", "-o", "none.parquet", cwd=town)
+    refused = run_command("generate", "v.json", "--where", "sex=Q", "-o", "none.parquet", cwd=town)
     assert refused.returncode == 2
     assert not (town / "none.parquet").exists()
 
@@ -57,41 +52,41 @@ def test_a_workload_of_the_policy_is_measured_and_told_and_another_word_is_refus
     asked = text.replace("  truths:", "  synthesize: {workload: [[sex, ethnicity, payer]]}\n  truths:", 1)
     (town / "asked.yaml").write_text(asked)
     words = ("-p", "asked.yaml", "--epsilon", "3", "--delta", "1e-6", "--columns", "sex,ethnicity,payer,diagnosis")
-    done = _run("describe", "visits", *words, "-o", "asked.json", "--json", cwd=town)
+    done = run_command("describe", "visits", *words, "-o", "asked.json", "--json", cwd=town)
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
     assert told["asked"][0]["table"] == "sex x ethnicity x payer"
     assert told["asked"][0]["how"].startswith("measured")
     assert "sex x ethnicity x payer" in told["measured"]
-    shown = _run("describe", "visits", *words, "-o", "again.json", cwd=town)
+    shown = run_command("describe", "visits", *words, "-o", "again.json", cwd=town)
     assert "Asked for sex x ethnicity x payer: measured" in shown.stdout
-    without = _run("describe", "visits", *words[:-1], "sex,payer", "-o", "two.json", "--json", cwd=town)
+    without = run_command("describe", "visits", *words[:-1], "sex,payer", "-o", "two.json", "--json", cwd=town)
     assert json.loads(without.stdout)["asked"] == []
     (town / "wrong.yaml").write_text(asked.replace("ethnicity, payer]]", "ethnicty, payer]]"))
-    refused = _run("describe", "visits", "-p", "wrong.yaml", *BUDGET, "-o", "w.json", cwd=town)
+    refused = run_command("describe", "visits", "-p", "wrong.yaml", *BUDGET, "-o", "w.json", cwd=town)
     assert refused.returncode == 2
     assert "Did you mean 'ethnicity'" in refused.stderr
 
 
 def test_the_budget_is_charged_and_a_second_release_beyond_it_is_refused(town: Path) -> None:
     words = ("--epsilon", "9", "--delta", "4e-7", "--ledger", "ledger.db")
-    first = _run("synthesize", "visits", *words, "-o", "a.parquet", cwd=town)
+    first = run_command("synthesize", "visits", *words, "-o", "a.parquet", cwd=town)
     assert first.returncode == 0, first.stderr
-    second = _run("synthesize", "visits", *words, "-o", "b.parquet", cwd=town)
+    second = run_command("synthesize", "visits", *words, "-o", "b.parquet", cwd=town)
     assert second.returncode == 2
     assert "BudgetExceeded" in second.stderr
     assert not (town / "b.parquet").exists()
 
 
 def test_without_a_delta_nothing_is_read_or_written(town: Path) -> None:
-    done = _run("synthesize", "visits", "--epsilon", "1", "-o", "c.parquet", cwd=town)
+    done = run_command("synthesize", "visits", "--epsilon", "1", "-o", "c.parquet", cwd=town)
     assert done.returncode == 2
     assert "needs a delta" in done.stderr
     assert not (town / "c.parquet").exists()
 
 
 def test_a_public_table_is_refused(town: Path) -> None:
-    done = _run("synthesize", "voters", *BUDGET, "-o", "d.parquet", cwd=town)
+    done = run_command("synthesize", "voters", *BUDGET, "-o", "d.parquet", cwd=town)
     assert done.returncode == 2
     assert "public" in done.stderr
 
@@ -99,7 +94,7 @@ def test_a_public_table_is_refused(town: Path) -> None:
 def test_an_expired_policy_is_refused_before_anything_is_charged_or_written(town: Path) -> None:
     text = (town / "policy.yaml").read_text().replace("expires: 2036-12-31", "expires: 2020-01-01")
     (town / "expired.yaml").write_text(text)
-    done = _run("synthesize", "visits", "-p", "expired.yaml", *BUDGET, "-o", "e.parquet", cwd=town)
+    done = run_command("synthesize", "visits", "-p", "expired.yaml", *BUDGET, "-o", "e.parquet", cwd=town)
     assert done.returncode == 2
     assert "expired" in done.stderr
     assert not (town / "e.parquet").exists()

@@ -3,45 +3,40 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
 
-
-def _run(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", "from deniable.cli.main import main; main()", *words]
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
+from forked_commands import run_command
 
 
 @pytest.fixture(scope="module")
 def town(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("town")
-    assert _run("world", "make", "hospital", "--people", "1500", "-o", ".", cwd=folder).returncode == 0
+    assert run_command("world", "make", "hospital", "--people", "1500", "-o", ".", cwd=folder).returncode == 0
     return folder
 
 
 def test_a_model_is_trained_sealed_charged_and_predicts(town: Path) -> None:
     words = ("--target", "charge", "--features", "birth_date,diagnosis", "--epsilon", "1", "--delta", "1e-7")
-    done = _run("train", "visits", *words, "--evaluate", "-o", "model.json", "--json", cwd=town)
+    done = run_command("train", "visits", *words, "--evaluate", "-o", "model.json", "--json", cwd=town)
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
     assert told["method"] == "linear"
     assert told["features"] == ["birth_date", "diagnosis"]
     assert told["evaluation"]["rows"] > 0
-    assert _run("release", "verify", "model.json", cwd=town).returncode == 0
+    assert run_command("release", "verify", "model.json", cwd=town).returncode == 0
     statement = json.loads((town / "model.json.release.json").read_text())["statement"]
     assert statement["provenance"]["parameters"]["held_out"] == 0.2
-    ledger = json.loads(_run("ledger", "show", "--json", cwd=town).stdout)
+    ledger = json.loads(run_command("ledger", "show", "--json", cwd=town).stdout)
     assert any("differentially private model" in json.dumps(entry) for entry in ledger["entries"])
-    made = _run("predict", "model.json", "visits.parquet", "-o", "predicted.parquet", "--json", cwd=town)
+    made = run_command("predict", "model.json", "visits.parquet", "-o", "predicted.parquet", "--json", cwd=town)
     assert made.returncode == 0, made.stderr
     rows = pq.read_table(town / "predicted.parquet")
     assert rows.num_rows == json.loads(made.stdout)["rows"] == pq.read_table(town / "visits.parquet").num_rows
     assert all(0 <= value <= 250_000 for value in rows["predicted_charge"].to_pylist())
-    again = _run("predict", "model.json", "predicted.parquet", "-o", "twice.parquet", cwd=town)
+    again = run_command("predict", "model.json", "predicted.parquet", "-o", "twice.parquet", cwd=town)
     assert again.returncode != 0
     assert "a column 'predicted_charge' already" in again.stderr
     assert not (town / "twice.parquet").exists()
@@ -49,12 +44,12 @@ def test_a_model_is_trained_sealed_charged_and_predicts(town: Path) -> None:
 
 def test_one_diagnosis_against_the_others_is_told_in_words(town: Path) -> None:
     words = ("--target", "diagnosis", "--positive", "I10", "--features", "birth_date,sex", "--epsilon", "1")
-    done = _run("train", "visits", *words, "--delta", "1e-7", "--evaluate", "-o", "i10.json", cwd=town)
+    done = run_command("train", "visits", *words, "--delta", "1e-7", "--evaluate", "-o", "i10.json", cwd=town)
     assert done.returncode == 0, done.stderr
     assert "logistic model of diagnosis = I10" in done.stdout
     assert "for the steward" in done.stdout
     (town / "few.csv").write_text("birth_date,sex\n1950-05-05,F\n,\n")
-    assert _run("predict", "i10.json", "few.csv", "-o", "few-out.csv", cwd=town).returncode == 0
+    assert run_command("predict", "i10.json", "few.csv", "-o", "few-out.csv", cwd=town).returncode == 0
     chances = [float(line.split(",")[-1]) for line in (town / "few-out.csv").read_text().splitlines()[1:]]
     assert len(chances) == 2
     assert all(0 <= chance <= 1 for chance in chances)
@@ -73,24 +68,24 @@ def test_groups_are_found_told_and_predicted(town: Path) -> None:
         "--delta",
         "1e-7",
     )
-    done = _run("train", "visits", *words, "--report", "groups.html", "-o", "groups.json", cwd=town)
+    done = run_command("train", "visits", *words, "--report", "groups.html", "-o", "groups.json", cwd=town)
     assert done.returncode == 0, done.stderr
     assert "2 groups, from birth_date, sex" in done.stdout
     assert "group 2: " in done.stdout
     assert "How large each is" in (town / "groups.html").read_text()
-    assert _run("release", "verify", "groups.json", cwd=town).returncode == 0
-    assert _run("predict", "groups.json", "visits.parquet", "-o", "grouped.parquet", cwd=town).returncode == 0
+    assert run_command("release", "verify", "groups.json", cwd=town).returncode == 0
+    assert run_command("predict", "groups.json", "visits.parquet", "-o", "grouped.parquet", cwd=town).returncode == 0
     assert set(pq.read_table(town / "grouped.parquet")["group"].to_pylist()) <= {1, 2}
-    again = _run("predict", "groups.json", "grouped.parquet", "-o", "twice.parquet", cwd=town)
+    again = run_command("predict", "groups.json", "grouped.parquet", "-o", "twice.parquet", cwd=town)
     assert "a column 'group' already" in again.stderr
 
 
 def test_shapes_of_a_number_are_trained_and_predict_numbers(town: Path) -> None:
     words = ("--target", "charge", "--method", "boosted", "--turns", "2", "--features", "birth_date,diagnosis")
-    done = _run("train", "visits", *words, "--epsilon", "1", "--delta", "1e-7", "-o", "shapes.json", cwd=town)
+    done = run_command("train", "visits", *words, "--epsilon", "1", "--delta", "1e-7", "-o", "shapes.json", cwd=town)
     assert done.returncode == 0, done.stderr
     assert "boosted model of charge" in done.stdout
-    made = _run("predict", "shapes.json", "visits.parquet", "-o", "shaped.parquet", "--json", cwd=town)
+    made = run_command("predict", "shapes.json", "visits.parquet", "-o", "shaped.parquet", "--json", cwd=town)
     assert made.returncode == 0, made.stderr
     assert all(
         0 <= value <= 250_000 for value in pq.read_table(town / "shaped.parquet")["predicted_charge"].to_pylist()
@@ -110,7 +105,7 @@ def test_shapes_of_a_number_are_trained_and_predict_numbers(town: Path) -> None:
     ],
 )
 def test_what_cannot_be_trained_is_refused_and_leaves_no_file(town: Path, words: tuple[str, ...], message: str) -> None:
-    done = _run("train", *words, "-o", "refused.json", cwd=town)
+    done = run_command("train", *words, "-o", "refused.json", cwd=town)
     assert done.returncode == 2
     assert message in done.stderr
     assert not (town / "refused.json").exists()
@@ -118,13 +113,13 @@ def test_what_cannot_be_trained_is_refused_and_leaves_no_file(town: Path, words:
 
 def test_predicting_refuses_what_is_no_model_and_rows_that_lack_a_column(town: Path) -> None:
     (town / "no-model.json").write_text("{}")
-    refused = _run("predict", "no-model.json", "visits.parquet", "-o", "never.csv", cwd=town)
+    refused = run_command("predict", "no-model.json", "visits.parquet", "-o", "never.csv", cwd=town)
     assert refused.returncode == 2
     assert "not a learned model" in refused.stderr
     words = ("--target", "charge", "--features", "sex", "--epsilon", "0.1", "--delta", "1e-8")
-    assert _run("train", "visits", *words, "-o", "sex.json", cwd=town).returncode == 0
+    assert run_command("train", "visits", *words, "-o", "sex.json", cwd=town).returncode == 0
     (town / "lacking.csv").write_text("age\n5\n")
-    refused = _run("predict", "sex.json", "lacking.csv", "-o", "never.csv", cwd=town)
+    refused = run_command("predict", "sex.json", "lacking.csv", "-o", "never.csv", cwd=town)
     assert refused.returncode == 2
     assert "sex" in refused.stderr
     assert not (town / "never.csv").exists()
