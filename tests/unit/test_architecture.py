@@ -269,3 +269,10 @@ def test_one_command_enters_few_files(tmp_path: Path, words: str, most: int) -> 
     )
     assert run.returncode == 0, run.stderr
     assert int(run.stdout.split()[-1]) <= most
+
+
+def test_only_the_application_imports_what_answers_over_http() -> None:
+    """Other protocols share the service; what two of them need belongs there."""
+    routes = {"deniable.server.http.analyst_api", "deniable.server.http.steward_api"}
+    found = {module for module, targets in _imports().items() if targets & routes}
+    assert found - routes == {"deniable.server.http.app"}

@@ -114,7 +114,8 @@ ROUTES = find_routes()
 def test_every_route_that_may_charge_is_in_this_list() -> None:
     operations = (*analyst_api.OPERATIONS, *steward_api.OPERATIONS)
     assert {each.name for each in operations if each.charges} == set(ROUTES)
-    waiting = {"charge_for", "answer", "ask_batch"}  # the ways of the service on which a charge is watched and goes on
+    # the ways of the service on which a charge is watched and goes on
+    waiting = {"charge_for", "answer", "answer_batch"}
     charging = {each.name for each in operations if waiting & set(each.act.__code__.co_names)}
     assert charging == set(ROUTES)
 

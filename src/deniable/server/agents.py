@@ -23,7 +23,6 @@ from deniable.curator.query import metadata
 from deniable.errors import DeniableError, InternalError, MissingExtra, ParameterError, nearest
 from deniable.governance.grants import Action, Grant
 from deniable.server.formats import encode_json
-from deniable.server.http.analyst_api import ask_batch, price_batch
 from deniable.server.http.app import AGENTS_PATH
 from deniable.server.http.bodies import BatchBody, QuestionBody, RequestBody, read_body
 from deniable.server.http.endpoints import admit_request, read_bearer_token, respond_refusal
@@ -174,9 +173,8 @@ class AgentTools:
         purpose: Purpose = "",
     ) -> Any:
         """Say what several questions would cost together, and which of them are measured together. Free."""
-        return (
-            await price_batch(self._service, grant, _build_batch(questions, epsilon, delta, rho, purpose))
-        ).to_dict()
+        batch = _build_batch(questions, epsilon, delta, rho, purpose)
+        return (await self._service.explain_batch(grant, *batch)).to_dict()
 
     async def ask_batch(
         self,
@@ -189,8 +187,8 @@ class AgentTools:
         request_id: RequestId = "",
     ) -> Any:
         """Answer several questions with noise, for one budget and one charge; if one is refused, nothing is charged."""
-        body = _build_batch(questions, epsilon, delta, rho, purpose)
-        found = await ask_batch(self._service, grant, body, _name_request(request_id))
+        batch = _build_batch(questions, epsilon, delta, rho, purpose, _name_request(request_id))
+        found = await self._service.answer_batch(grant, *batch)
         charged = found.receipt is not None and not found.receipt.repeated
         return {"charged": charged, **found.to_dict()}
 
@@ -290,17 +288,22 @@ def _build_question(
     sql: str, epsilon: str | float, delta: str | float, rho: str | float, purpose: str, request: str = ""
 ) -> Question:
     """A question, checked by the same rules as one that comes over HTTP."""
-    given = {"sql": sql, **_write_amounts(epsilon, delta, rho), "purpose": purpose}
-    body = read_body(QuestionBody, encode_json(given))
-    spent, rate = (None if each is None else str(each) for each in (body.epsilon, body.rho))
-    return Question(body.sql, spent, str(body.delta), rate, body.purpose, request)
+    body = read_body(QuestionBody, encode_json({"sql": sql, **_write_amounts(epsilon, delta, rho), "purpose": purpose}))
+    return _build_terms(body, body.sql, request)
 
 
 def _build_batch(
-    questions: list[str], epsilon: str | float, delta: str | float, rho: str | float, purpose: str
-) -> BatchBody:
+    questions: list[str], epsilon: str | float, delta: str | float, rho: str | float, purpose: str, request: str = ""
+) -> tuple[list[str], Question]:
+    """The texts of a batch, and what holds for all of them; checked by the same rules."""
     given = {"questions": questions, **_write_amounts(epsilon, delta, rho), "purpose": purpose}
-    return read_body(BatchBody, encode_json(given))
+    body = read_body(BatchBody, encode_json(given))
+    return body.questions, _build_terms(body, "", request)
+
+
+def _build_terms(body: QuestionBody | BatchBody, sql: str, request: str) -> Question:
+    spent, rate = (None if each is None else str(each) for each in (body.epsilon, body.rho))
+    return Question(sql, spent, str(body.delta), rate, body.purpose, request)
 
 
 def _write_amounts(epsilon: str | float, delta: str | float, rho: str | float) -> dict[str, str | float | None]:

@@ -10,7 +10,7 @@ import asyncio
 import secrets
 import threading
 import time
-from collections.abc import Awaitable, Callable, Hashable
+from collections.abc import Awaitable, Callable, Hashable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -23,7 +23,8 @@ from cachetools import TTLCache
 from deniable.curator.charge import ChargeWatch, recall_charges, watch_charges
 from deniable.curator.context import forget_answers
 from deniable.curator.governance import fulfill, reports, requests
-from deniable.curator.query import metadata
+from deniable.curator.query import batch, metadata
+from deniable.curator.query.sql import state_budget
 from deniable.curator.scope import is_expired
 from deniable.errors import AccessRefused, DataError, DeniableError, ParameterError, StorageError
 from deniable.governance.grants import Action, Asker, Grant, Role
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     from deniable.curator.query.metadata import AnswerColumn, QuestionPreview
     from deniable.curator.query.sql import QueryAnswer
     from deniable.governance.requests import Request
-    from deniable.query.explain import ErrorPoint, QuestionExplanation
+    from deniable.query.explain import BatchExplanation, ErrorPoint, QuestionExplanation
     from deniable.server.oidc import Verifier
     from deniable.server.worker_pool import WorkerPool
 
@@ -277,6 +278,23 @@ class Service:
         given = {name: getattr(asked, name) for name in names}
         return given | asked.budget | {"who": who, "seconds": self.limits.seconds}
 
+    async def answer_batch(self, grant: Grant, questions: Sequence[str], asked: Question) -> batch.BatchAnswer:
+        """The answers to several questions, charged once; `asked` has their budget, purpose and request id, no text."""
+        who, spent = self.authorize(grant, Action.QUERY, asked.purpose), state_budget(**asked.budget)
+        how: Any = {"confidence": asked.confidence, "intervals": asked.intervals, "nonnegative": asked.nonnegative,
+                    "request": asked.request, "seconds": self.limits.seconds}  # fmt: skip
+        context = self.speak_for(grant, who)
+        return await self.charge_for(
+            grant, lambda stop: batch.query_batch(context, questions, spent, **how, stop=stop),
+            repr((who, questions, spent, how)), asked.request,
+        )  # fmt: skip
+
+    async def explain_batch(self, grant: Grant, questions: Sequence[str], asked: Question) -> BatchExplanation:
+        """What several questions would cost an asker together."""
+        who, spent = self.authorize(grant, Action.EXPLAIN, asked.purpose), state_budget(**asked.budget)
+        context = self.speak_for(grant, who)
+        return await self.run_for(grant, lambda: batch.explain_batch(context, questions, spent))
+
     async def explain(self, grant: Grant, question: Question) -> QuestionExplanation:
         """What a question would measure and cost, for this asker."""
         told: QuestionExplanation = await self._explain(grant, question, "explain")
@@ -305,8 +323,6 @@ class Service:
 
     async def columns(self, grant: Grant, question: Question) -> tuple[AnswerColumn, ...]:
         """The columns that an answer will have."""
-        from deniable.curator.query.sql import state_budget
-
         who, asked = self.authorize(grant, Action.EXPLAIN, question.purpose), _fill_parameters(question)
         given = {"who": who, "sql": asked.sql, "budget": state_budget(**asked.budget), "intervals": asked.intervals}
         found: tuple[AnswerColumn, ...] = await self.scheduler.work(grant.name, "columns", given)

@@ -7,23 +7,21 @@ from typing import TYPE_CHECKING, Any
 from starlette.responses import FileResponse, Response
 
 from deniable.curator.governance import reports, requests
-from deniable.curator.query import batch, metadata, network, places, tabulate
-from deniable.curator.query.sql import state_budget
+from deniable.curator.query import metadata, network, places, tabulate
 from deniable.curator.query.stream.run import read_published
 from deniable.errors import ParameterError
-from deniable.governance.grants import Action, Grant
+from deniable.governance.grants import Action
 from deniable.server.formats import FORMS, JSON, PARQUET, choose_format, encode_json, encode_rows
 from deniable.server.http.bodies import BatchBody, NetworkBody, PlacesBody, QuestionBody, RequestBody, TermsBody
 from deniable.server.http.endpoints import Call, Operation, respond_json
 from deniable.server.http.steward_api import PUBLIC_OPERATIONS, RESPONDENT_OPERATIONS
-from deniable.server.service import Question, Service, build_not_found
+from deniable.server.service import Question, build_not_found
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from deniable.curator.context import Context
     from deniable.curator.query.sql import QueryAnswer
-    from deniable.query.explain import BatchExplanation
 
 _PURPOSE = {"purpose": {"type": "string", "maxLength": 200, "default": ""}}
 _ROWS = {"rows": {"type": "integer", "minimum": 0, "maximum": metadata.MOST_DUMMIES, "default": 100}}
@@ -58,36 +56,19 @@ def _describe_charge(answer: QueryAnswer) -> dict[str, str]:
 
 async def answer_batch(call: Call) -> Response:
     """Answer several questions with one charge; the request id makes it safe to send again."""
-    found = await ask_batch(call.service, call.who, call.body, call.request_id)
+    found = await call.service.answer_batch(call.who, *_build_batch(call))
     return Response(encode_json(found.to_dict()), 200, _describe_charge(found[0]), JSON)
-
-
-async def ask_batch(service: Service, grant: Grant, body: BatchBody, request: str) -> batch.BatchAnswer:
-    """The answers to several questions, charged once to the grant's name and purpose."""
-    who, asked = service.authorize(grant, Action.QUERY, body.purpose), _read_budget(body)
-    how: Any = {"confidence": float(body.confidence), "intervals": body.intervals, "nonnegative": body.nonnegative,
-                "request": request, "seconds": service.limits.seconds}  # fmt: skip
-    context, questions = service.speak_for(grant, who), body.questions
-    return await service.charge_for(
-        grant, lambda stop: batch.query_batch(context, questions, asked, **how, stop=stop),
-        repr((who, questions, asked, how)), request,
-    )  # fmt: skip
 
 
 async def explain_batch(call: Call) -> Response:
     """What a batch of questions would measure and cost, and which are measured together; nothing is charged."""
-    return respond_json((await price_batch(call.service, call.who, call.body)).to_dict())
+    return respond_json((await call.service.explain_batch(call.who, *_build_batch(call))).to_dict())
 
 
-async def price_batch(service: Service, grant: Grant, body: BatchBody) -> BatchExplanation:
-    """What several questions would cost an asker together."""
-    who, asked = service.authorize(grant, Action.EXPLAIN, body.purpose), _read_budget(body)
-    context, questions = service.speak_for(grant, who), body.questions
-    return await service.run_for(grant, lambda: batch.explain_batch(context, questions, asked))
-
-
-def _read_budget(body: BatchBody) -> Any:
-    return state_budget(_to_text(body.epsilon), _to_text(body.delta) or "0", _to_text(body.rho))
+def _build_batch(call: Call) -> tuple[list[str], Question]:
+    """The texts of a batch, and what holds for all of them."""
+    body: BatchBody = call.body
+    return body.questions, _build_terms(call, "")
 
 
 async def explain_query(call: Call) -> Response:
@@ -298,8 +279,14 @@ async def show_register(call: Call) -> Response:
 
 def _build_question(call: Call) -> Question:
     body: QuestionBody = call.body
+    return _build_terms(call, body.sql, tuple(_check_parameter(value) for value in body.parameters))
+
+
+def _build_terms(call: Call, sql: str, parameters: tuple[Any, ...] = ()) -> Question:
+    """A text with the budget, purpose and manner that a body asks for, and with the request's id."""
+    body: QuestionBody | BatchBody = call.body
     return Question(
-        sql=body.sql,
+        sql=sql,
         epsilon=_to_text(body.epsilon),
         delta=_to_text(body.delta) or "0",
         rho=_to_text(body.rho),
@@ -308,7 +295,7 @@ def _build_question(call: Call) -> Question:
         confidence=float(body.confidence),
         intervals=body.intervals,
         nonnegative=body.nonnegative,
-        parameters=tuple(_check_parameter(value) for value in body.parameters),
+        parameters=parameters,
     )
 
 
