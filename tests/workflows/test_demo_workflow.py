@@ -35,6 +35,11 @@ def test_the_demo_finds_the_governor_answers_with_noise_and_writes_its_page(told
     assert "Theodore W. Ashbourne" in " ".join(chapters["An intruder with the voter roll"]["sentences"])
     assert chapters["He is no exception"]["people"][0] > 500
     assert {row["sex"] for row in chapters["The answer"]["table"]} == {"F", "M"}
+    assert "what is protected: all rows of one patient_id, at most 5 groups" in " ".join(
+        chapters["A town and its hospital"]["sentences"]
+    )
+    assert "(" not in chapters["A town and its hospital"]["sentences"][-1]
+    assert "left of the budget: 9.5 of epsilon 10, enough for" in chapters["The answer"]["sentences"][1]
     assert "the same answer" in chapters["Asking again"]["sentences"][0]
     assert "single out" in chapters["Masked rows"]["sentences"][1]
     assert "the best of" in chapters["k-anonymous rows"]["sentences"][1]

@@ -507,7 +507,9 @@ def _print_cost(console: Console, answer: Any, more: int | None) -> None:
     enough = (
         "" if more is None else f", enough for about {more:,} more like this" if more else ", too little for another"
     )
-    left = f"; {details['left']} is left{enough}" if details.get("left") else ""
+    # After a question without a delta its own kind is told; `ledger show` and --json tell the other one too.
+    told = str(details.get("left") or "")
+    left = f"; {told.partition(' (pure questions')[0]} is left{enough}" if told else ""
     cost = (
         "A stored answer: nothing was charged"
         if answer.repeated

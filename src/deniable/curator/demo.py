@@ -238,7 +238,7 @@ def show_answer(stage: Stage) -> Chapter:
         {"sex": row["sex"], "visits": row["visits"], "at least": row["visits_low"], "at most": row["visits_high"]}
         for row in answered.to_pylist()
     )
-    left = answered.release.details["left"]
+    left = str(answered.release.details["left"]).partition(" (pure questions")[0]
     more = stage.curator.explain(QUESTION, epsilon="0.5")["more_like_this"]
     return Chapter(
         "The answer",

@@ -24,7 +24,7 @@ from deniable.policy.diff import list_loosened
 from deniable.policy.document import Policy, compare_with_accepted, keep_accepted, parse, read_unaccepted
 from deniable.policy.json_schema import Schema, build_json_schema
 from deniable.policy.layout.policy_file import POLICY
-from deniable.policy.schema import Column, Role, TableSchema
+from deniable.policy.schema import Column, Neighboring, Role, TableSchema
 from deniable.policy.tables import SCHEMES
 from deniable.release.record import Record
 from deniable.storage import write_whole
@@ -324,7 +324,8 @@ def _protects(table: TableSchema) -> str:
         if limit is not None
     ]
     limits = f", at most {' and '.join(bounds)}" if bounds else ""
-    return f"{unit}{limits} ({unit.neighboring})"
+    exchanged = ", where one is exchanged for another" if unit.neighboring is Neighboring.REPLACE else ""
+    return f"{unit}{limits}{exchanged}"
 
 
 def _budgets(budgets: Budgets) -> BudgetSummary:
