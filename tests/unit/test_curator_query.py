@@ -90,6 +90,15 @@ def test_the_curve_falls_as_epsilon_grows_and_runs_no_statement(curator: Curator
         assert errors == sorted(errors, reverse=True)
         assert errors[0] > errors[-1]
     assert curator.remaining().epsilon == 3
+    mean = next(row for row in rows if row["measurement"].startswith("AVG(age)") and row["epsilon"] == 1)
+    total, count = curator.explain("SELECT AVG(age), COUNT(*) FROM visits", epsilon=1)["aggregates"][0]["measurements"]
+    number = int(mean["measurement"].removeprefix("AVG(age) over ").removesuffix(" rows").replace(",", ""))
+    low, high = total["bounds"]
+    assert "bounds" not in count
+    half = (high - low) / 2
+    assert mean["error"] == pytest.approx(
+        min(2 * half, (total["error"] + half * count["error"]) / (number - count["error"]))
+    )
 
 
 def test_a_question_is_charged_before_it_runs_and_is_not_refunded(curator: Curator, engine: Watched) -> None:

@@ -204,6 +204,29 @@ def test_a_page_shows_the_lattice(clinic: Path) -> None:
     assert chosen[0]["cost"] == min(p["cost"] for p in made["lattice"] if p["acceptable"])
 
 
+def test_the_page_of_a_release_shows_rows_before_and_after_as_they_left(clinic: Path) -> None:
+    from deniable.curator.anonymize.explore import show_released
+    from deniable.curator.anonymize.request import Order
+
+    run("anonymize", "-p", "clinic.yaml", "-o", "out.parquet", "--report", "page.html")
+    page = Path("page.html").read_text()
+    assert "Rows before and after" in page
+    assert "It shows values of real rows" in page
+    names, rows = show_released(Order(None, Path("out.parquet"), Path("clinic.yaml")), Path("out.parquet"))
+    columns = [pq.read_table("out.parquet")[name].to_pylist() for name in names]
+    released = [tuple(map(str, row)) for row in zip(*columns, strict=True)]
+    assert len(rows) == 8
+    for row in rows:
+        assert (row.after in released) == row.released
+        assert row.alike == released.count(row.after), "so many rows of the release are like it"
+    assert any(row.before != row.after for row in rows)
+    names = [row["name"] for row in pq.read_table("visits.parquet").to_pylist()]
+    assert not any(name in page for name in names), "columns that are no quasi-identifiers are not shown"
+    run("anonymize", "visits.parquet", "--qi", QI, "--k", "5", "--method", "mondrian", "-o", "m.parquet",
+        "--report", "local.html")  # fmt: skip
+    assert "No row is shown" in Path("local.html").read_text(), "classes that are each written in their own way"
+
+
 def test_drafts_can_be_pasted_into_a_policy(clinic: Path) -> None:
     drafted = run("anonymize", "visits.parquet", "--draft", "--qi", QI)["hierarchies"]
     assert list(drafted) == ["zip", "age", "sex"]

@@ -105,7 +105,9 @@ def test_the_handle_of_the_curve_is_dragged_and_moved_by_keys(visit):
     write(page, GROUPS, "0.1")
     handle = page.locator(".handle")
     page.wait_for_selector(".legend:has-text('AVG(age)')")
-    assert "AVG(age): sum" in page.locator(".legend .key").all_inner_texts()
+    count, mean = page.locator(".legend .key").all_inner_texts()
+    assert count == "COUNT(*): number of rows"
+    assert re.fullmatch(r"AVG\(age\) over 1,?0+ rows", mean), "the error of the mean, and not of its parts"
     before = page.inner_text(".errors")
     box, svg = handle.bounding_box(), page.locator(".plot svg").bounding_box()
     page.mouse.move(box["x"] + 11, box["y"] + 11)

@@ -136,7 +136,7 @@ def anonymize(
         raise ParameterError("--time and --every go with --grid", remedy="Leave them out, or say --grid")
     with show_progress("Anonymizing") as told:
         made = run.anonymize(order, told)
-    _write_page(report, made, measure)
+    _write_page(report, made, measure, order)
     return emit_lines(made, as_json, lambda: _describe_release(made))
 
 
@@ -324,16 +324,18 @@ def _read_level(text: str) -> int | float | str:
         return text
 
 
-def _write_page(path: Path | None, made: Mapping[str, Any], measure: str) -> None:
+def _write_page(path: Path | None, made: Mapping[str, Any], measure: str, order: Order) -> None:
     if path is not None:
         import json
 
+        from deniable.curator.anonymize.explore import show_released
         from deniable.reports.page import write
         from deniable.reports.tradeoffs import build_lattice_page
 
         beside = Path(f"{made.get('output')}.recoding.json")
         recoding = json.loads(beside.read_text(encoding="utf-8")) if beside.exists() else None
-        write(build_lattice_page(made, measure, recoding), path)
+        names, rows = show_released(order, Path(str(made.get("output"))))
+        write(build_lattice_page(made, measure, recoding, (names, rows)), path)
 
 
 def _describe_release(made: Mapping[str, Any]) -> Iterator[str]:

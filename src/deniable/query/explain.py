@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import date
@@ -34,7 +33,7 @@ from deniable.query.keys import FromTable, Listed, PrivateKeys
 from deniable.query.measurements import Distinct, Measurement, Ordered, Part, Recipe, Rows, Total, Units
 from deniable.query.plan import Joint, Limits, NodePlan, Placed, QueryPlan, Step
 from deniable.query.sql import private_sql
-from deniable.release.record import Record
+from deniable.release.record import Record, SparseRecord
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -49,8 +48,11 @@ class KeyedRecord(Record):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class MeasurementPlan(Record):
-    """One noisy measurement: what it measures, how far one unit moves it, which noise, and how large the error is."""
+class MeasurementPlan(SparseRecord):
+    """One noisy measurement: what it measures, how far one unit moves it, which noise, and how large the error is.
+
+    `bounds` are those that the numbers of a sum are clamped to.
+    """
 
     measures: str
     stability: str
@@ -61,6 +63,7 @@ class MeasurementPlan(Record):
     error_in: str
     confidence: float
     share: str
+    bounds: list[float] | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -71,6 +74,33 @@ class AggregatePlan(KeyedRecord):
     keyed_by: str
     groups: int | None
     measurements: list[MeasurementPlan]
+
+    @property
+    def is_mean(self) -> bool:
+        """Whether it is a mean of numbers: a sum within bounds, over a number of rows."""
+        bounded = [part for part in self.measurements if part.bounds is not None]
+        return self.aggregate.upper().startswith("AVG(") and len(self.measurements) == 2 and len(bounded) == 1
+
+    @property
+    def fewest_rows(self) -> int:
+        """A power of ten that is at least twice the error of a mean's number of rows, and 100."""
+        return int(10 ** max(2, math.ceil(math.log10(max(1.0, 2 * self._split_mean()[1].error)))))
+
+    def bound_mean(self, rows: int) -> float:
+        """The error of a mean over so many rows, at most; for those that are means.
+
+        A mean is its center plus the sum about the center over the number of rows. With errors s and c of the two, n
+        rows, and values at most h from the center, it is at most (s + h c) / (n - c) from the truth, and never farther
+        than 2h.
+        """
+        total, count = self._split_mean()
+        low, high = total.bounds or (0.0, 0.0)
+        return min(high - low, (total.error + (high - low) / 2 * count.error) / (rows - count.error))
+
+    def _split_mean(self) -> tuple[MeasurementPlan, MeasurementPlan]:
+        """The sum and the number of rows of a mean."""
+        one, two = self.measurements
+        return (one, two) if one.bounds is not None else (two, one)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -363,7 +393,15 @@ def _describe_placed(placed: Placed, step: Step, confidence: float, recipe: Reci
         error_in="ranks" if ranks else "the aggregate's own unit",
         confidence=confidence,
         share=f"{float(placed.share):.6g}",
+        bounds=_list_bounds(placed.measurement),
     )
+
+
+def _list_bounds(measurement: Measurement) -> list[float] | None:
+    """What the numbers of a sum are clamped to; None of all else, dates among them."""
+    if not isinstance(measurement, Total) or measurement.squared or not measurement.argument.facts.kind.numeric:
+        return None
+    return [float(end * measurement.step) for end in (measurement.lower, measurement.upper)]
 
 
 def _describe_stability(limits: Limits, groups: int, sampled: bool = False) -> str:
@@ -402,19 +440,6 @@ def _describe_bounds(measurement: Total | Ordered | Distinct) -> str:
     kind = measurement.argument.facts.kind
     ends = (from_number(kind, end * measurement.step) for end in (measurement.lower, measurement.upper))
     return " and ".join(str(end) if isinstance(end, date) else f"{float(to_number(end)):g}" for end in ends)
-
-
-def read_bounds(measures: str) -> tuple[float, float] | None:
-    """The bounds of the numbers that a measurement sums, out of its words; None where it names none.
-
-    >>> read_bounds("sum about 50, values clamped to 0 and 100"), read_bounds("number of rows")
-    ((0.0, 100.0), None)
-    """
-    found = re.search(r"clamped to (-?[\d.e+-]+) and (-?[\d.e+-]+)$", measures)
-    try:
-        return (float(found[1]), float(found[2])) if found else None
-    except ValueError:  # dates
-        return None
 
 
 def name_mechanism(placed: Placed) -> str:
@@ -516,15 +541,26 @@ def _meets_public_rows(relation: Relation) -> bool:
 
 
 def compute_error_curve(plans: Iterable[tuple[Amount, QueryPlan]], confidence: float = CONFIDENCE) -> list[ErrorPoint]:
-    """Expected error against epsilon: one row for each epsilon and each measurement of each aggregate."""
+    """Expected error against epsilon: one row for each epsilon and each measurement of each aggregate.
+
+    Of a mean it is the error of the mean itself, over so many rows as are enough for it at the least epsilon.
+    """
+    told = [(float(exact_amount(epsilon, "epsilon")), summarize_plan(plan, confidence).aggregates)
+            for epsilon, plan in plans]  # fmt: skip
+    means = [row for _, rows in told for row in rows if row.is_mean]
+    fewest = max((row.fewest_rows for row in means), default=0)
     return [
-        ErrorPoint(
-            epsilon=float(exact_amount(epsilon, "epsilon")),
-            measurement=f"{row.aggregate}: {part.measures}",
-            error=part.error,
-            error_in=part.error_in,
-        )
-        for epsilon, plan in plans
-        for row in summarize_plan(plan, confidence).aggregates
-        for part in row.measurements
+        ErrorPoint(epsilon, name, error, unit)
+        for epsilon, rows in told
+        for row in rows
+        for name, error, unit in _list_errors(row, fewest)
     ]
+
+
+def _list_errors(row: AggregatePlan, fewest: int) -> Iterator[tuple[str, float, str]]:
+    """The errors of an aggregate with their names and units: of a mean one, of others those of their measurements."""
+    if row.is_mean:
+        yield f"{row.aggregate} over {fewest:,} rows", row.bound_mean(fewest), "the aggregate's own unit"
+        return
+    for part in row.measurements:
+        yield f"{row.aggregate}: {part.measures}", part.error, part.error_in

@@ -73,23 +73,40 @@ def plot_lattice(points: Sequence[Mapping[str, Any]], count: int, measure: str =
 
 
 def build_lattice_page(
-    report: Mapping[str, Any], measure: str = "loss", recoding: Mapping[str, Any] | None = None
+    report: Mapping[str, Any],
+    measure: str = "loss",
+    recoding: Mapping[str, Any] | None = None,
+    shown: tuple[Sequence[str], Sequence[Any]] = ((), ()),
 ) -> Page:
     """A page about one anonymization: what was found, the columns, the classes, the proof, the lattice.
 
-    `recoding` is the document beside the release, which knows the names of levels and the sizes of classes.
+    `recoding` is the document beside the release, which knows the names of levels and the sizes of classes. `shown` are
+    columns, and rows before and after.
     """
     recoding = recoding or {}
     sections = [Section("The release", (*_summarize_anonymity(report), Paragraph("\n\n".join(report["words"]))))]
     if report.get("levels"):
         rows = _list_levels(report["levels"], {one["name"]: one for one in recoding.get("columns", ())})
         sections.append(Section("What became of each column", (Table.of(rows),)))
+    if shown[1]:
+        sections.append(Section("Rows before and after", (_compare_rows(*shown),)))
     if sizes := (recoding.get("classes") or {}).get("sizes"):
         sections.append(Section("How large the classes are", (draw_sizes(sizes), _list_largest(recoding))))
     if report["lattice"]:
         sections.append(Section("The lattice", _describe_lattice(report, measure)))
     lead = f"{report['released']:,} of {report['rows']:,} rows released in {report['classes']:,} classes of rows alike."
-    return Page("A k-anonymous release", tuple(sections), lead, "For the steward. No row is shown.")
+    care = "It shows values of real rows: keep it as you keep the table." if shown[1] else "No row is shown."
+    return Page("A k-anonymous release", tuple(sections), lead, f"For the steward. {care}")
+
+
+def _compare_rows(names: Sequence[str], rows: Sequence[Any]) -> Table:
+    """Some rows as they were and as they leave, by the columns that others may know."""
+    listed = tuple(
+        (*(one if one == two else f"{one} → {two}" for one, two in zip(row.before, row.after, strict=True)),
+         row.alike, "yes" if row.released else "left out")
+        for row in rows
+    )  # fmt: skip
+    return Table((*names, "rows alike", "leaves"), listed, "Some rows, by the columns that others may know")
 
 
 def _summarize_anonymity(report: Mapping[str, Any]) -> tuple[Block, ...]:

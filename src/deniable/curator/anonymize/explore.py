@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from deniable.curator.anonymize.request import (
@@ -18,6 +19,7 @@ from deniable.curator.anonymize.request import (
     Asked,
     Order,
     demands,
+    open_order,
     open_table,
     request_for,
     roles_of,
@@ -430,9 +432,7 @@ def _show_rows(
     from deniable.kanonymity.encoding import encode_table
 
     known, about = prepared.request.quasi_identifiers, prepared.request.sensitive
-    some = f" LIMIT {SHOWN_ROWS * APART}"
-    first = engine.run(statement("SELECT {} FROM {}", (*known, *about), TABLE) + some)
-    table = first.take(list(range(0, first.num_rows, max(1, first.num_rows // SHOWN_ROWS)))[:SHOWN_ROWS])
+    table = _take_some(engine, (*known, *about))
     built = {coded.hierarchy.column: coded.hierarchy for coded in prepared.columns}
     codes = [coded.codes for coded in encode_table(table.select(known), known, built)]
     levels = [coded.hierarchy.levels[at] for coded, at in zip(prepared.columns, prepared.absolute(node), strict=True)]
@@ -448,6 +448,39 @@ def _show_rows(
         shown = tuple(map(_write_cell, (*after, *secret)))
         rows.append(ShownRow(tuple(_write_cell(row[name]) for name in (*known, *about)), shown, size, kept))
     return (*known, *about), tuple(rows)
+
+
+def show_released(order: Order, out: Path) -> tuple[tuple[str, ...], tuple[ShownRow, ...]]:
+    """Some rows of a table before and after its release, quasi-identifiers alone; for the steward's own report.
+
+    They are told by the recoding beside the release: empty where there is none, as of rows that were each generalized
+    in the way of their class.
+    """
+    from deniable.kanonymity.recoding import Recoder, path_of_recoding, read_recoding
+
+    if not (path := path_of_recoding(out)).exists():
+        return (), ()
+    recoding = read_recoding(path)
+    recoder, names = Recoder(recoding), recoding.names
+    with open_order(order) as context, open_table(context, order) as (engine, _schema):
+        for column in recoder.columns:  # labels of some hierarchies depend on all values
+            column.codes(engine.run(statement("SELECT DISTINCT {} FROM {}", (column.column.name,), TABLE)).column(0))
+        table = _take_some(engine, names)
+    coded = [column.codes(table[column.column.name])[0] for column in recoder.columns]
+    rows = []
+    for place, found in enumerate(recoder.index.find(coded).tolist()):
+        after = [column.labels[codes[place]] for column, codes in zip(recoder.columns, coded, strict=True)]
+        size = recoding.classes.sizes[found] if found >= 0 else 0
+        before = tuple(_write_cell(table[name][place].as_py()) for name in names)
+        rows.append(ShownRow(before, tuple(map(_write_cell, after)), size, found >= 0))
+    return names, tuple(rows)
+
+
+def _take_some(engine: Engine, names: tuple[str, ...]) -> pa.Table:
+    """Some rows of the table, not one after the other."""
+    some = f" LIMIT {SHOWN_ROWS * APART}"
+    first = engine.run(statement("SELECT {} FROM {}", names, TABLE) + some)
+    return first.take(list(range(0, first.num_rows, max(1, first.num_rows // SHOWN_ROWS)))[:SHOWN_ROWS])
 
 
 def _write_cell(value: object) -> str:

@@ -5,7 +5,6 @@ is read, except of tables that the policy declares public."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -230,32 +229,13 @@ def _say_error(plan: AggregatePlan) -> str:
               for part in plan.measurements]  # fmt: skip
     if len(errors) < 2:
         return ", ".join(errors) or "exact: from public tables"
-    if told := _say_mean_error(plan):
-        return told
+    if plan.is_mean:
+        over = (plan.fewest_rows, 10 * plan.fewest_rows)
+        means = ", ".join(f"± {format_figure(plan.bound_mean(rows))} over {rows:,} rows" for rows in over)
+        return f"at most {means}; how many rows there are is not known before the answer"
     # Where a sum begins to count from, and its bounds, are in the privacy plan.
     names = [part.measures.partition(",")[0].partition(" about ")[0] for part in plan.measurements]
     return "follows from " + ", ".join(f"{name} {error}" for name, error in zip(names, errors, strict=True))
-
-
-def _say_mean_error(plan: AggregatePlan) -> str:
-    """The error of a mean, which depends on the number of rows: for two of them; empty for all that is no mean.
-
-    A mean is its center plus the sum about the center over the number of rows. With errors s and c of the two, n rows,
-    and values at most h from the center, it is at most (s + h c) / (n - c) from the truth, and never farther than 2h.
-    """
-    parts = {part.measures.partition(",")[0].partition(" about ")[0]: part for part in plan.measurements}
-    if not plan.aggregate.upper().startswith("AVG(") or set(parts) != {"sum", "number of rows"}:
-        return ""
-    from deniable.query.explain import read_bounds
-
-    total, rows, ends = parts["sum"], parts["number of rows"].error, read_bounds(parts["sum"].measures)
-    if ends is None:
-        return ""
-    wide = ends[1] - ends[0]
-    fewest = 10 ** max(2, math.ceil(math.log10(max(1.0, 2 * rows))))
-    told = [f"± {format_figure(min(wide, (total.error + wide / 2 * rows) / (number - rows)))} over {number:,} rows"
-            for number in (fewest, 10 * fewest)]  # fmt: skip
-    return f"at most {', '.join(told)}; how many rows there are is not known before the answer"
 
 
 def format_figure(value: float) -> str:
