@@ -25,7 +25,8 @@ CODED = {"age": 85, "workclass": 9, "fnlwgt": 100, "education-num": 16, "marital
          "relationship": 6, "race": 5, "sex": 2, "capital-gain": 100, "capital-loss": 100, "hours-per-week": 99,
          "native-country": 42, "income>50K": 2}  # fmt: skip
 CENSUS = {"age": 91, "weeks_worked_in_year": 53, "detailed_industry_recode": 52, "detailed_occupation_recode": 47,
-          "education": 17, "marital_stat": 7, "sex": 2, "race": 5}  # fmt: skip
+          "education": 17, "marital_stat": 7, "sex": 2, "race": 5, "country_of_birth_self": 43, "class_of_worker": 9,
+          "major_occupation_code": 15, "income": 2}  # fmt: skip
 NUMBERS = ("AGEP", "DENSITY", "PINCP", "PWGTP", "WGTP")
 SURVEY = dict.fromkeys(NUMBERS, 90) | {f"Q{place:02}": 2 + place % 9 for place in range(19)}
 

@@ -22,6 +22,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
+from _generated import find_data, say_source
 
 from deniable import world
 from deniable.attacks.aggregates.published_tables import Attribute, Statistic, find_worlds
@@ -249,9 +250,8 @@ def wp29() -> None:
     control of the same size matters: Anonymeter scales the control's rate of singling out where sizes differ, by a
     curve that it fits to the number of predicates asked instead of those that single out.
     """
-    path = DATA / "census_kdd" / "census_income_kdd_1994_1995.parquet"
-    if not path.exists():
-        return print("wp29           skipped: the real table is not there")
+    print(say_source("census_kdd"))
+    path = find_data("census_kdd") / "census_income_kdd_1994_1995.parquet"
     table = pq.read_table(path, columns=[*AUX, *REST, SECRET])
     chosen = np.random.default_rng(1).permutation(table.num_rows)[: 2 * ROWS]
     ori, control = (table.take(pa.array(np.sort(part))) for part in np.split(chosen, 2))
@@ -270,7 +270,6 @@ def wp29() -> None:
             verdict, more = _beside(theirs[name], cpu, found)
             told += more
         print(f"{name:14} {cpu:7.2f} CPU s {verdict} | {told}", flush=True)
-    return None
 
 
 def _beside(runs: list[dict[str, Any]], cpu: float, found: Any) -> tuple[str, str]:

@@ -2,11 +2,11 @@
 
     python bench/kanonymity.py [--quick] [--arx libarx.jar]
 
-Needs the adult, census and ACS tables beside the project (see docs/testing.md). The Python peers are installed into
-`.venvs/kanonymity` on the first run. ARX is a Java program whose archive is on no package registry: where `--arx` (or
-ARX_JAR in the environment) names one built from its source, it runs beside us through bench/ArxDriver.java; else its
-figures are quoted (arm64, two cores, Java 17). They are of its warm search alone, without reading and writing. Times
-are CPU seconds, best of several. The first line is the whole command in a new process; the last list every bar.
+Measures the adult, census and ACS tables where they are beside the project, else generated ones of their shape. The
+Python peers are installed into `.venvs/kanonymity` on the first run. ARX is a Java program whose archive is on no
+package registry: where `--arx` (or ARX_JAR in the environment) names one built from its source, it runs beside us
+through bench/ArxDriver.java; its figures are of its warm search alone, without reading and writing. Times are CPU
+seconds, best of several. The first line is the whole command in a new process; the last list every bar.
 """
 
 from __future__ import annotations
@@ -84,11 +84,11 @@ def line(what: str, seconds: float, wall: float, most: float | None, remark: str
     print(f"{what:<58} {seconds:>7.3f} cpu {wall:>7.3f} wall  {told:<16} {remark}", flush=True)
 
 
-def beside(jar: Path | None, ready: Prepared, seconds: float, quoted: str, times: int = 5) -> str:
-    """ARX's search of the same problem, as a ratio, where it can be run; else the quoted figure."""
+def beside(jar: Path | None, ready: Prepared, seconds: float, times: int = 5) -> str:
+    """ARX's search of the same problem, as a ratio, where it can be run."""
     found = _arx.run(jar, ready, times=times) if jar else None
     if found is None:
-        return f"ARX {quoted} (quoted)"
+        return "ARX not run"
     return f"ARX {found.cpu:.2f} cpu, search alone ({found.cpu / seconds:.1f}x), loss {found.loss:.6f}"
 
 
@@ -160,19 +160,19 @@ def bench_adult(jar: Path | None) -> None:
     built, sensitive = trees(table), ("occupation",)
     seconds, wall, found = cpu(adult_end_to_end)
     ready = prepare(table, Request(tuple(table.column_names), suppress=FOUR), built)
-    line("adult, 9 columns, k=5, 4%: files to file", seconds, wall, 0.5, beside(jar, ready, seconds, "1.7"))
+    line("adult, 9 columns, k=5, 4%: files to file", seconds, wall, 0.5, beside(jar, ready, seconds))
     print(f"  loss {found.cost:.8f}, {found.suppressed} suppressed; {found.proof}")
-    for measure, quoted in ((AverageClassSize(), "2"), (Discernibility(), "not told")):
+    for measure in (AverageClassSize(), Discernibility()):
         request = Request(tuple(table.column_names), suppress=FOUR, measure=measure)
         seconds, wall, made = cpu(lambda r=request: anonymize(table, r, built), 2)
-        told = beside(jar, prepare(table, request, built), seconds, quoted)
+        told = beside(jar, prepare(table, request, built), seconds)
         checks = made.solution.proof.checks
         line(f"  by {measure}", seconds, wall, None, f"loss {made.solution.cost:.6f}, {checks} checks; {told}")
     rest = tuple(n for n in table.column_names if n != "occupation")
     for model in (DistinctDiversity("occupation", 2), Closeness("occupation", 0.2)):
         request = Request(rest, (KAnonymity(5), model), sensitive, suppress=FOUR)
         seconds, wall, made = cpu(lambda r=request: anonymize(table, r, built))
-        told = beside(jar, prepare(table, request, built | {"occupation": None}), seconds, "0.85 to 2.0")
+        told = beside(jar, prepare(table, request, built | {"occupation": None}), seconds)
         line(f"  with {model}", seconds, wall, 1.0, f"loss {made.solution.cost:.6f}; {told}")
 
 
@@ -181,7 +181,7 @@ def bench_large(quick: bool, jar: Path | None) -> None:
     table, request, specs = census()
     seconds, wall, made = cpu(lambda: anonymize(table, request, specs), 3)
     proof = made.solution.proof
-    told = beside(jar, prepare(table, request, specs), seconds, "not told", 2)
+    told = beside(jar, prepare(table, request, specs), seconds, 2)
     line(
         f"census, 63,000 rows, {proof.nodes} nodes, k=5, 4%",
         seconds,
@@ -195,7 +195,7 @@ def bench_large(quick: bool, jar: Path | None) -> None:
         path = Path(folder) / "million.parquet"
         pq.write_table(million(adult), path)
         seconds, wall, ready = cpu(lambda: million_rows(path, names, built), 3)
-        told = beside(jar, ready, seconds, "16", 2)
+        told = beside(jar, ready, seconds, 2)
         line(f"a million rows, {ready.problem.tuples.size} distinct, Parquet to Parquet", seconds, wall, 3.0, told)
         seconds, wall, local = cpu(lambda: mondrian(ready), 3)
         line(

@@ -1,46 +1,55 @@
-"""Run every benchmark, or those named: `python bench/run.py [NAME ...]`. Each prints ratios measured in one run.
+"""Run every benchmark, or those named, and write what they print into `docs/benchmarks.json` and the pages made of it.
 
-First the machine and the date; at the end one table with what each script took and whether its bars were met. The whole
-output is kept in `bench/results/`.
+    python bench/run.py [--again] [--list] [COMMAND ...]
+
+A command is the name of a script, with its options in quotes: `query`, `"query --full"`. A name alone stands for all
+commands of that script. What was run today is not run again unless `--again` is said, so a stopped run goes on where it
+was. The machine and the date come first, one table of all figures last.
 """
 
 from __future__ import annotations
 
+import argparse
 import datetime
 import os
 import platform
 import resource
+import shlex
 import subprocess
 import sys
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
+
+import _record
 
 HERE = Path(__file__).parent
-RESULTS = HERE / "results"
 
 
-def describe_machine() -> str:
-    """The machine, the versions and the day, in one line each."""
+def describe_machine() -> dict[str, str]:
+    """The machine, the versions and the day."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    now = datetime.datetime.now(datetime.UTC)
-    return "\n".join(
-        [
-            f"date     {now:%Y-%m-%d %H:%M} UTC",
-            f"machine  {platform.system()} {platform.machine()}, {cores} cores",
-            f"python   {platform.python_version()}, deniable {version('deniable')}, duckdb {version('duckdb')}",
-        ]
-    )
+    return {
+        "date": f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d}",
+        "machine": f"{platform.system()} {platform.machine()}, {cores} cores",
+        "python": platform.python_version(),
+        "deniable": version("deniable"),
+        "duckdb": version("duckdb"),
+    }
 
 
-def run_script(path: Path, kept: list[str]) -> tuple[str, float, int]:
-    """Run one script, show and keep what it prints; its name, CPU seconds and exit code."""
-    before = _count_seconds()
-    with subprocess.Popen([sys.executable, str(path)], stdout=subprocess.PIPE, text=True) as process:
+def run_command(command: str) -> dict[str, Any]:
+    """Run one command, show and keep what it prints."""
+    script, *options = shlex.split(command)
+    before, lines = _count_seconds(), []
+    whole = [sys.executable, "-u", str(HERE / f"{script}.py"), *options]
+    with subprocess.Popen(whole, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         for line in process.stdout:
             print(line, end="", flush=True)
-            kept.append(line)
-    return path.stem, _count_seconds() - before, process.returncode
+            lines.append(line.rstrip())
+    used = round(_count_seconds() - before, 1)
+    return {**describe_machine(), "cpu_seconds": used, "exit_code": process.returncode, "lines": lines}
 
 
 def _count_seconds() -> float:
@@ -48,31 +57,45 @@ def _count_seconds() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def write_table(rows: list[tuple[str, float, int]]) -> str:
-    """One line a script."""
-    lines = [f"{'benchmark':<16} {'CPU s':>8}  outcome", f"{'-' * 16} {'-' * 8}  {'-' * 24}"]
-    for name, seconds, code in rows:
-        lines.append(f"{name:<16} {seconds:>8.1f}  {'done' if code == 0 else f'{code} missed or failed'}")
-    return "\n".join(lines)
+def choose(commands: list[str], named: list[str]) -> list[str]:
+    """The commands that are asked for; a script with options that no page shows may be named too."""
+    if not named:
+        return commands
+    chosen: dict[str, None] = {}
+    for name in named:
+        known = [command for command in commands if name in (command, command.split()[0])]
+        if not known and not (HERE / f"{name.split()[0]}.py").is_file():
+            sys.exit(f"There is no benchmark {name!r}. They are: {', '.join(commands)}.")
+        chosen |= dict.fromkeys(known or [name])
+    return list(chosen)
 
 
-def main(names: list[str]) -> int:
-    """Run the scripts one after the other; the exit code counts those that failed."""
-    scripts = sorted(path for path in HERE.glob("*.py") if path.name != "run.py" and not path.name.startswith("_"))
-    machine = describe_machine()
-    print(machine, flush=True)
-    kept, rows = [f"{machine}\n"], []
-    for path in (path for path in scripts if not names or path.stem in names):
-        title = f"\n== {path.stem} ==\n"
-        print(title, end="", flush=True)
-        kept.append(title)
-        rows.append(run_script(path, kept))
-    table = write_table(rows)
-    print(f"\n{machine}\n{table}")
-    RESULTS.mkdir(exist_ok=True)
-    name = f"{datetime.date.today():%Y-%m-%d}.txt"
-    (RESULTS / name).write_text("".join(kept) + f"\n{table}\n", encoding="utf-8")
-    return sum(code != 0 for _, _, code in rows)
+def main(arguments: list[str]) -> int:
+    """Run the commands one after the other; the exit code counts those that failed or missed a bar."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("commands", nargs="*", metavar="COMMAND")
+    parser.add_argument("--again", action="store_true", help="also what was run today")
+    parser.add_argument("--list", action="store_true", help="print the commands and run nothing")
+    asked = parser.parse_args(arguments)
+    layout = _record.read_layout()
+    chosen, machine, missed = choose(_record.list_commands(layout), asked.commands), describe_machine(), 0
+    if asked.list:
+        print("\n".join(chosen))
+        return 0
+    print("\n".join(f"{name:9}{value}" for name, value in machine.items()), flush=True)
+    for command in chosen:
+        kept = _record.read_runs().get(command)
+        if kept and not asked.again and all(kept[name] == machine[name] for name in machine):
+            print(f"\n== {command} == was run today; --again runs it again", flush=True)
+        else:
+            print(f"\n== {command} ==", flush=True)
+            kept = run_command(command)
+            _record.keep_run(command, kept)
+        missed += kept["exit_code"] != 0
+    runs = _record.read_runs()
+    print(_record.write_text(layout, runs))
+    _record.write_pages(layout, runs)
+    return missed
 
 
 if __name__ == "__main__":

@@ -1,15 +1,15 @@
 """DP synthesis on the coded Adult table (48,842 x 14): error of all 1-, 2- and 3-way marginals, and CPU seconds.
 
-    python bench/synth.py [--planted RUNS] [--peer ROWS] [--tables all|NAME,NAME] [--seeds N]
+    python bench/synth.py [--planted RUNS] [--peer ROWS] [--private-pgm mst|aim] [--tables all|NAME,NAME] [--seeds N]
 
 The floor is drawing a table of the same size from the real records (sampling error alone), and, for time, counting all
-two-way marginals once. Peers' figures, measured elsewhere on the same table and budget (delta 1e-9): private-pgm MST
-0.053 to 0.074 / 0.115 to 0.146 in 190 to 240 CPU s, AIM 0.0401 / 0.0903 in 1,732, SmartNoise MST 0.138 / 0.293 in 137,
-DataSynthesizer (correlated) 0.503 / 0.658 in 1,552.
+two-way marginals once. The budget has a delta of 1e-9.
 
 `--planted` says how often findings of three columns and more that are planted in the world's tables keep their sign,
 by method, at epsilon 1 and e (0 leaves it out). `--peer` runs DataSynthesizer's correlated mode on a sample of the
-rows, in an environment of its own (`.venvs/datasynthesizer`): minutes for a few thousand rows, about 1,500 s for all.
+rows, and `--private-pgm` the MST or AIM of private-pgm on all of them, each beside our method of the same kind and
+nothing else. Peers are installed into environments of their own (`.venvs`) on the first run. DataSynthesizer takes
+minutes for a few thousand rows, AIM up to half an hour.
 `--tables` does something else: on twelve tables (`_synth_tables.py`), at epsilon 0.1, 1 and 10, it prints the two-way
 error of `auto` over that of the best of our other methods (bar 1.02, mean of the seeds).
 """
@@ -25,6 +25,7 @@ import sys
 import tempfile
 import time
 import venv
+from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
@@ -32,6 +33,7 @@ import pyarrow as pa
 from _generated import find_data, say_source
 
 from deniable.assess.utility import build_comparison_domain, measure_variation
+from deniable.dp.accounting import rho_within
 from deniable.policy.budget import ApproxDP
 from deniable.policy.schema import TableSchema
 from deniable.synth.describe import describe_table, encode_table
@@ -58,8 +60,6 @@ ROWS = (
     ("independent", 0.03),
     ("auto", 0.03),
 )
-PEER_SECONDS = {"mst": 190.0, "auto": 1732.0, "correlated": 1552.0}
-"""CPU seconds of the peer quoted above: private-pgm's MST and AIM, DataSynthesizer's correlated mode."""
 SEEDS = 3
 
 
@@ -105,8 +105,6 @@ def row(codes: np.ndarray, domain: Domain, method: str, epsilon: float, floor: f
     met = bar is None or (errors[1] <= bar[0] and errors[2] <= bar[1] and seconds <= bar[2])
     shown = "  ".join(f"{way}-way {value:.4f}" for way, value in zip((1, 2, 3), errors, strict=True))
     cost = f"{seconds:.2f} CPU s = {seconds / floor:.0f} x counting pairs"
-    if bar is not None and method in PEER_SECONDS:
-        cost += f", quoted peer {PEER_SECONDS[method] / seconds:,.0f} x that"
     told = "" if bar is None else f"(bar {bar[0]:g} / {bar[1]:g} in {bar[2]:g} s: {'met' if met else 'MISSED'})"
     print(f"{method:12s} epsilon {epsilon:5g}: {shown}  {cost}  {told}", flush=True)
     return met, errors[1]
@@ -127,40 +125,69 @@ def planted(runs: int) -> int:
     return int(worse)
 
 
-def peer(codes: np.ndarray, domain: Domain, rows: int) -> int:
-    """DataSynthesizer and our network of the same degree on the same sample: error and CPU seconds in one run."""
-    home = ROOT / ".venvs" / "datasynthesizer"
+def prepare_peer(name: str, package: str, module: str) -> Path | None:
+    """The Python of an environment that has the package, made on the first run."""
+    home = ROOT / ".venvs" / name
     python = home / "bin" / "python"
     try:
         if not python.exists():
             venv.create(home, with_pip=True)
-        if subprocess.run([python, "-c", "import DataSynthesizer"], capture_output=True, check=False).returncode:
-            subprocess.run([python, "-m", "pip", "install", "-q", "DataSynthesizer"], check=True, capture_output=True)
+        if subprocess.run([python, "-c", f"import {module}"], capture_output=True, check=False).returncode:
+            subprocess.run([python, "-m", "pip", "install", "-q", package], check=True, capture_output=True)
     except (OSError, subprocess.CalledProcessError):
-        print("DataSynthesizer could not be installed: its comparison is left out.")
-        return 0
-    sample = codes[:, np.random.default_rng(0).permutation(codes.shape[1])[:rows]]
+        print(f"{package} could not be installed: its comparison is left out.")
+        return None
+    return python
+
+
+def run_peer(title: str, command: list[str | Path], codes: np.ndarray, domain: Domain) -> tuple[list[float], float]:
+    """What a peer's script makes of the rows: its errors of two-way and three-way tables, and its CPU seconds."""
     with tempfile.TemporaryDirectory() as folder:
-        real, made = Path(folder) / "real.csv", Path(folder) / "made.csv"
-        np.savetxt(real, sample.T, fmt="%d", delimiter=",", header=",".join(domain.names), comments="")
-        script = Path(__file__).with_name("_datasynthesizer.py")
-        done = subprocess.run([python, script, real, made, "1"], capture_output=True, text=True, check=False)
+        real, sizes, made = (Path(folder) / name for name in ("real.csv", "sizes.json", "made.csv"))
+        np.savetxt(real, codes.T, fmt="%d", delimiter=",", header=",".join(domain.names), comments="")
+        sizes.write_text(json.dumps(dict(zip(domain.names, domain.sizes, strict=True))))
+        whole = [{"REAL": real, "SIZES": sizes, "MADE": made}.get(str(part), part) for part in command]
+        done = subprocess.run(whole, capture_output=True, text=True, check=False)
         if done.returncode:
-            print("DataSynthesizer did not finish: its comparison is left out.")
-            return 0
+            last = (done.stderr.strip().splitlines() or ["no message"])[-1]
+            sys.exit(f"{title} did not finish: {last[:200]}")
         theirs = np.loadtxt(made, delimiter=",", skiprows=1, dtype=np.float64).T.astype(np.int32)
     seconds = json.loads(done.stdout.strip().splitlines()[-1])["seconds"]
-    runs = [synthesized(sample, domain, "correlated", 1.0, seed) for seed in range(SEEDS)]
-    ours, least = (
-        [float(np.mean([error(sample, t, domain, way) for t, _ in runs])) for way in (2, 3)],
-        min(c for _, c in runs),
-    )
-    told = [error(sample, theirs, domain, way) for way in (2, 3)]
-    met = ours[0] <= told[0] and ours[1] <= told[1] and seconds >= 100 * least
-    print(f"DataSynthesizer, {sample.shape[1]:,} rows: {told[0]:.3f} / {told[1]:.3f} in {seconds:,.0f} CPU s; "
-          f"correlated: {ours[0]:.3f} / {ours[1]:.3f} in {least:.2f} = {seconds / least:,.0f} times less  "
-          f"(bar 100 times: {'met' if met else 'MISSED'})")  # fmt: skip
+    return [error(codes, theirs, domain, way) for way in (2, 3)], seconds
+
+
+def compare(title: str, command: list[str | Path], codes: np.ndarray, domain: Domain, method: str, least: float) -> int:
+    """A peer and one of our methods on the same rows: errors and CPU seconds in one run."""
+    theirs, seconds = run_peer(title, command, codes, domain)
+    runs = [synthesized(codes, domain, method, 1.0, seed) for seed in range(SEEDS)]
+    ours = [float(np.mean([error(codes, t, domain, way) for t, _ in runs])) for way in (2, 3)]
+    spent = min(cpu for _, cpu in runs)
+    met = ours[0] <= theirs[0] and ours[1] <= theirs[1] and seconds >= least * spent
+    print(f"{title}, {codes.shape[1]:,} rows: {theirs[0]:.4f} / {theirs[1]:.4f} in {seconds:,.0f} CPU s; "
+          f"{method}: {ours[0]:.4f} / {ours[1]:.4f} in {spent:.2f} = {seconds / spent:,.0f} times less  "
+          f"(bar {least:g} times: {'met' if met else 'MISSED'})", flush=True)  # fmt: skip
     return int(not met)
+
+
+def datasynthesizer(codes: np.ndarray, domain: Domain, rows: int) -> int:
+    """DataSynthesizer and our network of the same degree on the same sample."""
+    python = prepare_peer("datasynthesizer", "DataSynthesizer", "DataSynthesizer")
+    if python is None:
+        return 0
+    sample = codes[:, np.random.default_rng(0).permutation(codes.shape[1])[:rows]]
+    script = Path(__file__).with_name("_datasynthesizer.py")
+    return compare("DataSynthesizer", [python, script, "REAL", "MADE", "1"], sample, domain, "correlated", 100)
+
+
+def private_pgm(codes: np.ndarray, domain: Domain, which: str) -> int:
+    """private-pgm's MST beside ours, or its AIM beside auto, with the rho of the same epsilon and delta."""
+    python = prepare_peer("private-pgm", "mbi>=2", "mbi")
+    if python is None:
+        return 0
+    script, rho = Path(__file__).with_name("_private_pgm.py"), rho_within(Fraction(1), Fraction(DELTA))
+    command: list[str | Path] = [python, script, which, "REAL", "SIZES", "MADE", str(float(rho))]
+    method = {"mst": "mst", "aim": "auto"}[which]
+    return compare(f"private-pgm {which}", command, codes, domain, method, 100)
 
 
 OTHERS = ("mst", "correlated", "independent", "mwem")
@@ -207,7 +234,8 @@ def main() -> int:
     """Print errors and ratios; the exit code counts bars that were missed."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--planted", type=int, default=10, help="runs of each planted finding, method and epsilon")
-    parser.add_argument("--peer", type=int, default=0, help="rows on which DataSynthesizer is run")
+    parser.add_argument("--peer", type=int, default=0, metavar="ROWS", help="only DataSynthesizer, on so many rows")
+    parser.add_argument("--private-pgm", choices=("mst", "aim"), help="only private-pgm, on all rows")
     parser.add_argument("--tables", default="", help="tables on which auto is compared with our other methods")
     parser.add_argument("--seeds", type=int, default=5, help="runs of each method on each of these tables")
     asked = parser.parse_args()
@@ -217,6 +245,9 @@ def main() -> int:
         return compare_methods(list(TABLES) if asked.tables == "all" else asked.tables.split(","), asked.seeds)
     print(say_source("adult14"))
     codes, domain = load()
+    if asked.peer or asked.private_pgm:
+        missed = datasynthesizer(codes, domain, asked.peer) if asked.peer else 0
+        return missed + (private_pgm(codes, domain, asked.private_pgm) if asked.private_pgm else 0)
     start = time.process_time()
     synthesized(codes, domain, "auto", 1.0, 0)
     print(f"first run in a process, with compiling or loading kernels: {time.process_time() - start:.1f} CPU s")
@@ -238,8 +269,6 @@ def main() -> int:
     missed += worse + (peak > 500)
     if asked.planted:
         missed += planted(asked.planted)
-    if asked.peer:
-        missed += peer(codes, domain, asked.peer)
     return missed
 
 

@@ -1,4 +1,4 @@
-"""Write the reference pages from the code: the policy's grammar, the command line, the errors.
+"""Write the reference pages from the code, and the figures from the last runs of the benchmarks.
 
 Run by `make docs`. A test compares the committed pages with what these functions say, so they are never out of date.
 """
@@ -6,6 +6,7 @@ Run by `make docs`. A test compares the committed pages with what these function
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -18,6 +19,10 @@ from deniable.policy.yaml_tree import DEEPEST, MOST_BYTES, MOST_VALUES
 from deniable.query.algebra.functions import AGGREGATE_FORMS, FUNCTION_FORMS, FUNCTIONS
 from deniable.query.sql.clauses import OPTIONS
 from deniable.server import survey
+
+sys.path.append(str(Path(__file__).parents[1] / "bench"))
+
+import _record
 
 REFERENCE = Path(__file__).parent / "reference"
 NOTE = "<!-- Written by docs/generate.py from the code: change the code, then run `make docs`. -->\n"
@@ -401,10 +406,11 @@ PAGES: dict[str, Callable[[], str]] = {
 
 
 def main() -> None:
-    """Write all reference pages."""
+    """Write all reference pages, and the figures of the benchmarks."""
     REFERENCE.mkdir(exist_ok=True)
     for name, page in PAGES.items():
         (REFERENCE / name).write_text(page(), encoding="utf-8")
+    _record.write_pages(_record.read_layout(), _record.read_runs())
 
 
 if __name__ == "__main__":

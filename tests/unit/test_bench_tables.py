@@ -40,3 +40,80 @@ def test_columns_hang_together_and_a_seed_gives_the_same_rows(generated: ModuleT
     joint = np.histogram2d(first["a"], first["b"], bins=4)[0] / 20_000
     apart = np.outer(joint.sum(axis=1), joint.sum(axis=0))
     assert np.abs(joint - apart).sum() / 2 > 0.03
+
+
+@pytest.fixture
+def record() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("record", BENCH / "_record.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_page_and_the_readme_show_the_figures_of_the_last_runs_and_no_others(record: ModuleType) -> None:
+    layout, runs, root = record.read_layout(), record.read_runs(), BENCH.parent
+    readme = (root / "README.md").read_text(encoding="utf-8")
+    assert (root / "docs" / "benchmarks.md").read_text(encoding="utf-8") == record.write_page(layout, runs), "make docs"
+    assert record.write_readme(readme, layout, runs) == readme, "make docs"
+    assert len(runs) >= 3
+    rows = [row for section in layout["section"] for row in section["row"]]
+    assert [row["cells"][0] for row in rows if "{" in row["cells"][0]] == [], "a row that was not run has no figures"
+    assert {len(row["cells"]) - len(section["head"]) for section in layout["section"] for row in section["row"]} == {0}
+
+
+def test_every_command_of_the_benchmarks_names_a_script_and_every_script_that_measures_is_run(
+    record: ModuleType,
+) -> None:
+    commands = record.list_commands(record.read_layout())
+    scripts = {path.stem for path in BENCH.glob("[!_]*.py")}
+    assert {command.split()[0] for command in commands} == scripts - {"run", "train_names"}
+    assert set(record.read_runs()) <= set(commands), "a run that nothing shows"
+
+
+LAYOUT = {
+    "title": "Figures",
+    "words": "Printed.",
+    "readme": {"head": ["what", "ours"], "words": "More."},
+    "section": [
+        {
+            "title": "Speed",
+            "head": ["what", "ours", "theirs"],
+            "row": [
+                {"run": "a", "find": [r"ours (\d+)", r"theirs (\d+)"], "cells": ["a", "{1}", "{2}"],
+                 "readme": ["A", "{1}"]},
+                {"run": "a", "find": r"peer (\d+)", "cells": ["b", "{1}", ""], "otherwise": ["", "no peer"],
+                 "readme": ["B", "{1}"]},
+                {"run": "b --full", "find": r"x", "cells": ["c", "{1}", ""], "readme": ["C", "{1}"]},
+            ],
+        }
+    ],
+}  # fmt: skip
+RUN = {"date": "2026-01-02", "machine": "Linux, 2 cores", "python": "3.11", "deniable": "0.2.0", "cpu_seconds": 3.0,
+       "exit_code": 0}  # fmt: skip
+
+
+def test_a_row_shows_what_its_run_printed_what_is_missing_and_what_was_not_run(record: ModuleType) -> None:
+    page = record.write_page(LAYOUT, {"a": {**RUN, "lines": ["ours 12", "and theirs 30"]}})
+    assert "| a | 12 | 30 |\n| b |  | no peer |\n| c | not run yet | not run yet |" in page
+    assert "`python bench/a.py`: 2026-01-02, Linux, 2 cores" in page
+    assert "`python bench/b.py --full`: not run yet." in page
+    readme = f"# Title\n{record.BEGIN}\nold 99\n{record.END}\nrest\n"
+    written = record.write_readme(readme, LAYOUT, {"a": {**RUN, "lines": ["ours 12", "theirs 30"]}})
+    assert "| A | 12 |\n\nMore. Measured 2026-01-02 on Linux, 2 cores." in written, "rows without figures are left out"
+    assert "99" not in written
+    assert written.startswith("# Title\n")
+    assert written.endswith("\nrest\n")
+
+
+def test_a_figure_that_the_run_did_not_print_is_refused(record: ModuleType) -> None:
+    with pytest.raises(record.NotPrinted, match="theirs"):
+        record.write_page(LAYOUT, {"a": {**RUN, "lines": ["ours 12"]}})
+
+
+def test_a_run_replaces_its_own_last_one_and_no_other(record: ModuleType, tmp_path: Path) -> None:
+    kept = tmp_path / "runs.json"
+    for command, line in (("a", "1"), ("b", "2"), ("a", "3")):
+        record.keep_run(command, {**RUN, "lines": [line]}, kept)
+    assert {command: run["lines"] for command, run in record.read_runs(kept).items()} == {"a": ["3"], "b": ["2"]}
