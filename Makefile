@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
-EXTRAS := $(foreach extra,pld server oidc postgres solvers vault plots agents,--extra $(extra))
+EXTRAS := $(foreach extra,pld server oidc postgres adbc solvers vault plots agents,--extra $(extra))
 
 .PHONY: demo test test-slow mutate bench lint docs lock clean
 .DEFAULT_GOAL := test

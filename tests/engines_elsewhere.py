@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
 import itertools
 import math
 import os
 import re
+import shutil
 import tempfile
 import warnings
 from contextlib import suppress
@@ -17,15 +19,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import clinic
-from deniable.engines.base import normalize_names
+from deniable.engines.adbc import AdbcEngine
+from deniable.engines.base import is_elsewhere, normalize_names
 from deniable.engines.duckdb import DuckDBEngine
 from deniable.engines.postgresql.connection import connect
-from deniable.engines.postgresql.engine import PostgreSQLEngine
-from deniable.engines.postgresql.rows import write_table
+from deniable.engines.postgresql.engine import PostgreSQLEngine, write_table
 from deniable.engines.spark.engine import SparkEngine
 from deniable.policy.schema import PrivacyUnit, TableSchema
 from deniable.query.execute import measure
-from deniable.query.sql.dialects import render_for_postgresql, render_for_spark
+from deniable.query.sql.dialects import render_for_postgresql, render_for_spark, render_for_warehouse
 
 NUMBERS = itertools.count()
 MOST_COLLECTED = "2m"
@@ -88,19 +90,17 @@ def write_parquet(rows: pa.Table, folder: Path) -> str:
     return f"spark:{inside}"
 
 
-class UploadingPostgreSQL(PostgreSQLEngine):
-    """An engine that puts each source into a table of its own in a database, and drops them in the end."""
+class Uploading:
+    """What puts each source into a table of its own in a PostgreSQL, and drops them in the end."""
 
-    def __init__(self, address: str, root: Path | str = ".", **limits: Any) -> None:
-        super().__init__(render=render_for_postgresql, root=root, threads=1, memory="512MB", **limits)
-        self.address = address
-        self.uploaded: list[str] = []
-        self._root = root
+    address: str
+    uploaded: list[str]
+    _root: Path | str
 
     def attach(self, name: str, source: Any, schema: Any = None, *, csv: Any = None) -> None:
         """Upload what a source holds, as the embedded engine reads it, and attach the table."""
         self._require_open()
-        if isinstance(source, str) and source.startswith("postgresql:"):
+        if is_elsewhere(source):
             super().attach(name, source, schema, csv=csv)
             return
         if isinstance(source, pa.Table) and schema is None and not any(map(pa.types.is_nested, source.schema.types)):
@@ -117,6 +117,10 @@ class UploadingPostgreSQL(PostgreSQLEngine):
         source = f"{self.address}#public.t{os.getpid()}_{next(NUMBERS)}"
         write_table(rows.rename_columns([name[:60] for name in rows.column_names]), source)
         self.uploaded.append(source.rpartition("#")[2])
+        return self.locate(source)
+
+    def locate(self, source: str) -> str:
+        """The source by which an engine reaches a table."""
         return source
 
     def close(self) -> None:
@@ -129,6 +133,38 @@ class UploadingPostgreSQL(PostgreSQLEngine):
                 connection.commit()
                 connection.close()
             self.uploaded = []
+
+
+class UploadingPostgreSQL(Uploading, PostgreSQLEngine):
+    """The engine over PostgreSQL, with uploaded tables."""
+
+    def __init__(self, address: str, root: Path | str = ".", **limits: Any) -> None:
+        super().__init__(render=render_for_postgresql, root=root, threads=1, memory="512MB", **limits)
+        self.address, self.uploaded, self._root = address, [], root
+
+
+class UploadingAdbc(Uploading, AdbcEngine):
+    """The engine over ADBC, with tables uploaded to a PostgreSQL that a profile leads to."""
+
+    def __init__(self, address: str, root: Path | str = ".", **limits: Any) -> None:
+        super().__init__(render=render_for_warehouse, root=root, threads=1, memory="512MB", **limits)
+        self.address, self.uploaded, self._root = address, [], root
+        self.profile = write_profile(address)
+
+    def locate(self, source: str) -> str:
+        """The same table by ADBC."""
+        return f"postgresql+adbc://{self.profile}#{source.rpartition('#')[2]}"
+
+
+def write_profile(address: str) -> str:
+    """A profile of ADBC that leads to a PostgreSQL; the address comes from the environment, as a secret would."""
+    folder, name = Path(tempfile.gettempdir()) / f"profiles{os.getpid()}", f"clinic{os.getpid()}"
+    folder.mkdir(exist_ok=True)
+    os.environ |= {"ADBC_PROFILE_PATH": str(folder), "CLINIC_ADDRESS": address}
+    text = 'profile_version = 1\n[Options]\nuri = "{{ env_var(CLINIC_ADDRESS) }}"\n'
+    (folder / f"{name}.toml").write_text(text)
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return name
 
 
 EDGES = [0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 1.5, 2.5, -2.5, 0.49999999999999994, 4503599627370497.5, 1e15, 1e308, -1e308,

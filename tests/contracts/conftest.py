@@ -11,7 +11,7 @@ import pytest
 from conftest import ENGINES
 from deniable.engines import Engine
 
-IN_DATABASES = ("postgresql",)
+IN_DATABASES = ("postgresql", "adbc")
 
 
 @pytest.fixture(params=[*sorted(ENGINES), *IN_DATABASES])
@@ -20,8 +20,9 @@ def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Engine]:
     if request.param in ENGINES:
         opened: Any = ENGINES[request.param](tmp_path)
     else:
-        from engines_elsewhere import UploadingPostgreSQL
+        from engines_elsewhere import UploadingAdbc, UploadingPostgreSQL
 
-        opened = UploadingPostgreSQL(request.getfixturevalue("postgres_address"), tmp_path)
+        kind = {"postgresql": UploadingPostgreSQL, "adbc": UploadingAdbc}[request.param]
+        opened = kind(request.getfixturevalue("postgres_address"), tmp_path)
     with opened:
         yield opened

@@ -24,11 +24,13 @@ from deniable.query.execute import measure
 from deniable.query.keys import PublicKeys
 from deniable.query.plan import QueryPlan
 from deniable.query.sql.dialects import refuse_unsupported
-from engines_elsewhere import UploadingPostgreSQL, UploadingSpark
+from engines_elsewhere import UploadingAdbc, UploadingPostgreSQL, UploadingSpark
 from sql_grammar import Grammar
 
-QUICK_QUESTIONS = {"postgresql": 25, "spark": 5}
+QUICK_QUESTIONS = {"postgresql": 25, "spark": 5, "adbc": 15}
 """A statement takes Spark a second, however few rows there are."""
+PLACES = {"adbc": "postgresql+adbc://clinic"}
+"""The place of an engine's tables, where its name does not tell the language."""
 # So many groups and rows that no unit has more; and so few that vectors are scaled.
 TABLES = {
     "sampled": clinic.with_unit(max_groups=10_000, max_rows_per_group=1_000),
@@ -90,7 +92,7 @@ def plain(value: Any) -> object:
         value, "as_tuple") else value  # fmt: skip
 
 
-@pytest.fixture(scope="module", params=["postgresql", "spark"])
+@pytest.fixture(scope="module", params=["postgresql", "spark", "adbc"])
 def both(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Both]:
     """The clinic in two engines."""
     rows = odd_rows()
@@ -98,7 +100,8 @@ def both(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     if request.param == "spark":
         elsewhere: Any = UploadingSpark(request.getfixturevalue("spark_session"), tmp_path_factory.mktemp("spark"))
     else:
-        elsewhere = UploadingPostgreSQL(request.getfixturevalue("postgres_address"))
+        kind = {"postgresql": UploadingPostgreSQL, "adbc": UploadingAdbc}[request.param]
+        elsewhere = kind(request.getfixturevalue("postgres_address"))
     with here, elsewhere as there:
         for table in clinic.TABLES:
             given = clinic.REGION_ROWS if table.public else {"stays": rows.slice(20, 60)}.get(table.name, rows)
@@ -110,7 +113,7 @@ def compile_both(text: str, which: str, elsewhere: str) -> QueryPlan | None:
     """The plan of a question about rows that both engines can compute; None for another, and for one of many groups."""
     try:
         plan = compile_query(text, TABLES[which], BUDGET)
-        refuse_unsupported(plan, lambda name: elsewhere)
+        refuse_unsupported(plan, lambda name: PLACES.get(elsewhere, elsewhere))
     except QueryRefused:
         return None
     return plan if count_cells(plan) <= 500 and any(tables_of(n.node) for n in plan.nodes) else None

@@ -74,6 +74,8 @@ def test_a_source_of_another_engine_names_its_extra(tmp_path: Path, monkeypatch:
     monkeypatch.setattr("deniable.engines.sources.find_spec", lambda _name: None)
     with pytest.raises(MissingExtra, match="postgres"):
         resolve_source("postgresql:dbname=town", tmp_path)
+    with pytest.raises(MissingExtra, match="adbc"):
+        resolve_source("trino+adbc://town#visits", tmp_path)
 
 
 @given(st.lists(st.one_of(st.none(), st.text(max_size=4), st.sampled_from(["a", "A", "a_2", "ss", "ß"]))))

@@ -19,8 +19,7 @@ from hypothesis import strategies as st
 import clinic
 from deniable.engines.base import Listed
 from deniable.engines.duckdb import DuckDBEngine
-from deniable.engines.postgresql.engine import PostgreSQLEngine
-from deniable.engines.postgresql.rows import write_table
+from deniable.engines.postgresql.engine import PostgreSQLEngine, write_table
 from deniable.engines.postgresql.tables import locate_table
 from deniable.errors import DataError, InternalError, QueryRefused
 from deniable.policy.budget import PureDP

@@ -17,13 +17,18 @@ from typer.testing import CliRunner
 import clinic
 from deniable.cli.main import app
 from deniable.curator import Curator
-from deniable.engines.postgresql.engine import PostgreSQLEngine
-from deniable.engines.postgresql.rows import write_table
+from deniable.curator.sources import hash_content, stamp_content
+from deniable.engines.adbc import DIALECTS, AdbcEngine, read_rows
+from deniable.engines.adbc import connect as connect_by_adbc
+from deniable.engines.postgresql.engine import PostgreSQLEngine, write_table
 from deniable.engines.postgresql.tables import list_tables
 from deniable.errors import DataError, ExecutionFailed, PolicyError, QueryRefused, StorageError
 from deniable.governance.grants import Asker, Role
 from deniable.ledger.ledger import verify
 from deniable.policy.document import parse
+from deniable.policy.tables import BY_ADBC
+from deniable.query.sql.dialects import _render_cached
+from deniable.query.sql.warehouses import POSTGRES
 
 NUMBERS = itertools.count()
 POLICY = """
@@ -243,9 +248,51 @@ def test_a_database_that_cannot_be_reached_is_refused_before_a_charge(tmp_path: 
         assert curator.remaining() == before
 
 
-def test_every_technique_reads_a_database(database: str, table: str, tmp_path: Path) -> None:
+@pytest.fixture
+def by_adbc(database: str, table: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A policy over the same table by ADBC, with the address in the environment, as a secret would be."""
+    monkeypatch.setenv("ADBC_PROFILE_PATH", str(tmp_path))
+    monkeypatch.setenv("CLINIC", as_reader(database))
+    (tmp_path / "clinic.toml").write_text('profile_version = 1\n[Options]\nuri = "{{ env_var(CLINIC) }}"\n')
+    return write_policy(tmp_path, "postgresql+adbc://clinic", table)
+
+
+def test_the_same_questions_are_answered_by_adbc(
+    database: str, table: str, by_adbc: Path, tmp_path: Path, silence: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fetched: list[int] = []
+    run = AdbcEngine._run_there
+    monkeypatch.setattr(
+        AdbcEngine, "_run_there", lambda self, *a: (fetched.append((r := run(self, *a)).num_rows), r)[1]
+    )
+    rows = clinic.people(count=150, rows=600)
+    with Curator.open(by_adbc) as there, Curator(there.policy, sources={"visits": rows}) as here:
+        for asked in QUESTIONS:
+            assert there.query(asked, epsilon=1).to_pylist() == here.query(asked, epsilon=1).to_pylist()
+        assert any(note.startswith("the rows of visits stay") for note in there.explain(asked, epsilon=1).notes)
+        assert 0 < max(fetched) <= 8  # groups, and probes over rows that are written out
+        before = there.remaining()
+        with pytest.raises(QueryRefused, match="cannot be computed in PostgreSQL"):
+            there.query("SELECT COUNT(*) AS n FROM visits WHERE UPPER(city) = 'ADA'", epsilon=1)
+        assert there.remaining() == before
+        assert there.anonymize("visits", tmp_path / "out.csv") is not None
+        model = there.describe("visits", epsilon=5, delta="1e-7", columns=("sex", "age"), method="independent")
+        assert there.generate(model, 10).num_rows == 10
+    source = f"postgresql+adbc://clinic#care.{table}"
+    place, version = stamp_content(source, tmp_path)
+    assert hash_content(source, tmp_path) == version
+    assert place == stamp_content(f"{as_reader(database)}#care.{table}", tmp_path)[0]
+    with psycopg.connect(database, autocommit=True) as connection:
+        connection.execute(f'UPDATE care."{table}" SET age = age + 1 WHERE pid = 3')
+    assert hash_content(source, tmp_path) != version
+
+
+@pytest.mark.parametrize("door", ["its own driver", "adbc"])
+def test_every_technique_reads_a_database(
+    database: str, table: str, tmp_path: Path, door: str, request: pytest.FixtureRequest
+) -> None:
     """What computes there, and what brings rows here, both end in a release."""
-    path = write_policy(tmp_path, database, table)
+    path = request.getfixturevalue("by_adbc") if door == "adbc" else write_policy(tmp_path, database, table)
     with Curator.open(path) as curator:
         assert curator.query("SELECT SUM(AUTO_CLAMP(age)) AS s FROM visits", epsilon=5).rows.num_rows == 1
         rolled = curator.query("SELECT sex, COUNT(*) AS n FROM visits GROUP BY ROLLUP(sex)", epsilon=5)
@@ -263,3 +310,49 @@ def test_every_technique_reads_a_database(database: str, table: str, tmp_path: P
         masked = curator.mask("visits")
         assert masked.rows.num_rows == 600
         assert curator.check("visits", ("sex", "age")).rows == 600
+
+
+def test_a_session_by_adbc_only_reads(by_adbc: Path, table: str) -> None:
+    connection = connect_by_adbc("postgresql", "clinic")
+    try:
+        with pytest.raises(Exception, match="read-only"):
+            read_rows(connection, f'DELETE FROM care."{table}"')
+    finally:
+        connection.close()
+
+
+def test_a_place_that_computes_otherwise_is_refused_before_a_charge(
+    by_adbc: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(POSTGRES, "cut", "CEIL({a})")  # a rounding of its own
+    _render_cached.cache_clear()
+    try:
+        with Curator.open(by_adbc) as curator:
+            before = curator.remaining()
+            with pytest.raises(DataError, match="does not compute as postgresql is known to"):
+                curator.query(QUESTIONS[0], epsilon=1)
+            assert curator.remaining() == before
+    finally:
+        _render_cached.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("source", "told"),
+    [
+        ("snowflake+adbc://ana:secret@account/db#visits", "names a profile and a table, and no address"),
+        ("trino+adbc://clinic", "names a profile and a table, and no address"),
+        ("mysql+adbc://clinic#visits", "'mysql\\+adbc:' is no kind of source"),
+    ],
+)
+def test_a_source_by_adbc_names_a_known_dialect_a_profile_and_a_table(source: str, told: str) -> None:
+    text = POLICY.format(address="x", table="y", rows_out=1).replace("x#care.y", source)
+    with pytest.raises(PolicyError, match=told) as refusal:
+        parse(text)
+    assert "secret" not in str(refusal.value)
+
+
+def test_a_profile_that_leads_nowhere_is_refused_before_a_charge(by_adbc: Path, tmp_path: Path) -> None:
+    (tmp_path / "clinic.toml").unlink()
+    with Curator.open(by_adbc) as curator, pytest.raises(StorageError, match="cannot be reached"):
+        curator.query(QUESTIONS[0], epsilon=1)
+    assert tuple(DIALECTS) == BY_ADBC

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from deniable.engines import Engine
+    from deniable.engines.adbc import AdbcEngine
     from deniable.engines.base import Restriction
     from deniable.policy.document import Policy
     from deniable.policy.schema import TableSchema
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 def make_engine_for(policy: Policy, sources: Mapping[str, Any], rows: bool, **limits: Any) -> Engine:
     """An engine for the policy's tables: the one where they are, or for work on `rows` one that has them here."""
-    from deniable.engines.base import is_elsewhere, is_in_spark
+    from deniable.engines.base import is_elsewhere
     from deniable.engines.duckdb import DuckDBEngine
 
     away = [each for table in policy.tables if is_elsewhere(each := sources.get(table.name, table.source))]
@@ -29,25 +30,39 @@ def make_engine_for(policy: Policy, sources: Mapping[str, Any], rows: bool, **li
         from deniable.engines.fetching import FetchingEngine
 
         return FetchingEngine(root=policy.folder, **limits)
-    if not any(map(is_in_spark, away)):
-        return _open_postgresql(policy.folder, **limits)
-    if not all(map(is_in_spark, away)):
+    kinds = sorted({each.partition(":")[0] for each in away})
+    if len(kinds) > 1:
         raise PolicyError(
-            "this policy has tables in PostgreSQL and tables in Spark",
+            f"this policy has tables in {' and tables in '.join(map(_name_kind, kinds))}",
             expected="Tables in one of them, and files",
             remedy="Write one policy for each",
         )
-    from deniable.engines.spark.engine import SparkEngine
-    from deniable.query.sql.dialects import render_for_spark
-
-    return SparkEngine(render=render_for_spark, root=policy.folder, **limits)
+    return _open_engine(kinds[0], policy.folder, **limits)
 
 
-def _open_postgresql(folder: Path, **limits: Any) -> Engine:
+def _name_kind(scheme: str) -> str:
+    return {"postgresql": "PostgreSQL", "spark": "Spark"}.get(scheme, scheme)
+
+
+def _open_engine(scheme: str, folder: Path, **limits: Any) -> Engine:
+    if scheme == "spark":
+        from deniable.engines.spark.engine import SparkEngine
+        from deniable.query.sql.dialects import render_for_spark
+
+        return SparkEngine(render=render_for_spark, root=folder, **limits)
+    if scheme != "postgresql":
+        return _open_adbc(folder, **limits)
     from deniable.engines.postgresql.engine import PostgreSQLEngine
     from deniable.query.sql.dialects import render_for_postgresql
 
     return PostgreSQLEngine(render=render_for_postgresql, root=folder, **limits)
+
+
+def _open_adbc(folder: Path, **limits: Any) -> AdbcEngine:
+    from deniable.engines.adbc import AdbcEngine
+    from deniable.query.sql.dialects import render_for_warehouse
+
+    return AdbcEngine(render=render_for_warehouse, root=folder, **limits)
 
 
 def table_at(source: str, encoding: str | None = None, left_out: tuple[Restriction, ...] = ()) -> pa.Table:
@@ -83,7 +98,7 @@ def hold_frames(sources: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
 
 def hash_content(source: Any, folder: Path) -> str | None:
     """The fingerprint of all that a source holds, wherever it is; None for rows that can be read only once."""
-    from deniable.engines.base import is_elsewhere, is_in_spark
+    from deniable.engines.base import is_by_adbc, is_elsewhere, is_in_spark
     from deniable.engines.sources import hash_source
 
     if not is_elsewhere(source):
@@ -92,6 +107,8 @@ def hash_content(source: Any, folder: Path) -> str | None:
         from deniable.engines.spark.engine import version_source as version_in_spark
 
         return version_in_spark(source, folder)
+    if is_by_adbc(source):
+        return _stamp_by_adbc(source, folder)[1]
     from deniable.engines.postgresql.tables import version_source
 
     return version_source(source)
@@ -103,7 +120,7 @@ def stamp_content(source: Any, folder: Path, lasting: bool = True) -> tuple[str,
     Rows in memory have no place: they are named by what they hold, under the witness's key. A curator that keeps
     nothing (not `lasting`) does not begin a witness for them.
     """
-    from deniable.engines.base import is_elsewhere, is_in_spark
+    from deniable.engines.base import is_by_adbc, is_elsewhere, is_in_spark
     from deniable.engines.sources import is_frame, stamp_source
 
     if is_frame(source):
@@ -115,9 +132,17 @@ def stamp_content(source: Any, folder: Path, lasting: bool = True) -> tuple[str,
         from deniable.engines.spark.engine import stamp_table as stamp_in_spark
 
         return stamp_in_spark(source, folder)
+    if is_by_adbc(source):
+        return _stamp_by_adbc(source, folder)
     from deniable.engines.postgresql.tables import stamp_table
 
     return stamp_table(source)
+
+
+def _stamp_by_adbc(source: str, folder: Path) -> tuple[str, str]:
+    with _open_adbc(folder) as engine:
+        engine.attach("rows", source)
+        return engine.stamp("rows")
 
 
 def _name_frame(source: Any, folder: Path, lasting: bool) -> str:
@@ -168,10 +193,11 @@ def _share_unit(one: TableSchema, other: TableSchema) -> bool:
 
 def list_files(policy: Policy, table: TableSchema, sources: Mapping[str, Any] | None) -> Sequence[Path]:
     """The files of a table that are there; none for frames and databases elsewhere."""
+    from deniable.engines.base import is_elsewhere
     from deniable.engines.sources import is_frame, resolve_source
 
     source = (sources or {}).get(table.name, table.source)
-    if is_frame(source) or str(source).startswith(("postgresql:", "spark:")):
+    if is_frame(source) or is_elsewhere(source):
         return ()
     try:
         return [path for path in resolve_source(source, policy.folder).paths if path.stat().st_size]

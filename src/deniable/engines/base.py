@@ -11,6 +11,7 @@ import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import date, datetime
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
@@ -50,9 +51,18 @@ def is_in_spark(source: object) -> bool:
     return isinstance(source, str) and source.startswith("spark:")
 
 
+def is_by_adbc(source: object) -> bool:
+    """Whether a source is a table that is reached by an ADBC driver.
+
+    >>> is_by_adbc("trino+adbc://clinic#care.visits"), is_by_adbc("visits.csv")
+    (True, False)
+    """
+    return isinstance(source, str) and "+adbc:" in source.partition("/")[0]
+
+
 def is_elsewhere(source: object) -> bool:
     """Whether a source stays where it is, and questions go there."""
-    return is_in_database(source) or is_in_spark(source)
+    return is_in_database(source) or is_in_spark(source) or is_by_adbc(source)
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,6 +260,44 @@ def read_listed(kind: ColumnType, values: Iterable[str]) -> Iterator[str]:
             yield value.strip().lower()
         else:
             yield value
+
+
+def write_listed(kind: ColumnType, values: Iterable[str]) -> Iterator[str]:
+    """Listed values as literals of a column's type; those that are none of the type are left out."""
+    for text in read_listed(kind, values):
+        with suppress(ValueError):
+            if kind is ColumnType.INTEGER and -(1 << 63) <= int(text) < 1 << 63:
+                yield f"CAST({text} AS BIGINT)"
+            elif kind is ColumnType.DECIMAL:
+                yield write_value(float(text))
+            elif kind is ColumnType.BOOLEAN and text in ("true", "false"):
+                yield text.upper()
+            elif kind in (ColumnType.DATE, ColumnType.DATETIME):
+                moment = datetime.fromisoformat(text)
+                yield write_value(moment.date() if kind is ColumnType.DATE else moment.replace(tzinfo=None))
+            elif kind is ColumnType.TEXT:
+                yield write_value(text)
+
+
+def write_value(value: Any, word: str = "") -> str:
+    """A value as a literal in the language of the embedded engine, of a type if one is told."""
+    match value:
+        case None:
+            return f"CAST(NULL AS {word or 'VARCHAR'})"
+        case bool():
+            return str(value).upper()
+        case int():
+            return f"CAST({value} AS {word})" if word else str(value)
+        case float() | Decimal() if value == value and abs(value) != float("inf"):
+            return f"CAST('{float(value)!r}' AS DOUBLE)" if word != "HUGEINT" else f"CAST({int(value)} AS HUGEINT)"
+        case float() | Decimal():
+            return "CAST('nan' AS DOUBLE)" if value != value else f"{'-' * (value < 0)}CAST('infinity' AS DOUBLE)"
+        case datetime():
+            return f"CAST('{value.isoformat(sep=' ')}' AS TIMESTAMP)"
+        case date():
+            return f"CAST('{value.isoformat()}' AS DATE)"
+        case _:
+            return "'" + str(value).replace("'", "''") + "'"
 
 
 def hash_restrictions(restrictions: tuple[Restriction, ...]) -> list[str]:

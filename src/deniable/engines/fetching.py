@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from deniable.engines.base import Source, is_elsewhere, is_in_spark
+from deniable.engines.base import Source, is_by_adbc, is_elsewhere, is_in_spark
 from deniable.engines.duckdb.engine import DuckDBEngine
 from deniable.policy.schema import CsvDialect, TableSchema
 
@@ -37,6 +37,11 @@ def _fetch(source: Any, schema: TableSchema | None) -> Iterator[pa.RecordBatchRe
         from deniable.engines.spark.engine import fetch_table as fetch_from_spark
 
         with fetch_from_spark(source, schema) as rows:
+            yield rows
+    elif is_by_adbc(source):
+        from deniable.engines.adbc import fetch_table as fetch_by_adbc
+
+        with fetch_by_adbc(source, schema) as rows:
             yield rows
     else:
         from deniable.engines.postgresql.engine import fetch_table

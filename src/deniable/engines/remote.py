@@ -6,20 +6,32 @@ A source elsewhere is shown by a common table expression in front of the stateme
 
 from __future__ import annotations
 
+import re
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 
 import pyarrow as pa
 
 from deniable.engines import base, sources
-from deniable.engines.base import BATCH_ROWS, Field, Parameters, Restriction, Source, normalize_names, quote
+from deniable.engines.base import (
+    BATCH_ROWS,
+    Field,
+    Parameters,
+    Restriction,
+    Source,
+    normalize_names,
+    quote,
+    write_value,
+)
 from deniable.engines.duckdb.engine import DuckDBEngine
 from deniable.engines.duckdb.scan import NATIVE
-from deniable.errors import DataError, InternalError, ParameterError, nearest
+from deniable.errors import DataError, InternalError, ParameterError, Stopped, nearest
 from deniable.policy.schema import ColumnType, CsvDialect, TableSchema
 
 Frames = Mapping[str, pa.Table]
@@ -191,7 +203,7 @@ class RemoteEngine(ABC, Generic[V]):
     ) -> pa.Table:
         """Run one reading statement of our own making: elsewhere, if it reads a table there."""
         self._require_open()
-        statement = self._prepare(sql, frames or {})
+        statement = self._prepare(sql, parameters, frames or {})
         if statement is None:
             return self._local.run(sql, parameters, seconds=seconds, frames=frames, one_row=one_row)
         return self._run_there(statement, parameters, frames or {}, seconds)
@@ -205,7 +217,7 @@ class RemoteEngine(ABC, Generic[V]):
         self._require_open()
         known = sql_or_table in self._views
         sql = f"SELECT * FROM {quote(sql_or_table)}" if known else sql_or_table
-        statement = None if not known and sql_or_table in self._list_local() else self._prepare(sql, {})
+        statement = None if not known and sql_or_table in self._list_local() else self._prepare(sql, parameters, {})
         if statement is None:
             return self._local.stream(sql_or_table, batch_rows, parameters)
         return self._stream_there(statement, batch_rows, parameters)
@@ -269,8 +281,11 @@ class RemoteEngine(ABC, Generic[V]):
             remedy=nearest(name, known),
         )
 
-    def _prepare(self, sql: str, frames: Frames) -> Statement | None:
-        """The statement in the engine's language; None where it reads no table elsewhere."""
+    def _prepare(self, sql: str, parameters: Parameters | None, frames: Frames) -> Statement | None:  # noqa: ARG002
+        """The statement in the engine's language; None where it reads no table elsewhere.
+
+        Values of parameters are given beside it, unless an engine writes them out.
+        """
         if not self._views:
             return None
         types = {name: {f.name: f.native for f in view.fields} for name, view in self._views.items()}
@@ -284,6 +299,91 @@ class RemoteEngine(ABC, Generic[V]):
         if len(places) > 1 or any(name in local and name not in self._views for name in statement.tables):
             raise InternalError("a statement was to join tables of different places; it was not run")
         return statement
+
+
+class PooledEngine(RemoteEngine[V]):
+    """An engine that keeps connections, by the address of a place, and can stop what runs there."""
+
+    def __init__(self, *, render: Render, root: str | Path = ".", **limits: Any) -> None:
+        super().__init__(render=render, root=root, **limits)
+        self._pool: dict[str, list[Any]] = {}
+        self._running: dict[Any, int] = {}
+        self._stopped: set[Any] = set()
+
+    @abstractmethod
+    def _connect(self, address: str) -> Any:
+        """A connection to a place."""
+
+    @abstractmethod
+    def _is_alive(self, connection: Any) -> bool:
+        """Whether a connection that was kept can be used; one that cannot is closed."""
+
+    @abstractmethod
+    def _stop(self, handle: Any) -> None:
+        """Stop what runs under a handle."""
+
+    def _give_back(self, connection: Any) -> None:
+        """Make a connection ready for others."""
+
+    @contextmanager
+    def _connection(self, address: str) -> Iterator[Any]:
+        """A connection from the pool; one that a failure may have left in doubt is closed."""
+        self._require_open()
+        with self._lock:
+            pool = self._pool.setdefault(address, [])
+            connection = pool.pop() if pool else None
+        if connection is None or not self._is_alive(connection):
+            connection = self._connect(address)
+        try:
+            yield connection
+            self._give_back(connection)
+        except BaseException:
+            connection.close()
+            raise
+        with self._lock:
+            if self._closed:
+                connection.close()
+            else:
+                self._pool.setdefault(address, []).append(connection)
+
+    @contextmanager
+    def _mark_running(self, handle: Any) -> Iterator[None]:
+        """Let what this thread runs under a handle be stopped from others."""
+        with self._lock:
+            self._running[handle] = threading.get_ident()
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._running.pop(handle, None)
+                self._stopped.discard(handle)
+
+    def _refuse_stopped(self, handle: Any) -> None:
+        if handle in self._stopped:
+            raise Stopped("the work was stopped before it ended", remedy="Ask for less, or allow more time")
+
+    def _cancel_there(self, thread: int | None) -> None:
+        with self._lock:
+            found = [each for each, begun_by in self._running.items() if thread is None or thread == begun_by]
+        self._stop_all(found)
+
+    def _stop_all(self, handles: Iterable[Any]) -> None:
+        handles = list(handles)
+        with self._lock:
+            self._stopped.update(handles)  # a stream that waits to be read has nothing that could be stopped there
+        for handle in handles:
+            with suppress(Exception):  # what cannot be stopped any more has ended
+                self._stop(handle)
+
+    def _close_there(self) -> None:
+        with self._lock:
+            kept, self._pool = [each for pool in self._pool.values() for each in pool], {}
+        for connection in kept:
+            connection.close()
+
+
+PARAMETER = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|\$([A-Za-z_][A-Za-z0-9_]*|[0-9]+)""")
+"""The parameters of a statement, in the first group, beside the texts and names that are none."""
 
 
 def put_in_front(shown: Sequence[str], text: str) -> str:
@@ -352,14 +452,16 @@ def show_declared(
 
 def count_misfits(doubtful: Mapping[str, str], relation: str) -> str:
     """The statement that counts, for each doubtful column, the values that are not of its declared type."""
-    counts = ", ".join(f"count(*) FILTER (WHERE {condition})" for condition in doubtful.values())
+    counts = ", ".join(
+        f"sum(CASE WHEN {condition} THEN 1 ELSE 0 END) AS n{place}" for place, condition in enumerate(doubtful.values())
+    )
     return f"SELECT {counts} FROM {relation}"
 
 
 def refuse_misfits(doubtful: Mapping[str, str], counts: Sequence[int], title: str) -> None:
     """Refuse when a declared column holds values that are not of its type; says how many, never which."""
     for name, count in zip(doubtful, counts, strict=True):
-        if count:
+        if count:  # null where there are no rows
             raise DataError(
                 f"{count} values of column '{name}' of {title} are not of the declared type 'integer'",
                 remedy="Correct the table, or the type in the policy",
@@ -395,3 +497,56 @@ def name_arrow_type(kind: pa.DataType) -> str:
     if pa.types.is_date(kind):
         return "DATE"
     return "TIMESTAMP" if pa.types.is_timestamp(kind) else "VARCHAR"
+
+
+def list_rows(rows: pa.Table) -> str:
+    """Rows in memory as a statement in the language of the embedded engine: one list for each column."""
+    lists = []
+    for field, column in zip(rows.schema, rows.columns, strict=True):
+        values = [write_value(value, name_arrow_type(field.type)) for value in column.to_pylist() or [None]]
+        lists.append(f"unnest([{', '.join(values)}]) AS {quote(field.name)}")
+    listed = f"SELECT {', '.join(lists)}"
+    names = ", ".join(map(quote, rows.column_names))
+    return listed if rows.num_rows else f"SELECT {names} FROM ({listed}) AS rows WHERE 1 = 0"
+
+
+def write_parameters(sql: str, parameters: Parameters | None) -> str:
+    """The statement with the values of its parameters written out."""
+    if parameters is None:
+        return sql
+    named = parameters.items() if isinstance(parameters, Mapping) else enumerate(parameters, start=1)
+    known = {str(name): write_value(value) for name, value in named}
+    return PARAMETER.sub(lambda found: found[0] if found[1] is None else known[found[1]], sql)
+
+
+def settle_rows(found: pa.Table, statement: Statement) -> pa.Table:
+    """Rows as a driver gave them, in the types that the other engines give."""
+    words = statement.types or ("",) * found.num_columns
+    columns = [_settle_column(column, word) for column, word in zip(found.columns, words, strict=True)]
+    return pa.table(columns, names=list(statement.names))
+
+
+def _settle_column(column: pa.ChunkedArray, word: str) -> pa.ChunkedArray:
+    kind = column.type
+    if getattr(kind, "type_name", "") == "numeric" or pa.types.is_decimal(kind):
+        return _settle_numbers(column.to_pylist(), word)
+    if isinstance(kind, pa.BaseExtensionType):
+        return pa.chunked_array([pa.array([None if each is None else str(each) for each in column.to_pylist()])])
+    wanted = ARROW.get(name_arrow_type(kind), pa.string())
+    if pa.types.is_integer(kind) and word == "BOOLEAN":
+        wanted = pa.bool_()
+    if pa.types.is_integer(kind) and word == "DOUBLE":
+        wanted = pa.float64()
+    if pa.types.is_timestamp(kind) and kind.tz:
+        column = column.cast(pa.timestamp("us", "UTC")).cast(pa.timestamp("us"))
+    return column.cast(wanted)
+
+
+def _settle_numbers(values: list[Any], word: str) -> pa.Array:
+    """Numbers that a driver gives as decimals or texts: whole where all are, unless they are known to be doubles."""
+    numbers = [None if each is None else Decimal(each) for each in values]
+    if word == "DOUBLE" or any(each is not None and each != each.to_integral_value() for each in numbers):
+        return pa.array([None if each is None else float(each) for each in numbers], pa.float64())
+    whole = [None if each is None else int(each) for each in numbers]
+    fits = word == "BIGINT" and all(each is None or -(1 << 63) <= each < 1 << 63 for each in whole)
+    return pa.array(whole, pa.int64()) if fits else pa.array(numbers, pa.decimal128(38, 0))

@@ -60,7 +60,7 @@ SUFFIXES = {
     ".ddb": Format.DUCKDB,
     ".db": Format.DUCKDB,
 }
-_ELSEWHERE = {"postgresql": "psycopg", "postgres": "psycopg", "spark": "pyspark"}
+_ELSEWHERE = {"postgresql": "psycopg", "postgres": "psycopg", "spark": "pyspark", "+adbc": "adbc_driver_manager"}
 _SCHEME = re.compile(r"^([a-z][a-z0-9+]+):(?!\\)(.*)$", re.IGNORECASE | re.DOTALL)
 
 
@@ -187,8 +187,9 @@ def _split_scheme(text: str) -> tuple[str, Format | None]:
     scheme = match[1].lower()
     if scheme in ("file", *Format):
         return match[2].removeprefix("//"), None if scheme == "file" else Format(scheme)
-    if scheme in _ELSEWHERE:
-        require_driver(_ELSEWHERE[scheme])
+    kind = scheme[scheme.find("+") :] if "+" in scheme else scheme
+    if kind in _ELSEWHERE:
+        require_driver(_ELSEWHERE[kind])
     raise DataError(
         f"a source '{scheme}:' cannot be opened by this engine",
         expected="This engine reads local files, folders and frames, and opens no network connection",
@@ -239,7 +240,7 @@ def _require_regular(path: Path) -> Path:
     return resolved
 
 
-EXTRAS = {"psycopg": "postgres", "pyspark": "spark"}
+EXTRAS = {"psycopg": "postgres", "pyspark": "spark", "adbc_driver_manager": "adbc"}
 """The import name of each optional driver, and the extra of this package that brings it."""
 
 

@@ -8,6 +8,7 @@ order a unit's rows follow one another."""
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import date, datetime
@@ -42,7 +43,9 @@ from deniable.policy.schema import (
 )
 from deniable.policy.yaml_tree import Leaf, Mistakes
 
-SCHEMES = ("duckdb", "postgresql", "spark")
+BY_ADBC = ("postgresql", "snowflake", "bigquery", "databricks", "redshift", "trino", "sqlserver")
+"""The dialects of tables that are reached by ADBC, as in `trino+adbc://PROFILE#schema.table`."""
+SCHEMES = ("duckdb", "postgresql", "spark", *(f"{dialect}+adbc" for dialect in BY_ADBC))
 """Sources that are no files begin with one of these and a colon."""
 
 Category = str | int | bool
@@ -194,12 +197,17 @@ def _source(entry: Section, mistakes: Mistakes) -> None:
     """Refuse unknown schemes, and passwords, which have no place in a file that is shared and hashed."""
     source = entry.get("source", "")
     scheme, colon, rest = source.partition(":")
-    if not colon or len(scheme) < 2 or not scheme.isalnum():
+    if not colon or len(scheme) < 2 or not scheme.replace("+", "").isalnum():
         return  # a path; a single letter is a drive
     place = entry.place_of("source")
     if scheme not in SCHEMES:
-        expected = f"A path, or one of {', '.join(s + ':' for s in SCHEMES)}"
+        expected = "A path, or one of duckdb:, postgresql:, spark:, DIALECT+adbc:"
+        if scheme.endswith("+adbc"):
+            expected = f"One of {', '.join(BY_ADBC)} before +adbc:"
         mistakes.add(place, f"'{scheme}:' is no kind of source", expected, nearest(scheme, SCHEMES))
+    elif scheme.endswith("+adbc") and not re.fullmatch(r"//[A-Za-z0-9_-]+#.+", rest):
+        happened = "a source that is reached by ADBC names a profile and a table, and no address"
+        mistakes.add(place, happened, f"Such as {scheme}://PROFILE#schema.table")
     elif (":" in rest.partition("//")[2].partition("@")[0] and "@" in rest) or "password=" in rest.lower():
         mistakes.add(place, "the source holds a password", remedy="Leave it to PGPASSFILE or PGPASSWORD")
     elif not rest.strip("/"):

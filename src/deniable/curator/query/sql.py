@@ -248,12 +248,12 @@ def refuse_elsewhere(context: Context, plan: QueryPlan) -> QueryPlan:
 
 def _find_place(context: Context, name: str) -> str:
     """The database that a table is in, or `spark`; empty for what the embedded engine reads."""
-    from deniable.engines.base import is_in_database, is_in_spark
+    from deniable.engines.base import is_elsewhere, is_in_spark
 
     source = context.scope.sources.get(name, context.policy.table(name).source)
     if is_in_spark(source):
         return "spark"
-    return str(source).partition("#")[0] if is_in_database(source) else ""
+    return str(source).partition("#")[0] if is_elsewhere(source) else ""
 
 
 def note_places(context: Context, private: Sequence[str]) -> list[str]:

@@ -1,27 +1,22 @@
-"""The engine over PostgreSQL databases, and how the rows of a table are brought here."""
+"""The engine over PostgreSQL databases, and rows between a database and Arrow: of statements, tables and releases."""
+
+# ruff: noqa: S608  (statements here are made of our own words, quoted names and quoted literals; no user text)
 
 from __future__ import annotations
 
-import re
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
+from decimal import Decimal
 from pathlib import Path
+from re import Match
 from typing import Any, ClassVar
 
 import pyarrow as pa
 
 from deniable.engines import sources
-from deniable.engines.base import BATCH_ROWS, Parameters, Source, is_in_database
+from deniable.engines.base import BATCH_ROWS, Parameters, Source, is_in_database, quote
 from deniable.engines.postgresql.connection import connect, describe_server, is_alive, open_cursor, translate_errors
-from deniable.engines.postgresql.rows import (
-    build_batch,
-    build_table,
-    list_rows,
-    read_types,
-    write_table,
-)
 from deniable.engines.postgresql.tables import (
     Located,
     Spellings,
@@ -34,20 +29,22 @@ from deniable.engines.postgresql.tables import (
 )
 from deniable.engines.remote import (
     ARROW,
+    PARAMETER,
     STATEMENT_SECONDS,
     Frames,
-    RemoteEngine,
+    PooledEngine,
     Render,
     Statement,
     count_rows_out,
+    name_arrow_type,
     put_in_front,
     refuse_rows_out,
 )
-from deniable.errors import ParameterError, Stopped
+from deniable.errors import DataError, ParameterError
 from deniable.policy.schema import TableSchema
 
 
-class PostgreSQLEngine(RemoteEngine[View]):
+class PostgreSQLEngine(PooledEngine[View]):
     """Tables of PostgreSQL databases, and an embedded engine for everything else.
 
     `render` writes our SQL in PostgreSQL's language.
@@ -58,9 +55,6 @@ class PostgreSQLEngine(RemoteEngine[View]):
     def __init__(self, *, render: Render, root: str | Path = ".", **limits: Any) -> None:
         sources.require_driver("psycopg")
         super().__init__(render=render, root=root, **limits)
-        self._pool: dict[str, list[Any]] = {}
-        self._running: dict[Any, int] = {}
-        self._stopped: set[Any] = set()
 
     @staticmethod
     def is_there(source: Source) -> bool:
@@ -99,8 +93,7 @@ class PostgreSQLEngine(RemoteEngine[View]):
                 rows = cursor.fetchmany(batch_rows)
                 yield build_batch(rows, types, statement.names)
                 while len(rows) == batch_rows:
-                    if connection in self._stopped:
-                        raise Stopped("the work was stopped before it ended", remedy="Ask for less, or allow more time")
+                    self._refuse_stopped(connection)
                     rows = cursor.fetchmany(batch_rows)
                     if rows:
                         yield build_batch(rows, types, statement.names)
@@ -122,20 +115,6 @@ class PostgreSQLEngine(RemoteEngine[View]):
         with self._connection(view.located.address) as connection:
             return find_version(connection, view.located)
 
-    def _cancel_there(self, thread: int | None) -> None:
-        with self._lock:
-            found = [each for each, begun_by in self._running.items() if thread is None or thread == begun_by]
-            self._stopped.update(found)  # a stream that waits to be read has nothing that the server could stop
-        for connection in found:
-            with suppress(Exception):  # what cannot be stopped any more has ended
-                connection.cancel()
-
-    def _close_there(self) -> None:
-        with self._lock:
-            kept, self._pool = [each for pool in self._pool.values() for each in pool], {}
-        for connection in kept:
-            connection.close()
-
     def _complete(
         self, statement: Statement, parameters: Parameters | None, frames: Frames
     ) -> tuple[str, str, list[Any]]:
@@ -156,40 +135,24 @@ class PostgreSQLEngine(RemoteEngine[View]):
         """A connection inside a read-only transaction over one snapshot, with a time limit."""
         if seconds is not None and not seconds > 0:
             raise ParameterError(f"the time limit is {seconds} seconds", expected="A time limit is more than 0")
-        with self._connection(address) as connection:
-            with self._lock:
-                self._running[connection] = threading.get_ident()
-            try:
-                with translate_errors():
-                    limit = max(1, int(1000 * (STATEMENT_SECONDS if seconds is None else seconds)))
-                    connection.execute(f"SET LOCAL statement_timeout = {limit}")
-                yield connection
-            finally:
-                with self._lock:
-                    self._running.pop(connection, None)
-                    self._stopped.discard(connection)
-
-    @contextmanager
-    def _connection(self, address: str) -> Iterator[Any]:
-        """A connection from the pool; one that a failure may have left in doubt is closed."""
-        self._require_open()
-        with self._lock:
-            pool = self._pool.setdefault(address, [])
-            connection = pool.pop() if pool else None
-        if connection is None or not is_alive(connection):
-            connection = connect(address)
-        try:
-            yield connection
+        with self._connection(address) as connection, self._mark_running(connection):
             with translate_errors():
-                connection.rollback()
-        except BaseException:
-            connection.close()
-            raise
-        with self._lock:
-            if self._closed:
-                connection.close()
-            else:
-                self._pool.setdefault(address, []).append(connection)
+                limit = max(1, int(1000 * (STATEMENT_SECONDS if seconds is None else seconds)))
+                connection.execute(f"SET LOCAL statement_timeout = {limit}")
+            yield connection
+
+    def _connect(self, address: str) -> Any:
+        return connect(address)
+
+    def _is_alive(self, connection: Any) -> bool:
+        return is_alive(connection)
+
+    def _stop(self, handle: Any) -> None:
+        handle.cancel()
+
+    def _give_back(self, connection: Any) -> None:
+        with translate_errors():
+            connection.rollback()
 
 
 def _find_spellings(connection: Any, values: list[Any]) -> list[Any]:
@@ -229,9 +192,6 @@ def _fetch_batches(
         yield build_batch(rows, types, names)
 
 
-_PARAMETER = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|\$([A-Za-z_][A-Za-z0-9_]*|[0-9]+)""")
-
-
 def _number_parameters(sql: str, parameters: Parameters | None, values: list[Any]) -> str:
     """The statement with its parameters numbered, their values appended."""
     if parameters is None:
@@ -241,7 +201,7 @@ def _number_parameters(sql: str, parameters: Parameters | None, values: list[Any
         return sql
     places: dict[str, int] = {}
 
-    def number(found: re.Match[str]) -> str:
+    def number(found: Match[str]) -> str:
         if found[1] is None:
             return found[0]
         if found[1] not in places:
@@ -249,4 +209,137 @@ def _number_parameters(sql: str, parameters: Parameters | None, values: list[Any
             places[found[1]] = len(values)
         return f"${places[found[1]]}"
 
-    return _PARAMETER.sub(number, sql)
+    return PARAMETER.sub(number, sql)
+
+
+def list_rows(rows: pa.Table, values: list[Any]) -> str:
+    """Rows in memory as something to select from: one array for each column."""
+    arrays, names = [], []
+    for place, (field, column) in enumerate(zip(rows.schema, rows.columns, strict=True)):
+        kind = name_arrow_type(field.type)
+        values.append(column.to_pylist())
+        arrays.append(f"CAST(${len(values)} AS {ARRAYS[kind]}[])")
+        collated = ' COLLATE "C"' if kind == "VARCHAR" else ""
+        names.append((f'"#{place}"', f'"#{place}"{collated} AS {cut_name(field.name)}'))
+    listed = ", ".join(name for name, _ in names)
+    return f"SELECT {', '.join(shown for _, shown in names)} FROM unnest({', '.join(arrays)}) AS f({listed})"
+
+
+ARRAYS = {
+    "BIGINT": "bigint",
+    "DOUBLE": "double precision",
+    "VARCHAR": "text",
+    "BOOLEAN": "boolean",
+    "DATE": "date",
+    "TIMESTAMP": "timestamp",
+    "HUGEINT": "numeric",
+}
+
+
+_BY_OID = {
+    16: pa.bool_(),
+    20: pa.int64(),
+    21: pa.int64(),
+    23: pa.int64(),
+    700: pa.float64(),
+    701: pa.float64(),
+    1082: pa.date32(),
+    1114: pa.timestamp("us"),
+    1184: pa.timestamp("us"),
+}
+
+
+NUMERIC = 1700
+
+
+def read_types(description: Sequence[Any] | None, known: Sequence[str]) -> list[pa.DataType | None]:
+    """The Arrow type of each column; None for a number of which only its values tell whether it is whole."""
+    types: list[pa.DataType | None] = []
+    for place, column in enumerate(description or ()):
+        if column.type_code == NUMERIC:
+            word = known[place] if place < len(known) else ""
+            types.append(pa.float64() if word == "DOUBLE" else None)
+        else:
+            types.append(_BY_OID.get(column.type_code, pa.string()))
+    return types
+
+
+def build_table(rows: Sequence[Sequence[Any]], types: Sequence[pa.DataType | None], names: Sequence[str]) -> pa.Table:
+    """Rows as the database gave them, as an Arrow table."""
+    columns = list(zip(*rows, strict=True)) if rows else [() for _ in types]
+    arrays = [_build_array(column, kind) for column, kind in zip(columns, types, strict=True)]
+    return pa.table(arrays, names=list(names))
+
+
+def build_batch(
+    rows: Sequence[Sequence[Any]], types: Sequence[pa.DataType | None], names: Sequence[str]
+) -> pa.RecordBatch:
+    """Rows as the database gave them, as one batch."""
+    built = build_table(rows, types, names)
+    return pa.RecordBatch.from_arrays([column.combine_chunks() for column in built.columns], names=built.schema.names)
+
+
+def _build_array(column: Sequence[Any], kind: pa.DataType | None) -> pa.Array:
+    if kind is None:
+        whole = all(each is None or each == each.to_integral_value() for each in column)
+        return pa.array([None if v is None else Decimal(int(v)) if whole else float(v) for v in column],
+                        pa.decimal128(38, 0) if whole else pa.float64())  # fmt: skip
+    if kind == pa.float64():
+        column = [None if each is None else float(each) for each in column]
+    if kind == pa.string():
+        column = [each if each is None or isinstance(each, str) else str(each) for each in column]
+    return pa.array(column, kind)
+
+
+PG_TYPES: tuple[tuple[Callable[[pa.DataType], bool], str], ...] = (
+    (pa.types.is_boolean, "boolean"),
+    (pa.types.is_integer, "bigint"),
+    (pa.types.is_floating, "double precision"),
+    (pa.types.is_decimal, "numeric"),
+    (pa.types.is_date, "date"),
+    (pa.types.is_timestamp, "timestamp"),
+)
+
+
+def write_table(
+    batches: Iterable[pa.RecordBatch] | pa.Table, target: str, progress: Callable[[int], None] | None = None
+) -> int:
+    """Write rows to a new table of its own by COPY, in one transaction: whole or not at all. Says how many."""
+    located = locate_table(target)
+    given = batches.to_batches() if isinstance(batches, pa.Table) else batches
+    waiting = iter(given)
+    first = batches.schema if isinstance(batches, pa.Table) else None
+    held = next(waiting, None)
+    schema = first if first is not None else held.schema if held is not None else None
+    if schema is None:
+        raise DataError("there is no batch to write, so the columns are not known", remedy="Pass a pyarrow Table")
+    connection, rows = connect(located.address, read_only=False), 0
+    try:
+        with translate_errors(located.title):
+            _create_table(connection, located, schema)
+            with connection.cursor().copy(f"COPY {located.relation} FROM STDIN") as copy:
+                while held is not None:
+                    for row in zip(*(column.to_pylist() for column in held.columns), strict=True):
+                        copy.write_row(row)
+                    rows += held.num_rows
+                    if progress:
+                        progress(rows)
+                    held = next(waiting, None)
+            connection.commit()
+    finally:
+        connection.close()
+    return rows
+
+
+def _create_table(connection: Any, located: Located, schema: pa.Schema) -> None:
+    from psycopg import errors
+
+    columns = ", ".join(
+        f"{quote(field.name)} {next((name for fits, name in PG_TYPES if fits(field.type)), 'text')}" for field in schema
+    )
+    try:
+        connection.execute(f"CREATE TABLE {located.relation} ({columns})")
+    except errors.DuplicateTable:
+        raise DataError(
+            f"there is a table {located.title} already", expected="A new table", remedy="Choose another name"
+        ) from None

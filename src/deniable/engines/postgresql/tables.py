@@ -7,7 +7,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
@@ -208,16 +208,20 @@ def version_source(source: str) -> str:
         connection.close()
 
 
+WHEREABOUTS = (
+    "SELECT coalesce(inet_server_addr()::text, '') || ':' || current_setting('port') || ':'"
+    " || (SELECT oid FROM pg_database WHERE datname = current_database()), current_database()"
+)
+"""Which server and database a session is in, by names that do not depend on how it was reached."""
+
+
 def stamp_table(source: str) -> tuple[str, str]:
     """Where a table is, by one name whoever connects and however, and what changes when its rows do."""
     located = locate_table(source)
     connection = connect(located.address)
     try:
         with translate_errors(located.title):
-            (system, database) = connection.execute(
-                "SELECT coalesce(inet_server_addr()::text, '') || ':' || current_setting('port') || ':'"
-                " || (SELECT oid FROM pg_database WHERE datname = current_database()), current_database()"
-            ).fetchone()
+            (system, database) = connection.execute(WHEREABOUTS).fetchone()
         stamp = find_version(connection, located)
     finally:
         connection.close()
@@ -303,7 +307,7 @@ class Spellings:
     def find(self, connection: Any) -> list[str]:
         """The texts of the column that are a listed value in some spelling."""
         wanted = {normalize_spelling(value) for value in self.values}
-        numbers = {Decimal(value) for value in wanted if re.fullmatch(NUMBER, value)} if self.by_number else set()
+        numbers = _read_numbers(wanted) if self.by_number else set()
         column = self.view.expressions[self.place]
         found = connection.execute(
             f"SELECT DISTINCT {column} AS value FROM {self.view.located.relation}"
@@ -311,11 +315,22 @@ class Spellings:
             f" OR CASE WHEN {column} ~ '^{NUMBER}$' THEN CAST({column} AS numeric) END = ANY(%s::numeric[])",
             (sorted(wanted), sorted(numbers)),
         ).fetchall()
-        return [text for (text,) in found if normalize_spelling(text) in wanted or _is_among(text, numbers)]
+        return pick_spellings([text for (text,) in found], self.values, self.by_number)
 
 
 NUMBER = r" *[+-]?[0-9]{1,29}([.][0-9]{1,9})? *"
 """The texts that are compared as numbers."""
+
+
+def pick_spellings(texts: Iterable[str], values: Iterable[str], by_number: bool) -> list[str]:
+    """Of all texts of a column those that are a listed value in some spelling."""
+    wanted = {normalize_spelling(value) for value in values}
+    numbers = _read_numbers(wanted) if by_number else set()
+    return [text for text in texts if normalize_spelling(text) in wanted or _is_among(text, numbers)]
+
+
+def _read_numbers(texts: Iterable[str]) -> set[Decimal]:
+    return {Decimal(text) for text in texts if re.fullmatch(NUMBER, text)}
 
 
 def _is_among(text: str, numbers: set[Decimal]) -> bool:

@@ -145,7 +145,7 @@ TABLE = Record(
             "source",
             Text("a source"),
             "a file, a folder of files, a pattern such as `visits/*.parquet` (relative to the policy file), "
-            "`duckdb:FILE#TABLE`, `postgresql://HOST/DATABASE#TABLE` or `spark:TABLE`",
+            "`duckdb:FILE#TABLE`, `postgresql://HOST/DATABASE#TABLE`, `spark:TABLE` or `DIALECT+adbc://PROFILE#TABLE`",
             required=True,
         ),
         Field("csv", CSV, "how the file is written, where it does not tell by itself"),

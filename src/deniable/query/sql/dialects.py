@@ -68,8 +68,12 @@ def render_for_spark(sql: str, tables: Types) -> Statement:
 
 
 def render_for_warehouse(sql: str, tables: Types, warehouse: str) -> Statement:
-    """A reading statement of ours as a warehouse is to take it; no such statement was ever run there."""
-    return _render(sql, tables, warehouse, ())
+    """A reading statement of ours as a warehouse is to take it; of these PostgreSQL alone has run any."""
+    return _render(sql, tables, BY_ADBC.get(warehouse, warehouse), ())
+
+
+BY_ADBC = {"postgresql": "postgres"}
+"""The warehouse whose writer is used for a dialect that has another one for its own engine."""
 
 
 Settings = tuple[tuple[str, int | str], ...]
@@ -242,7 +246,7 @@ def refuse_unsupported(plan: QueryPlan, place_of: Callable[[str], str]) -> Query
     """The plan; refused where one of its parts cannot be computed where its tables are.
 
     `place_of` gives the place of a table by its name: empty for what the embedded engine reads, else the address of a
-    database, `spark`, or the name of a warehouse.
+    database, also one that is reached by ADBC, or `spark`.
     """
     for node in plan.nodes:
         places = {place_of(table.name) for table in tables_of(node.node)}
@@ -264,6 +268,9 @@ def refuse_unsupported(plan: QueryPlan, place_of: Callable[[str], str]) -> Query
 
 def _read_dialect(place: str) -> str:
     """The language that is spoken at a place."""
+    dialect, by_adbc, _ = place.partition("+adbc:")
+    if by_adbc:
+        return BY_ADBC.get(dialect, dialect)
     return place if place == "spark" or place in WAREHOUSES else "postgresql"
 
 
@@ -297,7 +304,13 @@ def _is_computed(call: Call, dialect: str) -> bool:
     return not (call.name in unsupported and unsupported[call.name](call))
 
 
-ENGINE_NAMES = {"spark": "Spark", "postgresql": "PostgreSQL", "bigquery": "BigQuery", "sqlserver": "SQL Server"}
+ENGINE_NAMES = {
+    "spark": "Spark",
+    "postgresql": "PostgreSQL",
+    "postgres": "PostgreSQL",
+    "bigquery": "BigQuery",
+    "sqlserver": "SQL Server",
+}
 
 
 def _refuse_calls(calls: Iterable[Call], dialect: str) -> None:

@@ -367,7 +367,7 @@ class DeniableSparkGenerator(SparkGenerator):  # type: ignore[misc]  # the parse
         if name == "hash" and isinstance(node.expressions[0], exp.Anonymous) and len(node.expressions) == 1:
             # xxhash64 takes each hash as the seed of the next, so that it needs no second round.
             return str(self.sql(node.expressions[0]))
-        if name == "hash":
+        if name in ("hash", "hash_number"):
             return f"xxhash64({', '.join(map(self._hashed, node.expressions))})"
         arguments = [self.sql(each) for each in node.expressions]
         match name:

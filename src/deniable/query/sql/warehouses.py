@@ -17,11 +17,13 @@ from typing import Any, ClassVar
 
 from sqlglot import exp
 from sqlglot.dialects.bigquery import BigQuery
+from sqlglot.dialects.postgres import Postgres
 from sqlglot.dialects.redshift import Redshift
 from sqlglot.dialects.snowflake import Snowflake
 from sqlglot.dialects.trino import Trino
 from sqlglot.dialects.tsql import TSQL
 from sqlglot.generators.bigquery import BigQueryGenerator
+from sqlglot.generators.postgres import PostgresGenerator
 from sqlglot.generators.redshift import RedshiftGenerator
 from sqlglot.generators.snowflake import SnowflakeGenerator
 from sqlglot.generators.trino import TrinoGenerator
@@ -57,6 +59,7 @@ COMMON: dict[str, str] = {
     "days": "DATEDIFF(DAY, {b}, {a})",
     "later": "DATEADD(DAY, {b}, {a})",
     "hash": "SHA2({a}, 256)",
+    "number": "HASH({a})",
     "backslash": "\\",
     "bracket": "[",
 }
@@ -75,9 +78,18 @@ BIGQUERY = COMMON | {
     "days": "DATE_DIFF({a}, {b}, DAY)",
     "later": "DATE_ADD({a}, INTERVAL {b} DAY)",
     "hash": "TO_HEX(SHA256({a}))",
+    "number": "FARM_FINGERPRINT({a})",
     "backslash": "\\\\",
 }
-REDSHIFT = COMMON | {"backslash": "\\\\"}
+REDSHIFT = COMMON | {"number": "FNV_HASH({a})", "backslash": "\\\\"}
+POSTGRES = COMMON | {
+    "days": "({a} - {b})",
+    "later": "({a} + {b})",
+    "hash": "SHA256(CONVERT_TO({a}, 'UTF8'))",
+    "number": "HASHTEXTEXTENDED({a}, 0)",
+    "backslash": "\\\\",
+}
+"""PostgreSQL by the writer of warehouses, so that this writer is run: its own engine has another one."""
 TRINO = COMMON | {
     "skips_nulls": "",
     "infinity": "INFINITY()",
@@ -89,6 +101,7 @@ TRINO = COMMON | {
     "days": "DATE_DIFF('DAY', {b}, {a})",
     "later": "DATE_ADD('DAY', {b}, {a})",
     "hash": "TO_HEX(SHA256(TO_UTF8({a})))",
+    "number": "FROM_BIG_ENDIAN_64(XXHASH64(TO_UTF8({a})))",
 }
 SQLSERVER = COMMON | {
     "join": ", ",
@@ -104,6 +117,7 @@ SQLSERVER = COMMON | {
     "part": "DATEPART({unit}, {a})",
     "truncate": "DATETRUNC({unit}, {a})",
     "hash": "HASHBYTES('SHA2_256', {a})",
+    "number": "CAST(SUBSTRING(HASHBYTES('SHA2_256', {a}), 1, 8) AS BIGINT)",
     "bracket": "[[]",
 }
 """SQL Server has neither infinity nor NaN: what would be infinite is the largest number."""
@@ -135,6 +149,7 @@ WAREHOUSE_TYPES: dict[str, dict[str, str]] = {
     "bigquery": _name_types(
         "BIGNUMERIC", "FLOAT64", "STRING", "DATETIME", BIGINT="INT64", INT="INT64", SMALLINT="INT64", BOOLEAN="BOOL"
     ),
+    "postgres": _name_types("DECIMAL(38, 0)", "DOUBLE PRECISION", "TEXT", "TIMESTAMP", INT="INT"),
     "redshift": _name_types("DECIMAL(38, 0)", "DOUBLE PRECISION", "VARCHAR(65535)", "TIMESTAMP"),
     "trino": _name_types("DECIMAL(38, 0)", "DOUBLE", "VARCHAR", "TIMESTAMP(6)"),
     "sqlserver": _name_types("DECIMAL(38, 0)", "FLOAT", "NVARCHAR(MAX)", "DATETIME2(6)", BOOLEAN="BIT"),
@@ -303,6 +318,8 @@ class WarehouseWriter:
         name = str(node.this).lower()
         if name == "hash":
             return self._hash(node)
+        if name == "hash_number":
+            return self._write("number", self._join(map(self._hashed, node.expressions)))
         if name == "strlen":
             return self._write("bytes", self.sql(node.expressions[0]))
         raise InternalError(f"the function '{name}' has no form in the language of a warehouse")
@@ -403,6 +420,12 @@ class RedshiftWriter(WarehouseWriter, RedshiftGenerator):  # type: ignore[misc]
     TABLE, TYPE_NAMES = REDSHIFT, WAREHOUSE_TYPES["redshift"]
 
 
+class PostgresWriter(WarehouseWriter, PostgresGenerator):  # type: ignore[misc]
+    """Writes for PostgreSQL."""
+
+    TABLE, TYPE_NAMES = POSTGRES, WAREHOUSE_TYPES["postgres"]
+
+
 class TrinoWriter(WarehouseWriter, TrinoGenerator):  # type: ignore[misc]
     """Writes for Trino."""
 
@@ -437,6 +460,7 @@ WAREHOUSES: dict[str, Any] = {
     "redshift": _make_dialect(Redshift, RedshiftWriter),
     "trino": _make_dialect(Trino, TrinoWriter),
     "sqlserver": _make_dialect(TSQL, SQLServerWriter),
+    "postgres": _make_dialect(Postgres, PostgresWriter),
 }
 """The warehouses by their names."""
 
