@@ -88,7 +88,7 @@ def test_from_the_policy_to_the_expiry(tmp_path, request):
 
             filed = analyst.request("anonymize", ["people"], k=5)
             assert filed["status"] == "pending"
-            assert "</strong> asks to anonymize people" in steward.get("/requests").text
+            assert "</strong> asks for k-anonymous rows of people" in steward.get("/requests").text
             steward.post(f"/requests/{filed['id']}/approve", data={"reason": "for the ward"})
             assert analyst.requests()[0]["status"] == "approved"
             assert analyst.requests()[0]["reason"] == "for the ward"

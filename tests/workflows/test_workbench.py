@@ -310,11 +310,16 @@ def test_a_policy_from_afar_cannot_name_other_files_of_the_machine(visit, up):
 def test_a_request_is_approved_by_a_second_person(visit):
     analyst = visit("ana", "/requests")
     analyst.select_option("#technique", "anonymize")
+    assert analyst.is_visible("#k")
+    assert not any(analyst.is_visible(field) for field in ("#epsilon", "#delta", "#mode")), "those of other kinds"
     analyst.fill("#k", "many")
-    analyst.fill("#columns", "sex")
+    analyst.get_by_text("none chosen: all that may leave").click()
+    analyst.check("input[name=column][value=sex]")
     analyst.fill("#justification", "a study of admissions")
     analyst.get_by_role("button", name="Send the request").click()
-    assert "k" in analyst.inner_text("[role=alert]")
+    assert analyst.inner_text("[role=alert]").startswith("k is no whole number. How many people look alike at least")
+    assert analyst.is_checked("input[name=table][value=people]")
+    assert analyst.is_checked("input[name=column][value=sex]")
     assert analyst.input_value("#justification") == "a study of admissions", "what was filled in stands there again"
     analyst.fill("#k", "5")
     analyst.get_by_role("button", name="Send the request").click()
@@ -343,6 +348,34 @@ def test_a_request_is_approved_by_a_second_person(visit):
     second.get_by_role("button", name="Approve").click()
     assert re.search("approved|fulfilled", second.inner_text(".request .status"))
     assert "2 of 2: steward (“looks right”); helen (“agreed”)" in second.inner_text(".request")
+
+
+def test_a_request_asks_for_what_its_kind_has_and_keeps_what_was_chosen(visit):
+    page = visit("ana", "/requests")
+    page.uncheck("input[name=table]")
+    page.select_option("#technique", "synthesize")
+    assert page.is_visible("#epsilon")
+    assert not page.is_visible("#k")
+    page.fill("#epsilon", "1")
+    page.get_by_role("button", name="Send the request").click()
+    assert page.inner_text("[role=alert]") == "No table is chosen. Choose at least one."
+    assert not page.is_checked("input[name=table]")
+    assert page.input_value("#epsilon") == "1"
+    assert page.is_visible("#epsilon")
+
+
+def test_a_steward_who_is_no_analyst_is_told_so_before_a_question(up, chromium):
+    context = chromium.new_context()
+    session = up.session("second", "analyst")
+    context.add_cookies([{"name": name, "value": value, "url": up.http} for name, value in session.items()])
+    page = context.new_page()
+    page.goto(up.http)
+    assert "cannot ask here: the policy has no analyst 'helen'" in page.inner_text("main [role=status]")
+    assert page.locator("[role=alert]").count() == 0
+    assert page.locator("[name=sql]").count() == 0
+    page.goto(up.http + "/requests")
+    assert page.locator("select#purpose option").all_inner_texts() == ["research", "care"]
+    context.close()
 
 
 def test_masked_rows_are_shown_and_attacked_before_they_are_approved(visit, find_violations):

@@ -108,7 +108,7 @@ def wait_for(up: Any, identity: str, *statuses: str) -> Any:
 @pytest.mark.parametrize(
     ("table", "technique", "more"),
     [("people", "anonymize", {}), ("odd", "anonymize", {}), ("odd", "mask", {}),
-     ("people", "synthesize", {"epsilon": "1", "parameters": '{"delta": "1e-6"}'})],
+     ("people", "synthesize", {"epsilon": "1", "delta": "1e-6", "k": "5"})],
 )  # fmt: skip
 def test_the_columns_named_before_the_approval_are_those_of_the_file_that_the_analyst_loads(
     up, tmp_path, table, technique, more

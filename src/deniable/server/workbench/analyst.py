@@ -5,7 +5,6 @@ A link to a question fills the page in and asks nothing: only a form that was se
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -20,8 +19,10 @@ from deniable.curator.governance import reports, requests
 from deniable.curator.governance.reports import PlainBalance
 from deniable.curator.query import metadata
 from deniable.errors import DeniableError, ParameterError
-from deniable.governance.grants import Action, Grant, Role
+from deniable.governance.grants import Action, Asker, Grant, Role
 from deniable.governance.requests import Status
+from deniable.policy.access import Accounting
+from deniable.policy.schema import Role as ColumnRole
 from deniable.server.formats import PARQUET, render_plan
 from deniable.server.http.bodies import QuestionBody
 from deniable.server.http.endpoints import read_json, respond_json
@@ -47,7 +48,7 @@ ROLES = frozenset({Role.ANALYST, Role.STEWARD})
 MOST_CELLS = 20
 MOST_HISTORY = 200
 SAMPLE_ROWS, SAMPLE_STEP = 5, 13
-TECHNIQUE_WORDS = {"mask": "masked rows", "anonymize": "k-anonymous rows", "synthesize": "synthetic rows"}
+MODES = {"pseudonymize": "as the policy says", "safe-harbor": "also whatever Safe Harbor (HIPAA) names"}
 
 
 class AnalystPages:
@@ -132,13 +133,15 @@ class AnalystPages:
         tables, balance, epoch = await self._run(
             grant, lambda: (metadata.schema(context), reports.state_plainly(context.balance()), context.epoch)
         )
+        purposes = _list_purposes(context, grant)
+        barred = await self._run(grant, lambda: _find_bar(context, grant, purpose or next(iter(purposes), "")))
         empty = {"sql": _suggest_query(tables), "epsilon": "0.1"}
         shown = dict.fromkeys(("plan", "answer", "refusal", "elsewhere"))
         blank = {"delta": "", "purpose": context.path[0], **shown}
         filled = [blank | empty | {name: value for name, value in cell.items() if value} for cell in cells or [{}]]
         return self.pages.render(
             "ask.html", here="/", name=grant.name, cells=filled, tables=tables, balance=balance, epoch=epoch,
-            purposes=grant.purposes or (), purpose=context.path[0],
+            purposes=() if grant.name == Role.STEWARD else purposes, purpose=context.path[0], barred=barred,
             refusal=said and f"{said}. Its questions are shown for {context.path[0]!r}. Nothing was asked.",
         )  # fmt: skip
 
@@ -234,18 +237,21 @@ class AnalystPages:
         return await self._render_requests(grant)
 
     async def _render_requests(
-        self, grant: Grant, refusal: str | None = None, given: dict[str, str] | None = None
+        self, grant: Grant, refusal: str | None = None, given: Sequence[tuple[str, str]] = ()
     ) -> Response:
         self._service.authorize(grant, Action.BALANCE)
         context = self._service.curator.context
         own = self._speak_for(grant, _choose_purpose(grant, ""))
         found, tables = await self._run(grant, lambda: (reports.requests(context, grant.name), metadata.schema(own)))
         listed = [(each, await self._list_files(grant, each)) for each in found]
-        private = [table.table for table in tables if not table.public]
+        private = [table for table in tables if not table.public]
+        chosen = {name: [value for field, value in given if field == name] for name in ("table", "column")}
+        delta = "" if context.policy.budgets is None or context.policy.budgets.accounting is Accounting.PURE else "1e-6"
+        sensitive = [each.column for table in private for each in table.columns if each.role == ColumnRole.SENSITIVE]
         return self.pages.render(
-            "own_requests.html", here="/requests", name=grant.name, requests=listed, tables=private,
-            techniques=requests.TECHNIQUES, purposes=grant.purposes or (), refusal=refusal,
-            given=given or {}, technique_words=TECHNIQUE_WORDS,
+            "own_requests.html", here="/requests", name=grant.name, requests=listed, tables=private, delta=delta,
+            techniques=requests.TECHNIQUES, purposes=_list_purposes(context, grant), refusal=refusal,
+            given=dict(given), chosen=chosen, modes=MODES, sensitive=list(dict.fromkeys(sensitive)),
         )  # fmt: skip
 
     async def _list_files(self, grant: Grant, request: requests.RequestReport) -> list[str]:
@@ -264,11 +270,16 @@ class AnalystPages:
         form, tables = dict(fields), [value for name, value in fields if name == "table"]
         try:
             context = self._speak_for(grant, _choose_purpose(grant, form.get("purpose", "")), Action.REQUEST)
-            parameters = _read_parameters(form)
+            parameters = _read_parameters(fields)
+            demands = context.policy.budgets.find_purpose(context.path[0]) if context.policy.budgets else None
+            if demands is not None and demands.justify and "justification" not in parameters:
+                raise ParameterError("it is not said what the rows are needed for", remedy="Say it below, in words")
+            if not tables:
+                raise ParameterError("no table is chosen", remedy="Choose at least one")
             technique = form.get("technique", "")
             await self._run(grant, lambda: requests.ask(context, technique, tables, parameters))
         except DeniableError as refusal:
-            return await self._render_requests(grant, translate_failure(refusal).message, form)
+            return await self._render_requests(grant, translate_failure(refusal).message, fields)
         return RedirectResponse("/requests", 303)
 
     async def _show_terms(self, request: Request, grant: Grant) -> Response:
@@ -326,21 +337,52 @@ def _read_question(form: dict[str, str]) -> Question:
                     rho=form.get("rho") or None, purpose=form.get("purpose", ""))  # fmt: skip
 
 
-def _read_parameters(form: dict[str, str]) -> dict[str, Any]:
-    """What a request asks of its technique: the fields that are filled in, a JSON object, and why it is needed."""
+def _list_purposes(context: Context, grant: Grant) -> tuple[str, ...]:
+    """The purposes that a person may ask for: those of the token; without any, as a steward, those of the policy."""
+    named = context.policy.budgets.purposes if context.policy.budgets is not None else ()
+    return grant.purposes or tuple(each.name for each in named)
+
+
+def _find_bar(context: Context, grant: Grant, purpose: str) -> str:
+    """Why a steward cannot ask here; empty where nothing is in the way. Analysts are told at a question."""
+    if grant.role is not Role.STEWARD or grant.name == Role.STEWARD:
+        return ""
     try:
-        given = json.loads(form.get("parameters", "").strip() or "{}")
-    except (ValueError, RecursionError):
-        given = None
-    if not isinstance(given, dict):
-        raise ParameterError("the parameters are no JSON object", expected='Such as {"k": 5} or {"epsilon": 1}')
-    if size := form.get("k", "").strip():
-        given["k"] = int(size) if size.isascii() and size.isdigit() else size
-    given |= {name: value for name in ("epsilon", "delta") if (value := form.get(name, "").strip())}
-    if columns := [each.strip() for each in form.get("columns", "").split(",") if each.strip()]:
+        context.speak_for(Asker(grant.name, purpose, grant.role)).admit()
+    except DeniableError as refusal:
+        return refusal.happened
+    return ""
+
+
+FIELDS = {"anonymize": ("k", "suppress"), "synthesize": ("epsilon", "delta"), "mask": ("mode",)}
+"""The fields of the form that each technique has; those of others are not read."""
+
+
+def _read_parameters(fields: Sequence[tuple[str, str]]) -> dict[str, Any]:
+    """What a request asks of its technique: the fields that are filled in, columns, and why it is needed."""
+    form = {name: value.strip() for name, value in fields if value.strip()}
+    technique = form.get("technique", "")
+    given: dict[str, Any] = {name: form[name] for name in FIELDS.get(technique, ()) if name in form}
+    if "k" in given:
+        given["k"] = _read_whole(given["k"])
+    if given.get("mode") == "pseudonymize":
+        del given["mode"]  # as without it
+    for model in ("l", "t") if technique == "anonymize" else ():
+        named = {name.removeprefix(f"{model}."): value for name, value in form.items() if name.startswith(f"{model}.")}
+        given |= {model: named} if named else {}
+    if columns := list(dict.fromkeys(value for name, value in fields if name == "column")):
         given["columns"] = columns
-    why = form.get("justification", "").strip()[:2000]
+    why = form.get("justification", "")[:2000]
     return given | ({"justification": why} if why else {})
+
+
+def _read_whole(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) < MOST_DIGITS):
+        raise ParameterError("k is no whole number", expected="How many people look alike at least, such as 10")
+    return int(text)
+
+
+MOST_DIGITS = 10
 
 
 # a dictionary: JSON for the page's script

@@ -76,7 +76,8 @@ class Pages:
                                       finalize=_reveal)  # fmt: skip
         self._templates.filters |= {"figures": render_allowance, "amount": format_amount, "day": format_day,
                                     "left": say_left, "exactly": say_exactly, "plain": format_bound, "as_typed": escape,
-                                    "quoted": quote_name, "sentence": begin_sentence}  # fmt: skip
+                                    "quoted": quote_name, "sentence": begin_sentence,
+                                    "rows": TECHNIQUES.get}  # fmt: skip
 
     def write(self, template: str, **values: Any) -> str:
         """The text of a template."""
@@ -237,6 +238,8 @@ PLACES = {
 """Where those have their pages who have none at a port."""
 
 
+TECHNIQUES = {"mask": "masked rows", "anonymize": "k-anonymous rows", "synthesize": "synthetic rows"}
+"""What each technique makes, in words."""
 HIDDEN = {Role.AUDITOR: ("/policy", "/tokens", "/people", "/labs", "/start")}
 """Pages that a role is refused: its menu leaves them out."""
 
@@ -282,12 +285,14 @@ def _reveal(shown: Any) -> Any:
 
 
 def begin_sentence(text: str) -> str:
-    """A message as a page shows it: with a capital first, unless a place in a question or file stands there.
+    """A message as a page shows it: with a capital first, unless it begins with a place in a file, or with a symbol.
 
     >>> begin_sentence("there is no such table. Choose one."), begin_sentence("query:1:8: no such column")
     ('There is no such table. Choose one.', 'query:1:8: no such column')
+    >>> begin_sentence("k is no whole number")
+    'k is no whole number'
     """
-    return text if re.match(r"\S+:\d", text) else text[:1].upper() + text[1:]
+    return text if re.match(r"\S+:\d|[klt]\b", text) else text[:1].upper() + text[1:]
 
 
 def quote_name(name: str) -> str:
