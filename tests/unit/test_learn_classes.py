@@ -12,10 +12,17 @@ from hypothesis import strategies as st
 
 from deniable.attacks.dp_audit import audit
 from deniable.errors import ParameterError
-from deniable.learn import classes
-from deniable.learn.classes import BayesPlan, MultinomialPlan, count_classes, share_classes, sum_class_gradients
+from deniable.learn import logistic
 from deniable.learn.features import STEPS, encode_codes, encode_rows, encode_target
-from deniable.learn.logistic import RESIDUE, WEIGHT
+from deniable.learn.logistic import (
+    RESIDUE,
+    WEIGHT,
+    BayesPlan,
+    MultinomialPlan,
+    count_classes,
+    share_classes,
+    sum_class_gradients,
+)
 from deniable.learn.model import LearnedModel, from_plain, to_plain
 from deniable.learn.training import Planned, Task, plan_training, train_model
 from deniable.policy.budget import ApproxDP
@@ -167,12 +174,12 @@ def test_counts_stay_under_their_claim_and_a_twin_that_counts_thrice_is_caught(
     what = plan_training(table(), ROW, Task("town", ("sex",), "bayes"), ApproxDP(1, "0.05"))
     assert isinstance(what.plan, BayesPlan)
     pooled, honest = Pooled(what.plan.mechanism), count_classes
-    monkeypatch.setattr(classes, "count_classes", lambda *given: counted * honest(*given))
+    monkeypatch.setattr(logistic, "count_classes", lambda *given: counted * honest(*given))
     person = {"sex": "F", "town": "Ada"}
 
     def told(records: Records) -> Any:
         rows = rows_of(records)
-        sums = classes.count_classes(
+        sums = logistic.count_classes(
             what.design, 3, encode_codes(what.design, rows), encode_target(what.target, rows)[0]
         )
         return lambda count: np.array([pooled.release(sums)[:2].sum() for _ in range(count)])

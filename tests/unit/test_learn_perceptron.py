@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -16,8 +17,8 @@ from hypothesis import strategies as st
 
 from deniable.dp.accounting import SampledGaussianEvent, SelfComposedEvent, cheap_epsilon, zcdp_cost
 from deniable.dp.samplers import SYSTEM
-from deniable.errors import IntegrityError, ParameterError
-from deniable.learn import perceptron
+from deniable.errors import IntegrityError, MissingExtra, ParameterError
+from deniable.learn import perceptron, torch_module
 from deniable.learn.features import STEPS, LabelsTarget, encode_rows, encode_target, encode_units
 from deniable.learn.model import load_model, save_model
 from deniable.learn.perceptron import (
@@ -29,6 +30,7 @@ from deniable.learn.perceptron import (
     split_persons,
     start_weights,
 )
+from deniable.learn.torch_module import UNIT, clip_persons, split_each
 from deniable.learn.training import Planned, Task, plan_selection, plan_training, train_model
 from deniable.policy.budget import ZCDP, ApproxDP
 from deniable.policy.schema import Bounds, Column, ColumnType, Neighboring, PrivacyUnit, TableSchema
@@ -139,10 +141,9 @@ def test_a_gradient_is_the_same_in_any_order_and_company() -> None:
     assert (whole == _gradient(what, units[::-1], weights)).all()
 
 
-def test_rows_are_cut_between_persons(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(perceptron, "CHUNK", 5)
+def test_rows_are_cut_between_persons() -> None:
     persons = np.array([3, 0, 1, 3, 2, 0, 3, 1, 4, 4, 2])
-    parts = split_persons(persons)
+    parts = split_persons(persons, 5)
     assert sorted(np.concatenate(parts).tolist()) == list(range(len(persons)))
     assert len(parts) > 1
     for place, part in enumerate(parts):
@@ -319,3 +320,54 @@ def test_bounds_of_a_column_do_not_move_the_sums(tmp_path: Path) -> None:
         for at in range(4)
     ]
     assert max(sum(int(each) ** 2 for each in one) for one in alone) <= plan.settings.most**2
+
+
+ANY = st.floats(width=32) | st.floats(-4, 4, width=32) | st.sampled_from([0.0, 1e-9, 3e38, float("nan"), float("inf")])
+GRADIENTS = st.lists(st.lists(ANY, min_size=3, max_size=3), min_size=1, max_size=8)
+
+
+@settings(deadline=None, max_examples=200)
+@given(GRADIENTS, st.integers(1, 3), st.sampled_from([1, 40, 1 << 24, 1 << 30]))
+def test_gradients_of_a_module_are_clipped_by_person_whatever_they_are(
+    gradients: list[list[float]], rows: int, most: int
+) -> None:
+    held = np.array(gradients, np.float32)
+    persons = np.arange(len(held)) // rows
+    found = clip_persons(held, persons, most)
+    assert len(found) == persons[-1] + 1
+    assert all(sum(int(each) ** 2 for each in person) <= most**2 for person in found)
+    for person, whole in enumerate(found):  # nobody's part depends on who is beside them
+        assert (clip_persons(held[persons == person], persons[persons == person], most) == whole).all()
+
+
+def test_a_short_gradient_of_a_module_is_kept_and_a_long_one_reaches_the_bound() -> None:
+    held = np.array([[0.25, 0.5], [0.25, -0.25], [300.0, 400.0]], np.float32)
+    kept, cut = clip_persons(held, np.array([0, 0, 1]), UNIT)
+    assert kept.tolist() == [UNIT // 2, UNIT // 4]
+    assert cut.tolist() == pytest.approx([0.6 * UNIT, 0.8 * UNIT], abs=2)
+
+
+def test_who_is_too_long_by_the_integer_measure_counts_as_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch_module, "KEPT", 1.5)  # a proposal that shortens too little
+    held = np.array([[300.0, 400.0], [0.25, 0.5], [1e30, -1e30]], np.float32)
+    assert clip_persons(held, np.arange(3), UNIT).tolist() == [[0, 0], [UNIT // 4, UNIT // 2], [0, 0]]
+
+
+def test_each_person_has_rows_of_their_own() -> None:
+    assert [rows.tolist() for rows in split_each(np.array([2, 0, 2, 1]))] == [[1], [3], [0, 2]]
+    assert split_each(np.array([], np.int64)) == []
+
+
+def test_a_module_without_its_libraries_is_refused_with_how_to_install_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "opacus", None)
+    with pytest.raises(MissingExtra, match=r"deniable\[ml\]"):
+        plan_training(table(), ROW, Task("ill", FEATURES, module=lambda *_: None), BUDGET)
+
+
+def test_torch_is_refused_without_a_module_and_another_method_with_one() -> None:
+    with pytest.raises(ParameterError, match="there is none"):
+        plan_training(table(), ROW, Task("ill", FEATURES, "torch"), BUDGET)
+    for method in ("mlp", "logistic", "kmeans"):
+        task = Task(None if method == "kmeans" else "ill", FEATURES, method, module=object())
+        with pytest.raises(ParameterError, match=f"{method} has no module"):
+            plan_training(table(), ROW, task, BUDGET)

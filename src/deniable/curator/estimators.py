@@ -52,13 +52,14 @@ class PrivateEstimator:
         hidden: int | None = None,
         rate: Any = None,
         learning_rate: float | None = None,
+        module: Any = None,
         ledger: str | Path | None = None,
     ) -> None:
         # Every argument is kept as it was given: that is what `clone` of scikit-learn relies on.
         self.policy, self.table, self.target, self.features = policy, table, target, features
         self.method, self.positive, self.epsilon, self.delta, self.rho = method, positive, epsilon, delta, rho
         self.penalty, self.turns, self.clip, self.ledger = penalty, turns, clip, ledger
-        self.hidden, self.rate, self.learning_rate = hidden, rate, learning_rate
+        self.hidden, self.rate, self.learning_rate, self.module = hidden, rate, learning_rate, module
 
     # a dictionary: what scikit-learn asks for
     def get_params(self, deep: bool = True) -> dict[str, Any]:  # noqa: ARG002  there is nothing deeper
@@ -194,7 +195,7 @@ class PrivateEstimator:
     def __sklearn_tags__(self) -> Any:
         """What scikit-learn may know: a kind of estimator that takes names, categories and nulls."""
         utils = import_module("sklearn.utils")  # only scikit-learn asks, so it is there
-        several = getattr(self, "method", None) in ("multinomial", "bayes", "mlp")
+        several = getattr(self, "method", None) in ("multinomial", "bayes", "mlp", "torch")
         kind = self._estimator_type
         return utils.Tags(
             estimator_type=kind or None,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -71,6 +71,11 @@ class Trained:
         """Predictions for rows; see `LearnedModel.predict`."""
         return self.model.predict(rows)
 
+    @property
+    def module(self) -> Any:
+        """The module of torch with the weights that were learned, where one was given."""
+        return self.model.build_network()
+
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class TrainingReport(SparseRecord):
@@ -82,6 +87,9 @@ class TrainingReport(SparseRecord):
     shares: list[float] | None = None
     features: list[str]
     estimated_rows: int
+    module: str | None = None
+    opacus_epsilon: float | None = None
+    arithmetic: str | None = None
     coefficients: list[Coefficient]
     chosen: dict[str, Any] | None = None
     evaluation: dict[str, Any] | None = None
@@ -301,7 +309,8 @@ def _release_model(
     from deniable.release.release import remove_statement
 
     model: LearnedModel = result.measured[0]
-    parameters, details = {"table": order.table, **asdict(order.task)}, model.summarize()
+    parameters, details = {"table": order.table, **asdict(replace(order.task, module=None))}, model.summarize()
+    parameters.pop("module")  # what it is stands in the details
     if result.measured[1] is not None:
         # What was listed, and what was chosen: the other settings are public, since the order is.
         parameters |= {"choose": {name: list(values) for name, values in order.choose}, "chosen": result.measured[1]}

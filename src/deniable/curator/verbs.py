@@ -369,6 +369,7 @@ class ReleaseVerbs:
         hidden: int | None = None,
         rate: Amount | None = None,
         learning_rate: float | None = None,
+        module: Any = None,
         choose: Mapping[str, Sequence[Any]] | None = None,
         evaluate: bool = False,
         out: str | Path | None = None,
@@ -379,15 +380,14 @@ class ReleaseVerbs:
 
         Without a target: `count` groups of rows (kmeans), or components of their columns (pca). `choose` lists values
         of settings; the best combination is chosen privately, within the same budget. `positive` is told from all other
-        values; `penalty` to `learning_rate` are settings of methods. `evaluate`: a test on held-out people.
+        values. `module`: a module of torch, or a function that makes one of its inputs and outputs. `evaluate`: a test.
         """
         from deniable.curator.train import train_model
 
         return train_model(
-            self._for(who), table, target, features=features, epsilon=epsilon, delta=delta, rho=rho,
-            method=method, positive=positive, penalty=penalty, turns=turns, clip=clip, count=count,
-            hidden=hidden, rate=rate, learning_rate=learning_rate,
-            choose=choose, evaluate=evaluate, out=out, progress=progress,
+            self._for(who), table, target, features=features, epsilon=epsilon, delta=delta, rho=rho, method=method,
+            positive=positive, penalty=penalty, turns=turns, clip=clip, count=count, hidden=hidden, rate=rate,
+            learning_rate=learning_rate, module=module, choose=choose, evaluate=evaluate, out=out, progress=progress,
         )  # fmt: skip
 
     def plan_round(

@@ -28,7 +28,6 @@ from deniable.dp.accounting import GaussianEvent
 from deniable.dp.mechanisms import GaussianMechanism
 from deniable.dp.samplers import SYSTEM, Entropy
 from deniable.errors import DataError, ParameterError, PolicyError
-from deniable.learn.classes import BayesPlan, plan_bayes
 from deniable.learn.features import (
     STEPS,
     Design,
@@ -47,6 +46,7 @@ from deniable.learn.features import (
     encode_target,
 )
 from deniable.learn.linear import plan_linear
+from deniable.learn.logistic import BayesPlan, plan_bayes
 from deniable.learn.model import (
     LearnedModel,
     feature_from_plain,

@@ -6,7 +6,7 @@ The file is JSON. Reading it runs nothing, and what is not a model of ours is re
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -41,10 +41,11 @@ from deniable.learn.features import (
     encode_target,
 )
 from deniable.learn.perceptron import compute_outputs, count_hidden
+from deniable.learn.torch_module import ARITHMETIC, TorchModule, read_module
 from deniable.policy.schema import Bounds, Column, ColumnType, Neighboring, TableSchema
 from deniable.release import Guarantee, Technique
 from deniable.release.guarantee import to_text
-from deniable.release.record import Record
+from deniable.release.record import Record, SparseRecord
 from deniable.storage import write_whole
 
 FORM = "deniable learned model 1"
@@ -71,6 +72,21 @@ class LogisticSummary(Record):
     positive: str | int | bool
     features: list[str]
     estimated_rows: int
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class TorchSummary(SparseRecord):
+    """What a module of torch says of itself."""
+
+    method: str
+    target: str
+    positive: str | int | bool | None = None
+    features: list[str]
+    estimated_rows: int
+    module: str
+    opacus_epsilon: float
+    """What Opacus' accountant claims for the turns; the guarantee is ours, and not smaller."""
+    arithmetic: str
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -114,10 +130,12 @@ METHODS = {
     "logistic": ClassTarget,
     "boosted": ClassTarget | NumberTarget,
     "mlp": ClassTarget | NumberTarget | LabelsTarget,
+    "torch": ClassTarget | NumberTarget | LabelsTarget,
     "kmeans": Structure,
     "pca": Structure,
 } | dict.fromkeys(("bayes", "multinomial"), LabelsTarget)
 """The methods that a model file may name, and the targets that each can have."""
+NETWORKS = ("mlp", "torch")
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +160,24 @@ class LearnedModel:
     shares: tuple[float, ...] | None = None
     """Of a structure: of the rows in each group, or of the variance along each component, with noise. Of a perceptron:
     of the rows that have each entry."""
+    module: TorchModule | None = None
+    """The module of torch whose parameters the coefficients are."""
+
+    def attach(self, network: Any) -> LearnedModel:
+        """The model with its module of torch, which a model file does not have."""
+        given = read_module(network)
+        if self.module is None or given.shapes != self.module.shapes:
+            raise ParameterError(
+                "the model's weights are not of this module",
+                expected="A module whose parameters have the same names and shapes",
+            )
+        return replace(self, module=replace(self.module, network=given.network))
+
+    def build_network(self) -> Any:
+        """The module of torch with the weights that were learned."""
+        if self.module is None:
+            raise ParameterError(f"a model of {self.method} has no module of torch", remedy="Use predict")
+        return self.module.load(np.array(self.coefficients)).eval()
 
     @property
     def parts(self) -> tuple[str, ...]:
@@ -174,8 +210,12 @@ class LearnedModel:
     def _apply_weights(self, held: Numbers) -> Numbers:
         """What comes out for rows of entries: a number for each, or a column for each value or component."""
         weights = np.array(self.coefficients)
-        if self.method == "mlp":
-            found = compute_outputs(weights, held, len(self.parts))
+        if self.method in NETWORKS:
+            found = (
+                compute_outputs(weights, held, len(self.parts))
+                if self.module is None
+                else self.module.run(weights, held[:, 1:])
+            )
             if isinstance(self.target, NumberTarget):
                 found = float(self.target.column.middle) + found * float(self.target.column.half)
             return found if isinstance(self.target, LabelsTarget) else found[:, 0]
@@ -188,7 +228,7 @@ class LearnedModel:
 
         The average is that of the noisy counts; its own output stands in place of the intercept.
         """
-        if self.method != "mlp" or self.shares is None:
+        if self.method not in NETWORKS or self.shares is None:
             return np.array(self.coefficients)
         average, owners = np.array(self.shares), self.design.owners
         rows = np.where(owners == owners[:, None], np.eye(self.design.width), average)
@@ -236,9 +276,15 @@ class LearnedModel:
         """The columns that a table needs to be predicted from, as they were declared."""
         return TableSchema(self.table, "", tuple(_to_column(each) for each in self.design.features))
 
-    def summarize(self) -> LinearSummary | LogisticSummary | StructureSummary:
+    def summarize(self) -> LinearSummary | LogisticSummary | StructureSummary | TorchSummary:
         """What a model says of itself: public."""
         features, rows = [each.name for each in self.design.features], round(self.rows)
+        if self.module is not None:
+            return TorchSummary(
+                method=self.method, target=self.target.name, positive=getattr(self.target, "positive", None),
+                features=features, estimated_rows=rows, module=self.module.text, opacus_epsilon=self.module.claimed,
+                arithmetic=ARITHMETIC,
+            )  # fmt: skip
         if isinstance(self.target, Structure):
             return StructureSummary(self.method, self.target.name, list(self.shares or ()), features, rows)
         if isinstance(self.target, ClassTarget):
@@ -334,7 +380,20 @@ def to_plain(model: LearnedModel) -> dict[str, Any]:
         "guarantee": _guarantee_to_plain(model.guarantee),
         "event": to_dict(model.event),
         **({} if model.shares is None else {"shares": list(model.shares)}),
+        **({} if model.module is None else {"module": _module_to_plain(model.module)}),
     }
+
+
+def _module_to_plain(module: TorchModule) -> dict[str, Any]:
+    return {"text": module.text, "shapes": [[name, list(shape)] for name, shape in module.shapes],
+            "claimed": module.claimed}  # fmt: skip
+
+
+def _module_from_plain(held: dict[str, Any]) -> TorchModule:
+    shapes = tuple((str(name), tuple(int(size) for size in shape)) for name, shape in held["shapes"])
+    if any(size < 1 for _, shape in shapes for size in shape):
+        raise ValueError
+    return TorchModule(str(held["text"]), shapes, *_require_finite([held["claimed"]], 1))
 
 
 def target_to_plain(target: Target) -> dict[str, Any]:
@@ -355,7 +414,7 @@ def from_plain(held: dict[str, Any]) -> LearnedModel:
     target = target_from_plain(held["target"])
     if not isinstance(target, METHODS[held["method"]]):
         raise ValueError
-    parts, shares = 1, None
+    parts, shares, module = 1, None, None
     if isinstance(target, Structure):
         if target.name != {"kmeans": GROUP, "pca": COMPONENT}[held["method"]]:
             raise ValueError
@@ -366,6 +425,9 @@ def from_plain(held: dict[str, Any]) -> LearnedModel:
     if held["method"] == "mlp":
         count, shares = len(held["coefficients"]), _require_finite(held["shares"], made.width)
         count_hidden(count, made.width, parts)
+    elif held["method"] == "torch":
+        module, shares = _module_from_plain(held["module"]), _require_finite(held["shares"], made.width)
+        count = module.count
     coefficients, errors = _require_finite(held["coefficients"], count), held["errors"]
     return LearnedModel(
         held["method"],
@@ -378,6 +440,7 @@ def from_plain(held: dict[str, Any]) -> LearnedModel:
         _guarantee_from_plain(held["guarantee"]),
         from_dict(held["event"]),
         shares,
+        module,
     )
 
 

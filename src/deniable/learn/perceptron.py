@@ -31,7 +31,6 @@ from deniable.dp.mechanisms import GaussianMechanism
 from deniable.dp.mechanisms.mechanism import calibrate_part
 from deniable.dp.samplers import SYSTEM, Entropy, bernoulli
 from deniable.errors import ParameterError
-from deniable.learn.classes import share_classes
 from deniable.learn.features import (
     CHUNK,
     STEPS,
@@ -44,7 +43,7 @@ from deniable.learn.features import (
     NumberTarget,
     Progress,
 )
-from deniable.learn.logistic import LOGISTIC, RESIDUE, SHARPNESS, WEIGHT, count_entries, estimate_shares
+from deniable.learn.logistic import LOGISTIC, RESIDUE, SHARPNESS, WEIGHT, count_entries, estimate_shares, share_classes
 from deniable.policy.budget import Amount, Budget, exact
 from deniable.policy.schema import Neighboring, PrivacyUnit
 
@@ -135,13 +134,12 @@ class PerceptronPlan:
         squared = self.design.blocks * STEPS**2
         rows, counts = count_entries(self.counting, squared, entries, self.design, entropy)
         persons = np.arange(len(entries)) if units is None else units
-        weights = start_weights(self.design, self.settings.hidden, self.outputs)
+        weights = self.place_weights()
         chosen, mean, pace = self.settings, np.zeros_like(weights), Pace(self.settings.pace, len(weights))
         late = chosen.turns // 2
         for turn in range(chosen.turns):
             drawn = draw_sample(persons, chosen.rate, entropy)
-            network = Network.read(weights, self.design.width, self.outputs)
-            exactly = network.sum_gradients(self.target, entries[drawn], truth[drawn], persons[drawn], chosen.most)
+            exactly = self.sum_gradients(weights, entries[drawn], truth[drawn], persons[drawn])
             noisy = self.mechanism.release(exactly, entropy)
             slope = np.asarray(noisy, np.float64) / (FINE * STEPS * rows * float(chosen.rate))
             weights = np.clip(weights - pace.take_step(slope, turn, chosen.turns), -HIGHEST, HIGHEST)
@@ -150,6 +148,15 @@ class PerceptronPlan:
                 progress((turn + 1) / chosen.turns)
         shares = estimate_shares(self.design, counts)
         return Fit(mean / (chosen.turns - late), None, rows, tuple(shares.tolist()))
+
+    def place_weights(self) -> Numbers:
+        """The weights to start from."""
+        return start_weights(self.design, self.settings.hidden, self.outputs)
+
+    def sum_gradients(self, weights: Numbers, entries: Entries, truth: Wholes, persons: Wholes) -> Wholes:
+        """The sum of clipped gradients of a sample: exact, and what noise is added to."""
+        network = Network.read(weights, self.design.width, self.outputs)
+        return network.sum_gradients(self.target, entries, truth, persons, self.settings.most)
 
 
 def plan_perceptron(
@@ -323,12 +330,12 @@ def find_residues(target: Goal, logits: Numbers, truth: Wholes) -> Wholes:
     return np.asarray(np.clip(away, -RESIDUE, RESIDUE), np.int64)
 
 
-def split_persons(persons: Wholes) -> list[NDArray[np.int64]]:
-    """Rows in chunks that hold whole persons."""
+def split_persons(persons: Wholes, most: int = CHUNK) -> list[NDArray[np.int64]]:
+    """Rows in chunks of at most so many that hold whole persons, none of whom has more."""
     order = np.argsort(persons, kind="stable")
     cuts, ranked = [0], persons[order]
     while cuts[-1] < len(order):
-        end = min(cuts[-1] + CHUNK, len(order))
+        end = min(cuts[-1] + most, len(order))
         # The first row of the person at the cut; a chunk is never empty, since persons have few rows.
         cuts.append(end if end == len(order) else int(np.searchsorted(ranked, ranked[end])))
     return [order[start:end] for start, end in pairwise(cuts)]

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any
 
@@ -36,7 +36,6 @@ from deniable.dp.mechanisms import ExponentialMechanism
 from deniable.dp.samplers import SYSTEM, Entropy
 from deniable.errors import InternalError, ParameterError, nearest
 from deniable.learn.boosting import BoostedPlan, plan_boosted
-from deniable.learn.classes import BayesPlan, plan_bayes, plan_multinomial
 from deniable.learn.features import (
     ClassTarget,
     Design,
@@ -58,15 +57,16 @@ from deniable.learn.features import (
     find_column,
 )
 from deniable.learn.linear import plan_linear
-from deniable.learn.logistic import plan_logistic, plan_poisson
+from deniable.learn.logistic import BayesPlan, plan_bayes, plan_logistic, plan_multinomial, plan_poisson
 from deniable.learn.model import LearnedModel, convert_to_units
 from deniable.learn.perceptron import Goal, PerceptronPlan, plan_perceptron
 from deniable.learn.structure import plan_components, plan_groups
+from deniable.learn.torch_module import TorchPlan, plan_torch
 from deniable.policy.budget import ZCDP, Amount, ApproxDP, Budget, exact
 from deniable.policy.schema import Neighboring, PrivacyUnit, TableSchema
 from deniable.release import Guarantee, Technique
 
-METHODS = ("auto", "linear", "logistic", "boosted", "poisson", "bayes", "multinomial", "mlp", "kmeans", "pca")
+METHODS = ("auto", "linear", "logistic", "boosted", "poisson", "bayes", "multinomial", "mlp", "torch", "kmeans", "pca")
 UNTARGETED = ("kmeans", "pca")
 """Methods that predict no column."""
 SHOWN_DELTA = exact("1e-9")
@@ -81,7 +81,9 @@ class Task:
     the rows) is for all that descend, `clip` (the largest part of a row's gradient that counts; of mlp, the longest
     gradient of a person) for the logistic, poisson, boosted and mlp ones: see there. `hidden` (units), `rate` (the
     chance that a person is in the sample of a turn) and `learning_rate` (how far a turn goes) are for mlp. None is the
-    method's own. `count` is how many groups (kmeans) or components (pca) to find; these have no target.
+    method's own. `count` is how many groups (kmeans) or components (pca) to find; these have no target. `module` is a
+    module of torch, or a function that makes one of the numbers of inputs and outputs; it has the settings of mlp but
+    for `hidden`.
     """
 
     target: str | None = None
@@ -95,6 +97,7 @@ class Task:
     hidden: int | None = None
     rate: Amount | None = None
     learning_rate: float | None = None
+    module: Any = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +118,7 @@ def plan_training(table: TableSchema, unit: PrivacyUnit, task: Task, budget: Bud
     if task.penalty is not None and not 0 <= task.penalty < float("inf"):
         raise ParameterError("the penalty is not a number from 0 up", expected="A penalty such as 1e-4")
     _require_gaussian(budget)
+    task = replace(task, method="torch") if task.module is not None and task.method == "auto" else task
     method, goal, plan = _build_method(table, made, task, budget, unit)
     _verify_price(plan.event, budget)
     return Planned(method, table.name, plan.design, goal, plan, _state_guarantee(unit, budget))
@@ -144,22 +148,28 @@ def _build_method(
     goal = _build_goal(table, task.target, task)
     method = _choose_method(task.method, goal)
     _refuse_unused(method, task)
-    if method == "mlp":
-        return method, goal, _plan_perceptron(made, goal, task, budget, unit)
+    if method in ("mlp", "torch"):
+        return method, goal, _plan_network(made, goal, task, budget, unit)
     return method, goal, _build_plan(method, made, goal, task, budget, rows)
 
 
-def _plan_perceptron(made: Design, goal: Goal, task: Task, budget: Budget, unit: PrivacyUnit) -> PerceptronPlan:
-    return plan_perceptron(
-        made, goal, budget, unit, hidden=task.hidden, turns=task.turns, rate=task.rate, clip=task.clip,
-        pace=task.learning_rate,
-    )  # fmt: skip
+def _plan_network(made: Design, goal: Goal, task: Task, budget: Budget, unit: PrivacyUnit) -> PerceptronPlan:
+    own: dict[str, Any] = {"turns": task.turns, "rate": task.rate, "clip": task.clip, "pace": task.learning_rate}
+    if task.method == "mlp":
+        return plan_perceptron(made, goal, budget, unit, hidden=task.hidden, **own)
+    if task.module is None:
+        raise ParameterError(
+            "the torch method learns a module, and there is none", remedy="Give one in Python: train(..., module=...)"
+        )
+    told = _state_guarantee(unit, budget)
+    stated = float(told.epsilon or 0), float(told.delta or 0)
+    return plan_torch(made, goal, budget, unit, task.module, stated, **own)
 
 
 def _refuse_settings(task: Task) -> None:
     """Refuse what a method without a target does not use, rather than ignore it."""
     given = {"target": task.target, "positive": task.positive, "penalty": task.penalty, "clip": task.clip}
-    given |= {"hidden": task.hidden, "rate": task.rate, "learning_rate": task.learning_rate}
+    given |= {"hidden": task.hidden, "rate": task.rate, "learning_rate": task.learning_rate, "module": task.module}
     if task.method == "pca":
         given["turns"] = task.turns
     for name, value in given.items():
@@ -181,13 +191,14 @@ def train_model(
         fit = what.plan.fit(held, wanted[known], entropy, progress)
     errors = None if fit.errors is None else tuple(fit.errors.tolist())
     learned = (tuple(fit.coefficients.tolist()), errors, fit.rows, what.guarantee, what.plan.event)
-    return LearnedModel(what.method, what.table, what.design, what.target, *learned, fit.shares)
+    module = what.plan.module if isinstance(what.plan, TorchPlan) else None
+    return LearnedModel(what.method, what.table, what.design, what.target, *learned, fit.shares, module)
 
 
 def _build_goal(table: TableSchema, name: str, task: Task) -> ClassTarget | NumberTarget | LabelsTarget:
     """The target as the method sees it: a number, one value against all others, or all values."""
     several = task.method in ("bayes", "multinomial")
-    if task.method == "mlp" and task.positive is None:
+    if task.method in ("mlp", "torch") and task.positive is None:
         column = build_feature(find_column(table, name), table)
         several = isinstance(column, Labels) and len(column.labels) > 2
     if not several:
@@ -208,7 +219,7 @@ def _choose_method(name: str, goal: ClassTarget | NumberTarget | LabelsTarget) -
     if isinstance(goal, LabelsTarget):
         return name
     fitting = "linear" if isinstance(goal, NumberTarget) else "logistic"
-    if name in ("boosted", "mlp") or (name == "poisson" and fitting == "linear"):
+    if name in ("boosted", "mlp", "torch") or (name == "poisson" and fitting == "linear"):
         return name
     if name not in ("auto", fitting):
         kind = "a bounded number" if fitting == "linear" else "one of listed values"
@@ -220,10 +231,12 @@ def _choose_method(name: str, goal: ClassTarget | NumberTarget | LabelsTarget) -
 
 
 USED = {
-    "turns": ("logistic", "poisson", "boosted", "multinomial", "mlp"),
-    "clip": ("logistic", "poisson", "boosted", "mlp"),
+    "turns": ("logistic", "poisson", "boosted", "multinomial", "mlp", "torch"),
+    "clip": ("logistic", "poisson", "boosted", "mlp", "torch"),
     "penalty": ("linear", "logistic", "poisson", "multinomial"),
-    **dict.fromkeys(("hidden", "rate", "learning_rate"), ("mlp",)),
+    **dict.fromkeys(("rate", "learning_rate"), ("mlp", "torch")),
+    "hidden": ("mlp",),
+    "module": ("torch",),
 }
 """The settings that not every method with a target has, each with those that have it."""
 
