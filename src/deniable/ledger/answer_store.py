@@ -540,8 +540,8 @@ def _store_first(run: sqlite3.Connection, asked: tuple[str, str, str, bytes, byt
 
 
 COUNT_MORE = (
-    "INSERT INTO kept VALUES (?, ?, ?, CAST(CAST(?4 AS TEXT) AS BLOB)) ON CONFLICT (drawer, name)"
-    " DO UPDATE SET value = CAST(CAST(CAST(CAST(value AS TEXT) AS INTEGER) + ?4 AS TEXT) AS BLOB)"
+    "INSERT INTO kept VALUES (?, ?, ?, CAST(CAST(? AS TEXT) AS BLOB)) ON CONFLICT (drawer, name)"
+    " DO UPDATE SET value = CAST(CAST(CAST(CAST(value AS TEXT) AS INTEGER) + ? AS TEXT) AS BLOB)"
 )
 
 
@@ -549,7 +549,8 @@ def _count_more(run: sqlite3.Connection, collection: str, many: int) -> None:
     """Add to the counts; what is the store's own is not counted, and its key begins the total."""
     counted = (collection, TOTAL) if collection not in OWN else (TOTAL,) if collection == SEAL else ()
     for name in counted:
-        run.execute(COUNT_MORE, (COUNT, name, name, many if collection not in OWN else 0))
+        more = many if collection not in OWN else 0
+        run.execute(COUNT_MORE, (COUNT, name, name, more, more))
 
 
 def _count_stored(run: sqlite3.Connection) -> None:
