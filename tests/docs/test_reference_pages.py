@@ -72,15 +72,19 @@ def test_every_verb_is_there_in_python_and_at_the_command_line_or_has_a_reason()
 
     from deniable import Curator
     from deniable.cli.main import app
+    from deniable.client import Connection
     from deniable.curator.governance import steward
 
     commands = set(list_commands(get_command(app)))
     for what, python, cli, http in GENERATE.VERBS:
         holder, _, name = python.partition(".")
-        assert callable(getattr({"Curator": Curator, "steward": steward}[holder], name, None)), python
+        holders = {"Curator": Curator, "steward": steward, "Connection": Connection}
+        assert python.startswith("none: ") or callable(getattr(holders[holder], name, None)), python
         command = cli.partition(" --")[0]
         assert command in commands or cli.startswith("none: "), cli
-        assert http.startswith(("GET /", "POST /", "none: ")) or "`" in http, what
+        assert http.startswith(("GET /", "POST /", "DELETE /", "none: ")) or "`" in http, what
+    told = {cli.partition(" --")[0] for _, _, cli, _ in GENERATE.VERBS}
+    assert commands <= told, "a command that the table does not have"
 
 
 def test_every_method_of_a_curator_is_in_the_table_or_goes_with_one_that_is() -> None:
@@ -95,7 +99,7 @@ def test_every_method_of_a_curator_is_in_the_table_or_goes_with_one_that_is() ->
     assert all(name in listed or f"query_{name}" in listed for name in explained)
 
 
-def test_every_path_of_the_table_is_one_of_the_server() -> None:
+def test_every_path_of_the_table_is_one_of_the_server_and_every_one_of_the_server_is_there() -> None:
     from deniable.server.http import analyst_api, steward_api
 
     served = {
@@ -103,9 +107,10 @@ def test_every_path_of_the_table_is_one_of_the_server() -> None:
         for module in (analyst_api, steward_api)
         for operation in module.OPERATIONS
     }
-    named = [http for _, _, _, http in GENERATE.VERBS if http.startswith(("GET ", "POST "))]
+    named = [http for _, _, _, http in GENERATE.VERBS if http.startswith(("GET ", "POST ", "DELETE "))]
     assert len(named) > 10
     assert not [http for http in named if http not in served]
+    assert served - {*named, "GET /health", "GET /ready"} == set(), "a path that the table does not have"
 
 
 def test_the_python_page_has_every_public_method_with_its_help() -> None:
