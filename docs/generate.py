@@ -405,9 +405,9 @@ def verbs_page() -> str:
         [
             "# What can be done, and how it is called\n",
             NOTE,
-            "`steward` stands for `deniable.curator.governance.steward`, `Connection` for what `connect` gives. Signatures:",
-            "[Python](python.md); options: [command line](cli.md). In all three a refusal has the same fields:",
-            "[errors](errors.md).\n",
+            "`steward` stands for `deniable.curator.governance.steward`, `Connection` for what `connect` gives.",
+            "Signatures: [Python](python.md); options: [command line](cli.md). In all three a refusal has the same",
+            "fields: [errors](errors.md).\n",
             "| what | Python | command line | HTTP |",
             "|---|---|---|---|",
             *rows,
