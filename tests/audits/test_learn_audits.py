@@ -18,10 +18,10 @@ import pytest
 from deniable.attacks.dp_audit import audit, audit_one_run
 from deniable.attacks.membership import claim_membership
 from deniable.attacks.outcome import lower_bound, upper_bound
-from deniable.learn import boosting, features, linear, logistic, perceptron, structure, training
+from deniable.learn import boosting, features, linear, logistic, perceptron, structure, torch_module, training
 from deniable.learn.boosting import BoostedPlan
 from deniable.learn.features import STEPS, Fit, encode_rows, encode_target
-from deniable.learn.perceptron import Network, PerceptronPlan, start_weights
+from deniable.learn.perceptron import PerceptronPlan
 from deniable.learn.training import Planned, Task, plan_training, train_model
 from deniable.policy.budget import ApproxDP
 from deniable.policy.schema import Bounds, Column, ColumnType, TableSchema
@@ -135,18 +135,18 @@ def test_a_forgotten_clip_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     assert _audited("ill", **CATCHING).violated
 
 
-def _audit_perceptron(**audited: Any) -> Any:
+def _audit_perceptron(method: dict[str, Any] | None = None, **audited: Any) -> Any:
     """Four turns on samples of an eighth; the steps are so short that a person moves all of them in one direction.
 
     Four audits of each twin measured bounds of 2.7 to 3.0.
     """
-    task = Task("ill", ("age",), "mlp", hidden=1, turns=4, rate="1/8", clip="1/64", learning_rate=1e-9)
+    own = method or {"method": "mlp", "hidden": 1}
+    task = Task("ill", ("age",), turns=4, rate="1/8", clip="1/64", learning_rate=1e-9, **own)
     what = plan_training(table(), ROW, task, ApproxDP(Fraction(1), Fraction("0.05")))
     tables, plan = (rows_of(OTHERS), rows_of([*OTHERS, WORST])), what.plan
     assert isinstance(plan, PerceptronPlan)
     held = [(encode_rows(what.design, rows), encode_target(what.target, rows)[0]) for rows in tables]
-    network = Network.read(start_weights(what.design, 1, 1), what.design.width, 1)
-    sums = [network.sum_gradients(plan.target, *each, np.arange(len(each[1])), plan.settings.most) for each in held]
+    sums = [plan.sum_gradients(plan.place_weights(), *each, np.arange(len(each[1]))) for each in held]
     direction = (sums[1] - sums[0]).astype(np.float64)
     pooled, counted = Pooled(plan.mechanism), Pooled(plan.counting)
 
@@ -175,6 +175,23 @@ def test_a_perceptron_that_is_priced_for_samples_and_takes_everyone_is_caught(mo
 def test_a_perceptron_that_forgets_the_clip_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(perceptron, "clip_errors", lambda inner, outer, *_: (inner, outer))
     assert _audit_perceptron(**CATCHING).violated
+
+
+@pytest.mark.filterwarnings("ignore")  # torch and Opacus warn about themselves
+def test_a_module_of_torch_stays_under_its_claim_and_twins_without_samples_or_clip_are_caught(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    torch = pytest.importorskip("torch", reason="the extra ml is not installed: `make test-ml` installs it")
+    pytest.importorskip("opacus", reason="the extra ml is not installed: `make test-ml` installs it")
+    module = {"module": lambda inputs, outputs: torch.nn.Linear(inputs, outputs)}
+    found = _audit_perceptron(module)
+    assert not found.violated, found
+    with monkeypatch.context() as broken:
+        broken.setattr(perceptron, "draw_sample", lambda persons, *_: np.arange(len(persons)))
+        assert _audit_perceptron(module, **CATCHING).violated
+    whole = torch_module.UNIT
+    monkeypatch.setattr(torch_module, "clip_persons", lambda rows, *_: np.rint(rows * whole).astype(np.int64))
+    assert _audit_perceptron(module, **CATCHING).violated
 
 
 @pytest.mark.slow
