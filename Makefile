@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 EXTRAS := $(foreach extra,pld server oidc postgres adbc solvers vault plots agents,--extra $(extra))
 
-.PHONY: demo test test-slow mutate bench lint docs lock clean
+.PHONY: demo test test-slow test-ml mutate bench lint docs lock clean
 .DEFAULT_GOAL := test
 unexport PYTHONDONTWRITEBYTECODE  # hundreds of commands are started: compiled once, they start sooner
 
@@ -34,6 +34,15 @@ test: $(VENV)/.ready  ## everything that must hold; style and types are checked 
 test-slow: $(VENV)/.ready  ## the long statistical and load runs
 	$(BIN)/python -m pytest -n 2 -m slow
 
+test-ml: .venvs/ml/.ready  ## modules of torch with Opacus, in an environment of their own
+	.venvs/ml/bin/python -m pytest tests/unit/test_learn_torch.py tests/audits/test_learn_audits.py tests/docs/test_pages_run.py -k "torch or train-a-model"
+
+.venvs/ml/.ready: requirements-dev.lock requirements-ml.lock pyproject.toml
+	$(PYTHON) -m venv .venvs/ml
+	.venvs/ml/bin/python -m pip install --quiet --requirement requirements-dev.lock --requirement requirements-ml.lock
+	.venvs/ml/bin/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	@touch $@
+
 mutate: $(VENV)/.ready  ## small wrong changes to privacy-critical code, which tests must notice; MUTATE="--help" tells more
 	PYTHONPATH=tests $(BIN)/python -m mutation $(MUTATE)
 
@@ -54,6 +63,7 @@ lock: $(VENV)/.ready  ## refresh the development lock
 	$(BIN)/python -m pip install --quiet uv
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 pyproject.toml $(EXTRAS) --group dev --no-header --output-file requirements-dev.lock
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 pyproject.toml --extra spark --constraints requirements-dev.lock --no-header --no-annotate | grep '^py4j\|^pyspark' > requirements-spark.lock
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 pyproject.toml --extra ml --constraints requirements-dev.lock --no-header --no-annotate | grep '^torch\|^opacus' > requirements-ml.lock
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --group docs --no-header --output-file requirements-docs.lock
 
 clean:
