@@ -211,3 +211,21 @@ def test_an_axis_begins_at_0_or_says_that_it_does_not(values: tuple[float, ...],
     for axis in (lines, points):
         assert axis["scale"]["zero"] is zero
         assert ("(axis does not begin at 0)" in axis["title"]) is not zero
+
+
+def test_shares_of_a_survey_are_drawn_between_nothing_and_everybody_and_what_noise_puts_beyond_is_said() -> None:
+    from deniable.reports.survey import build_survey_page
+
+    shares = [{"answer": "yes", "share": -0.58, "low": -1.2, "high": 0.1, "consistent": 0.0},
+              {"answer": "no", "share": 1.58, "low": 0.9, "high": 2.2, "consistent": 1.0}]  # fmt: skip
+    found = {"ask": "Well?", "responses": 5, "epsilon": 1.0, "mean": None, "unit": "", "shares": shares}
+    told = {"title": "S", "survey": "s", "responses": 5, "local_epsilon": 1.0, "amplified": None, "confidence": 0.95,
+            "findings": [found]}  # fmt: skip
+    plot = build_survey_page(told).sections[1].blocks[0]
+    assert [(row["share"], row["low"], row["high"]) for row in plot.spec["data"]["values"]] == [
+        (0, 0, 0.1), (1, 0.9, 1)]  # fmt: skip
+    assert plot.spec["encoding"]["x"]["scale"]["domain"] == [0, 1]
+    assert "below 0% or above 100% is drawn at the end of the axis" in plot.caption
+    assert -0.58 in plot.table.rows[0], "the table has the numbers as they are"
+    shares[:] = [{"answer": "yes", "share": 0.4, "low": 0.3, "high": 0.5, "consistent": 0.4}]
+    assert build_survey_page(told).sections[1].blocks[0].caption == "Estimated shares with 95% intervals"

@@ -168,6 +168,7 @@ def test_a_survey_goes_from_its_form_to_results_of_two_phones(visit, chromium, f
     assert "Your device sends your answer with 73% probability" in page.inner_text("main")
     page.get_by_role("button", name="Open it for answers").click()
     link = page.get_attribute("#link", "href")
+    assert page.locator("figure.code svg path").count() == 2, "a QR code for phones: a light ground, and dark squares"
     for answer in ("Yes", "No"):
         context = chromium.new_context(viewport={"width": 390, "height": 800})
         phone = context.new_page()
@@ -240,6 +241,14 @@ def test_a_model_is_made_for_a_stated_charge_and_shown_beside_the_real_rows(visi
     (up.folder / "findings.sql").write_text(FINDINGS)
     page.goto(f"{up.steward}/labs/{lab}")
     left = up.curator.context.ledger.balance()[0].remaining
+    if lab == "model":
+        page.select_option("#target", "age")
+    page.fill("#epsilon", "5.0")
+    page.get_by_role("button", name=button).click()
+    assert "An equal model was made, and charged" in page.inner_text("[role=alert]")
+    assert not page.is_checked("[name=again]")
+    assert up.curator.context.ledger.balance()[0].remaining == left, "asked again before a second charge"
+    page.goto(f"{up.steward}/labs/{lab}")
     if lab == "synthetic":
         page.fill("#regress", "age ~ sex")
         page.select_option("#findings", "findings.sql")

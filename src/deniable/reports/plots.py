@@ -53,10 +53,12 @@ def draw_bars(
     title: str = "",
     form: str = "",
     horizontal: bool = True,
+    limits: tuple[float, float] | None = None,
 ) -> Spec:
     """Bars in the order of the rows, side by side where `series` is given, with whiskers from `low` to `high`.
 
-    `form` is a d3 format of the value axis, such as PERCENT. An end that is missing is open: its whisker has an arrow.
+    `form` is a d3 format of the value axis, such as PERCENT, and `limits` are its ends. An end that is missing is open:
+    its whisker has an arrow.
     """
     kept = _keep_fields(rows, category, value, low, high, series)
     across, along = ("y", "x") if horizontal else ("x", "y")
@@ -65,6 +67,8 @@ def draw_bars(
         along: _quantitative(kept, value, title or value, zero=True, form=form),
         "tooltip": _show_fields(category, series, value, low, high),
     }
+    if limits is not None:
+        encoding[along]["scale"] |= {"domain": list(limits)}
     if series:
         encoding |= {f"{across}Offset": {"field": _path(series), "sort": None}, "color": _color(kept, series)}
     layers: list[Spec] = [{"mark": {"type": "bar"}, "encoding": {}}]

@@ -82,10 +82,10 @@ def _describe_poisoning(found: Found) -> str:
 
 
 def _draw_shares(found: Found, level: str) -> Plot:
-    rows = [
-        {"answer": share["answer"], "share": share["share"], "low": share["low"], "high": share["high"]}
-        for share in found["shares"][:40]
-    ]
+    ends = ("share", "low", "high")
+    shares = found["shares"][:40]
+    rows = [{"answer": share["answer"], **{end: min(1.0, max(0.0, share[end])) for end in ends}} for share in shares]
+    beyond = any(not 0 <= share[end] <= 1 for share in shares for end in ends)
     top = max(rows, key=lambda row: row["share"])
     alt = f"Estimated shares of {len(rows)} answers; the largest is {top['answer']} with {top['share']:.0%}."
     spec = plots.draw_bars(
@@ -97,8 +97,11 @@ def _draw_shares(found: Found, level: str) -> Plot:
         alt=alt,
         title="estimated share",
         form=plots.PERCENT,
+        limits=(0.0, 1.0),
     )
-    return Plot(spec, caption=f"Estimated shares with {level} intervals", table=_tabulate_shares(found["shares"]))
+    cut = ". What noise puts below 0% or above 100% is drawn at the end of the axis; the table has it" if beyond else ""
+    caption = f"Estimated shares with {level} intervals{cut}"
+    return Plot(spec, caption=caption, table=_tabulate_shares(found["shares"]))
 
 
 def _tabulate_shares(shares: Sequence[Found]) -> Table:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -86,6 +87,10 @@ class Lab:
         """Pages of its own, where it has any."""
         return []
 
+    def charges(self, given: Form) -> bool:  # noqa: ARG002  labs that charge ask the form
+        """Whether what a form asks for is charged."""
+        return False
+
     def plan(self, table: str, given: Form) -> Callable[[Job], Any]:
         """The work that a form asks for; refuses what cannot be before it is begun."""
         raise NotImplementedError
@@ -143,6 +148,8 @@ class Laboratories:
             if table not in lab.list_tables():
                 raise ParameterError("there is no such table here", remedy="Choose one of the list")
             work = await self._service.run_for(grant, lambda: lab.plan(table, given))
+            if lab.charges(given) and given.get("again") != "yes":
+                self._refuse_second(lab, given)  # nothing is waited for from here until the run is noted
         except DeniableError as refusal:
             return await self._render_form(grant, lab, given, translate_failure(refusal).message)
         run, identity = Run(lab, table, given), secrets.token_hex(8)
@@ -153,6 +160,18 @@ class Laboratories:
         run.job = begin_job(self._service, grant, f"{lab.title}: {table}", do)
         self._runs[identity] = run
         return RedirectResponse(f"/labs/runs/{identity}", 303)
+
+    def _refuse_second(self, lab: Lab, given: Form) -> None:
+        """Refuse to charge a second time for what an equal form asked for, unless that is said."""
+        for run in self._runs.values():
+            equal = run.lab is lab and _normalize(run.given) == _normalize(given)
+            if equal and run.job is not None and not run.job.refusal:
+                made = "is being made" if run.found is None else "was made"
+                raise ParameterError(
+                    f"an equal model {made}, and charged, since this server started",
+                    expected="Look at that one, which is free: it is listed under Laboratories",
+                    remedy="Choose “Charge it once more” to make another",
+                )
 
     async def _show_run(self, request: Request, grant: Grant) -> Response:
         run, identity = self._find_run(request, grant)
@@ -193,6 +212,17 @@ class Laboratories:
 
     def _render(self, grant: Grant, template: str, **values: Any) -> Response:
         return self._pages.render(template, here="/labs", name=grant.name, **values)
+
+
+def _normalize(given: Form) -> dict[str, str]:
+    """A form as it is compared: numbers are equal however they are written."""
+    told = {}
+    for name, value in given.items():
+        try:
+            told[name] = str(Decimal(value.strip()).normalize())
+        except InvalidOperation:
+            told[name] = value.strip()
+    return {name: value for name, value in told.items() if value and name != "again"}
 
 
 def refuse_others(service: Service, grant: Grant) -> None:

@@ -50,6 +50,10 @@ class ModelMaker(Lab):
             raise ParameterError("there is no such file in the policy's folder", remedy="Choose one of the list")
         return self.folder / name
 
+    def charges(self, given: Form) -> bool:
+        """All but looking."""
+        return given.get("deed") != "look"
+
     @property
     def pure(self) -> bool:
         """Whether none can be made."""

@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from markupsafe import Markup
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
@@ -50,6 +51,7 @@ class OpenSurvey:
 
     address: str
     link: str
+    code: Markup
     server: Any
     task: asyncio.Task[None]
     minutes: dict[str, int] = field(default_factory=dict)
@@ -193,7 +195,7 @@ class SurveyLab(Lab):
         shown = host if host != "0.0.0.0" else _find_own_address()  # noqa: S104  compared
         address = f"http://{shown}:{port}"
         link = await asyncio.to_thread(surveys.link_to, service, address)
-        self._open[name] = OpenSurvey(address, link, server, asyncio.create_task(server.main_loop()))
+        self._open[name] = OpenSurvey(address, link, draw_code(link), server, asyncio.create_task(server.main_loop()))
 
     async def _end(self, name: str) -> None:
         opened = self._open.pop(name, None)
@@ -264,6 +266,19 @@ def _say_mistakes(refusal: DeniableError) -> str:
     """A refusal with all its mistakes, without the name of the file, which was not written."""
     found = [str(each.message).partition(": ")[2] for each in getattr(refusal, "mistakes", ())]
     return " ".join(dict.fromkeys(found)) or refusal.message
+
+
+def draw_code(link: str) -> Markup:
+    """A link as a picture that a phone reads (QR code), dark on light in every color scheme.
+
+    Nothing where the library is not installed: the link is there in letters too.
+    """
+    try:
+        import segno
+    except ImportError:
+        return Markup("")
+    drawn = segno.make(link, micro=False, error="m").svg_inline(scale=5, border=4, dark="#000", light="#fff")
+    return Markup(drawn)  # noqa: S704  squares alone: the library writes no text of the link
 
 
 def _find_own_address() -> str:
