@@ -133,6 +133,18 @@ def test_every_example_in_a_help_text_stands_on_a_line_of_its_own() -> None:
     assert seen > 15
 
 
+def test_no_command_of_a_list_is_told_in_words_that_are_cut_off() -> None:
+    from deniable.cli.main import app, narrow_app
+
+    for words in (["--help"], ["ledger"], ["policy"]):
+        shown = typer.main.get_command(narrow_app(words))
+        found = [(name, each.get_short_help_str()) for name, each in list_commands(shown) if name != "deniable"]
+        assert len(found) > 5
+        assert [(name, told) for name, told in found if told.endswith(("...", ".", ":")) or len(told.split()) < 2] == []
+    whole = list_commands(typer.main.get_command(app))
+    assert [name for name, each in whole if "  Example" in str(each.help)] == [], "examples stand below the options"
+
+
 def read_value(reader: Any, value: object, param: Any) -> object:
     """What an option makes of a value, or that it refuses it, and how."""
     try:

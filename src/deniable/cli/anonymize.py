@@ -66,7 +66,9 @@ def anonymize(
     weight: Annotated[list[str] | None, typer.Option(help="COLUMN=WEIGHT in the measure.")] = None,
     form: Annotated[str, typer.Option(help="text, bounds (two columns of numbers), sets or json.")] = "text",
     suppressed: Annotated[str, typer.Option(help="drop suppressed rows, or star them.")] = "drop",
-    person: Annotated[str | None, typer.Option(help="Count k in people, whom this column tells apart.")] = None,
+    person: Annotated[
+        str | None, typer.Option(help="Count people instead of rows: the column that tells them apart.")
+    ] = None,
     count_rows: Annotated[bool, typer.Option("--count-rows", help="Count k in rows, whatever the policy.")] = False,
     keep_order: Annotated[bool, typer.Option("--keep-order", help="Leave rows in the table's own order.")] = False,
     population: Annotated[str | None, typer.Option(help="The population's table, for k-map and presence.")] = None,

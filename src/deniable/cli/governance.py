@@ -141,7 +141,7 @@ def subject(
     value: Person, column: UnitColumn, policy: PolicyOption = DEFAULT_POLICY, ledger: LedgerOption = None,
     as_json: JsonFlag = False,
 ) -> None:  # fmt: skip
-    """Tell which releases and purposes a person's rows may have been part of. For that person's eyes."""
+    """Tell which releases and purposes a person's rows may have been part of. Show it to that person alone."""
     from deniable.curator.governance.steward import subject as workflow
 
     found = workflow(policy, ledger, column, value)
@@ -163,7 +163,7 @@ def register(
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Write a page (.html).")] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """The public register: every release with its technique, epsilon, delta, unit and date."""
+    """Show the public register: every release with its technique, epsilon, delta, unit and date."""
     from deniable.curator.governance.steward import register as workflow
     from deniable.storage import refuse_other_than_page
 
@@ -183,7 +183,7 @@ def estate(
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Write a page (.html).")] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """All policies of a folder together: who is in which dataset, what was released, what it adds up to for one."""
+    """Show all policies of a folder together: who is in which dataset, what was released, what one person loses."""
     from deniable.curator.governance.estate import survey_estate
     from deniable.storage import refuse_other_than_page
 
@@ -381,7 +381,9 @@ def resume_token(
     emit(done.to_dict(), as_json, lambda console: console.print(text, markup=False))
 
 
-epoch_app = typer.Typer(no_args_is_help=True, help="Say when the data is new, and see whether it changed unannounced.")
+epoch_app = typer.Typer(
+    no_args_is_help=True, help="Say when the data is new, and see whether it changed without notice."
+)
 
 
 @epoch_app.command(name="new", epilog="Example: deniable epoch new -p policy.yaml --reason 'load of November'")

@@ -51,7 +51,7 @@ def hierarchy(
     ] = "",
     as_json: JsonFlag = False,
 ) -> None:
-    """Release a tree: total, groups, groups of groups; children add up to their parents exactly.
+    """Release a tree of counts or sums: total, groups, groups of groups; children add up to their parents exactly.
 
     With --standards or --standard: which public hierarchies a policy may name. Nothing is read or charged.
     """

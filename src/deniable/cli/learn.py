@@ -30,7 +30,7 @@ def learn(
     port: Annotated[int, typer.Option(min=0, max=65535, help="The port; 0 takes a free one.")] = 8768,
     as_json: JsonFlag = False,
 ) -> None:
-    """Learn by playing: thirteen lessons on privacy, each with a toy, mathematics, an exercise and real commands.
+    """Learn privacy in thirteen lessons: each has a toy, its mathematics, an exercise and real commands.
 
     The pages need no server and no network. With --serve a class answers a question with phones: each phone randomizes
     its answer, and only that is sent. Nothing is stored.

@@ -78,9 +78,9 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "parity": ("inspect.parity", "PARITY_EXAMPLES"),
     "inspect": ("inspect.inspect", "EXAMPLES"),
     "scan": ("policy.scan", "SCAN_EXAMPLES"),
-    "randomize": ("randomize.randomize", ""),
-    "estimate": ("randomize.estimate", ""),
-    "ladder": ("randomize.ladder", ""),
+    "randomize": ("randomize.randomize", "RANDOMIZE_EXAMPLES"),
+    "estimate": ("randomize.estimate", "ESTIMATE_EXAMPLES"),
+    "ladder": ("randomize.ladder", "LADDER_EXAMPLES"),
     "serve": ("governance.serve", "SERVE_EXAMPLES"),
     "mcp": ("governance.mcp", "MCP_EXAMPLES"),
     "request": ("governance.request", "Example: deniable request mask visits --analyst ana --purpose research"),
@@ -147,13 +147,27 @@ def build_app(names: Iterable[str]) -> typer.Typer:
     found.callback()(deniable)
     for name in names:
         if name in GROUPS:
-            found.add_typer(_load(GROUPS[name])[1], name=name)
+            group = _load(GROUPS[name])[1]
+            for each in group.registered_commands:
+                each.short_help = each.short_help or shorten(each.callback.__doc__)
+            found.add_typer(group, name=name, short_help=shorten(group.info.help))
             continue
         place, text = COMMANDS[name]
         module, function = _load(place)
         own = {"cls": getattr(module, CLASSES[name])} if name in CLASSES else {}
-        found.command(name=name, epilog=getattr(module, text, text) if text else None, **own)(function)
+        epilog = getattr(module, text, text) if text else None
+        found.command(name=name, epilog=epilog, short_help=shorten(function.__doc__), **own)(function)
     return found
+
+
+def shorten(text: str | None) -> str:
+    """What a command does, for a list of all: the words before the first colon or semicolon, and never cut short.
+
+    >>> shorten("Ask a question (in SQL: one); the answer has noise.")
+    'Ask a question (in SQL: one)'
+    """
+    sentence = re.split(r"\.(?:\s|$)", " ".join((text or "").split()), maxsplit=1)[0]
+    return re.match(r"(?:\([^)]*\)|[^:;(])*", sentence)[0].strip()  # type: ignore[index]  # it matches any text
 
 
 def __getattr__(name: str) -> typer.Typer:

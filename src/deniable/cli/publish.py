@@ -62,7 +62,7 @@ def publish(
     ledger: LedgerOption = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Publish a declared stream: every period that has ended is measured once, and the first run pays for all."""
+    """Publish a stream of the policy: every period that has ended is measured once, and the first run pays for all."""
     if (first is None) != (last is None):
         raise ParameterError("A total has two ends", expected="Both --first and --last, as YYYY-MM-DD")
     refuse_page(report, beside=[policy, *([out] if out is not None else [])])

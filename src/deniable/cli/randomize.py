@@ -18,6 +18,13 @@ if TYPE_CHECKING:
 Source = Annotated[str | None, typer.Argument(help="The table's file.", show_default="as the policy says")]
 RequiredPolicy = Annotated[Path, typer.Option("--policy", "-p", help="The policy file.", show_default=False)]
 TableOption = Annotated[str | None, typer.Option("--table", help="A table of the policy.", show_default=False)]
+RANDOMIZE_EXAMPLES = (
+    "Example: deniable randomize salaries.parquet --policy salaries.yaml --epsilon 2 -c job -c salary -o told.parquet"
+)
+ESTIMATE_EXAMPLES = "Example: deniable estimate told.parquet --mean salary --by job"
+LADDER_EXAMPLES = (
+    "Example: deniable ladder salaries.parquet -p salaries.yaml --label job -f salary --accuracy 0.6 -o ladder.html"
+)
 
 
 def randomize(
@@ -36,10 +43,7 @@ def randomize(
     ledger: LedgerOption = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Randomize a table record by record: categories by k-ary randomized response, bounded numbers by Laplace noise.
-
-    Example: deniable randomize salaries.parquet --policy salaries.yaml --epsilon 2 -c job -c salary -o told.parquet
-    """
+    """Randomize a table record by record: categories by k-ary randomized response, bounded numbers by Laplace noise."""
     from deniable.curator.context import ledger_of
     from deniable.curator.survey import randomize as randomized
 
@@ -61,10 +65,7 @@ def estimate(
     confidence: Annotated[float, typer.Option(help="Confidence of the intervals.")] = 0.95,
     as_json: JsonFlag = False,
 ) -> None:
-    """Recover counts and means from a randomized table, with intervals that account for the noise.
-
-    Example: deniable estimate told.parquet --mean salary --by job
-    """
+    """Recover counts and means from a randomized table, with intervals that account for the noise."""
     from deniable.curator.survey import estimate_released as estimated
 
     features = [name.strip() for name in (on or "").split(",") if name.strip()]
@@ -85,10 +86,7 @@ def ladder(
     ledger: LedgerOption = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Train on randomized records at decreasing epsilon; keep the smallest that is accurate enough.
-
-    Example: deniable ladder salaries.parquet -p salaries.yaml --label job -f salary --accuracy 0.6 -o ladder.html
-    """
+    """Train on randomized records at decreasing epsilon; keep the smallest that is accurate enough."""
     from deniable.curator.survey import sweep_epsilon as climbed
     from deniable.storage import refuse_other_than_page
 

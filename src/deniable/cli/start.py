@@ -55,8 +55,8 @@ def start(
 ) -> None:
     """Go from a table to a first safe release: look, attack, decide, preview, release, attack again, report.
 
-    Every decision has a recommended answer and its reason. Broken off, it goes on where it was. No row of the table is
-    written anywhere but into the release that you decide on.
+    Every decision has a recommended answer and its reason. If it is stopped, the next run continues. No row of the
+    table is written anywhere but into the release that you decide on.
     """
     from deniable.curator import start as steps
 

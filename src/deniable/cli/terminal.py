@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
-Encoding = Annotated[str | None, typer.Option(help="Of a CSV file that is not UTF-8, such as latin-1 or cp1252.")]
+Encoding = Annotated[str | None, typer.Option(help="Encoding of a CSV file that is not UTF-8, such as latin-1.")]
 Progress = Callable[[float], None]
 
 
