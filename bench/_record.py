@@ -37,6 +37,17 @@ def keep_run(command: str, run: dict[str, Any], path: Path = RUNS) -> None:
     part.replace(path)
 
 
+def find_missing(layout: dict[str, Any], command: str, run: dict[str, Any]) -> str:
+    """What a page shows of this command and the run has not printed, as where it broke off; empty if all is there."""
+    try:
+        for row in _rows(layout):
+            if row["run"] == command:
+                fill(row, {command: run})
+    except NotPrinted as lacks:
+        return str(lacks)
+    return ""
+
+
 def read_layout(path: Path = LAYOUT) -> dict[str, Any]:
     """The sections of the page, and the sentence of the README."""
     return tomllib.loads(path.read_text(encoding="utf-8"))

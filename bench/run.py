@@ -90,7 +90,11 @@ def main(arguments: list[str]) -> int:
         else:
             print(f"\n== {command} ==", flush=True)
             kept = run_command(command)
-            _record.keep_run(command, kept)
+            if lacks := _record.find_missing(layout, command, kept):
+                print(f"== {command} == is not kept, its last run stays: {lacks}", flush=True)
+                kept["exit_code"] = kept["exit_code"] or 1
+            else:
+                _record.keep_run(command, kept)
         missed += kept["exit_code"] != 0
     runs = _record.read_runs()
     print(_record.write_text(layout, runs))

@@ -112,6 +112,12 @@ def test_a_figure_that_the_run_did_not_print_is_refused(record: ModuleType) -> N
         record.write_page(LAYOUT, {"a": {**RUN, "lines": ["ours 12"]}})
 
 
+def test_a_run_that_broke_off_is_told_and_one_that_is_whole_is_not(record: ModuleType) -> None:
+    assert "theirs" in record.find_missing(LAYOUT, "a", {**RUN, "lines": ["ours 12"]})
+    assert record.find_missing(LAYOUT, "a", {**RUN, "lines": ["ours 12", "theirs 3"]}) == ""
+    assert record.find_missing(LAYOUT, "world", {**RUN, "lines": []}) == "", "no page shows it"
+
+
 def test_a_run_replaces_its_own_last_one_and_no_other(record: ModuleType, tmp_path: Path) -> None:
     kept = tmp_path / "runs.json"
     for command, line in (("a", "1"), ("b", "2"), ("a", "3")):
