@@ -159,6 +159,12 @@ def test_the_budget_that_decides_is_named_whether_a_question_is_free_fits_or_is_
             ("analyst 'ana'", "epsilon", 1.0, 0.6)
         }
         assert [told[name].takes for name in cases] == [0.0, 0.1, None]
+        other = curator.preview(asked + " WHERE age < 42", rho="0.01", who=ana)
+    assert (other.node, other.unit, other.left, other.takes) == ("analyst 'ana'", "rho", 0.0, None)
+    assert say_preview(other) == (
+        "Budget of analyst 'ana': 0% of epsilon 1 left for questions like this; this takes more than that, "
+        "and would be refused."
+    )
 
 
 def test_the_error_of_a_mean_is_told_for_numbers_of_rows_and_that_of_a_median_in_places() -> None:

@@ -5,7 +5,7 @@ is read, except of tables that the policy declares public."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
@@ -171,7 +171,7 @@ def preview(context: Context, sql: str, asked: Budget | None) -> QuestionPreview
             before = state_plainly(balances, [each.unit for each in after])  # a first charge may change the unit
             node, takes = _find_dearest(before, after)
     except BudgetExceeded as refusal:
-        node, takes = _find_refusing(balances, refusal), None
+        node, takes = _find_refusing(balances, refusal, told.cost), None
     errors = [ExpectedError(each.aggregate, _say_error(each)) for each in told.aggregates]
     least = (
         ("", "epsilon", "", None, None) if node is None else (node.node, node.unit, node.stated, node.limit, node.left)
@@ -211,15 +211,21 @@ def _compare_left(each: Balance) -> tuple[Fraction, Fraction]:
     return (left.rho, left.rho) if isinstance(left, ZCDP) else (left.epsilon, left.delta)
 
 
-def _find_refusing(balances: Sequence[Balance], refusal: BudgetExceeded) -> PlainBalance | None:
-    """The node that refuses a question."""
+def _find_refusing(
+    balances: Sequence[Balance], refusal: BudgetExceeded, cost: Mapping[str, str]
+) -> PlainBalance | None:
+    """The node that refuses a question, in the unit in which it does.
+
+    A node may have enough epsilon left for questions without a delta and refuse one with: then its rho is too little.
+    """
     from deniable.curator.governance.reports import state_plainly
 
-    refusing = [each for each in balances if each.node == refusal.fields.get("node")]
-    if not refusing:
-        return _find_least(balances)
-    [told] = state_plainly(refusing[:1])
-    return told
+    named = [each for each in balances if each.node == refusal.fields.get("node")]
+    told = state_plainly(named[:1])[0] if named else _find_least(balances)
+    if told is None or told.unit != "epsilon" or told.left is None or float(cost.get("epsilon", 0)) > told.left:
+        return told
+    mixed = [(each.kinds.rho, place) for place, each in enumerate(named or balances) if each.kinds is not None]
+    return state_plainly([(named or balances)[min(mixed)[1]]], ["rho"])[0] if mixed else told
 
 
 def _say_error(plan: AggregatePlan) -> str:
