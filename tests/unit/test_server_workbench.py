@@ -101,6 +101,18 @@ def test_spending_of_several_is_stacked_and_never_runs_into_the_numbers_of_its_a
     assert "<b>" not in drawn
 
 
+def test_the_limit_is_a_line_above_what_was_spent_or_is_said_where_it_is_far_above() -> None:
+    days = [Spending("2026-01-01", (2.0,))]
+    drawn = draw_spending("spent", ["care"], days, 10.0)
+    [line] = re.findall(r'<line class="limit"[^>]* y1="([\d.]+)"', drawn)
+    [bar] = re.findall(r'<rect class="spent f0"[^>]* y="([\d.]+)"', drawn)
+    assert float(line) < float(bar)
+    assert "limit of the dataset, 10<" in drawn
+    far = draw_spending("spent", ["care"], days, 100000.0)
+    assert 'class="limit"' not in far
+    assert "spent; the limit of the dataset is 100,000" in far
+
+
 def test_what_is_left_in_rho_is_told_in_percent_and_intervals_have_no_powers_of_ten() -> None:
     told = QuestionPreview("analyst 'ana'", "rho", "epsilon 10", 1.48, 1.36, 0.02, 66, [], [], "a person")
     assert say_preview(told) == (

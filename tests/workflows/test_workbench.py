@@ -88,6 +88,14 @@ def test_a_question_is_priced_as_it_is_typed_and_its_mistake_is_underlined_where
     page.wait_for_selector(".cm-lintRange-error")
     assert page.locator(".cm-lintRange-error").inner_text() == "sx"
     assert "There is no column 'sx'" in page.inner_text(".mistake")
+    with page.expect_response("**/ask/preview"):
+        page.get_by_role("button", name="Use 'sex'").click()
+    page.wait_for_selector(".mistake", state="hidden")
+    assert page.input_value("#sql") == "SELECT sex, COUNT(*) AS n FROM people WHERE sex = 'F' GROUP BY sex"
+    page.locator(".cm-content").click()
+    page.keyboard.press("Control+A")
+    page.keyboard.press("Delete")
+    assert page.inner_text(".cm-placeholder").startswith("Write a question")
     write(page, GROUPS, "0.5")
     page.wait_for_selector(".price:has-text('this takes 0.5')")
     assert re.search(
@@ -403,6 +411,14 @@ def test_people_withdraw_and_tokens_are_paused_on_the_stewards_pages(visit, up):
     page.fill("#value", "p7")
     page.get_by_role("button", name="Leave out from now on").click()
     assert "Left out from now on" in page.inner_text("[role=status]")
+    [reference] = re.findall(r"the person whose id you named, reference (\w{8})\.", page.inner_text("[role=status]"))
+    for value, same in (("p7", True), ("p8", False)):
+        page.fill("#value", value)
+        page.get_by_role("button", name="What was done with the rows").click()
+        told = page.inner_text("[role=status]")
+        assert (f"reference {reference}." in told) is same, "two people are told apart, and nobody is named"
+        assert value not in page.content()
+        assert "deniable withdraw" not in told
     assert "withdrew" in page.inner_text("table")
     assert "p7" not in page.inner_text("main")
     page.goto(up.steward + "/tokens")
@@ -419,6 +435,7 @@ def test_people_withdraw_and_tokens_are_paused_on_the_stewards_pages(visit, up):
     page.check("input[value=care]")
     page.get_by_role("button", name="Give out a token").click()
     assert "deniable_" in page.inner_text(".token")
+    assert "The policy lists no analyst carl: every question" in page.inner_text(".refusal")
     page.get_by_role("button", name="Pause the token of carl").click()
     assert "paused" in page.locator("tbody tr").first.inner_text()
     page.goto(up.steward + "/ledger")
@@ -515,7 +532,7 @@ def test_the_first_link_makes_a_steward_once_and_lays_no_mark_outside_its_frame(
         page.goto(fresh.link)
         assert find_violations(page) == []
         page.get_by_role("button").click()
-        page.get_by_role("heading", name="Steward's page").wait_for()
+        page.get_by_role("heading", name="Overview").wait_for()
         assert page.locator("nav a").count() > 5
         other = chromium.new_context().new_page()
         other.goto(fresh.link)

@@ -4,6 +4,7 @@ import { Curve } from "./curve.js";
 import { openEditor } from "./editor.js";
 import { improve, reveal } from "./table.js";
 
+const EMPTY = "Write a question, such as SELECT COUNT(*) FROM a table. Its price is shown as you type.";
 const PAUSE = 300;  // milliseconds without a key before a question is priced
 const KEYWORDS = ["SELECT", "FROM", "WHERE", "GROUP BY", "HAVING", "ORDER BY", "LIMIT", "JOIN", "ON", "USING", "AS",
   "AND", "OR", "NOT", "IN", "BETWEEN", "IS NULL", "CASE WHEN", "WITH", "DISTINCT", "UNION ALL", "ROLLUP"];
@@ -22,7 +23,7 @@ class Cell {
     this.release = section.dataset.release ?? "";
     this.curve = new Curve(section.querySelector(".curve"), (epsilon) => this.choose(epsilon));
     this.editor = openEditor(this.area, { language: "sql", label: "Question in SQL", complete,
-      change: () => this.soon(), run: () => this.ask() });
+      change: () => this.soon(), run: () => this.ask(), empty: EMPTY });
     this.form.addEventListener("submit", (event) => {
       event.preventDefault();
       if (event.submitter?.value === "explain") this.explain();
@@ -90,6 +91,8 @@ class Cell {
     const words = mistake ? say(mistake) : "";
     said.hidden = !mistake || words === this.refused;  // what was refused stands under the button already
     said.textContent = said.hidden ? "" : words;
+    const wrong = mistake?.remedy && this.mend(mistake);
+    if (wrong && !said.hidden) said.append(" ", wrong);
     this.editor.mark(mistake?.line ? [{ line: mistake.line, column: mistake.column, message: mistake.happened }] : []);
     this.find(".preview").hidden = Boolean(mistake) || !sentence;
     if (mistake || !sentence) return;
@@ -97,6 +100,17 @@ class Cell {
     price.textContent = sentence;
     price.classList.toggle("over", takes === null && left !== null);
     this.find(".errors").replaceChildren(...errors.map(({ aggregate, words: reach }) => item(aggregate, reach)));
+  }
+
+  // A button that puts in the word that was perhaps meant.
+  mend({ happened, remedy }) {
+    const [meant, wrong] = [/^Did you mean '([^']+)'/.exec(remedy)?.[1], /'([^']+)'/.exec(happened)?.[1]];
+    if (!meant || !wrong || !this.editor.read().includes(wrong)) return null;
+    const button = element("button", `Use '${meant}'`);
+    button.type = "button";
+    button.className = "plain";
+    button.addEventListener("click", () => this.editor.replace(wrong, /^[A-Za-z_]\w*$/.test(meant) ? meant : `"${meant}"`));
+    return button;
   }
 
   async ask() {

@@ -1,7 +1,7 @@
 // An editor in place of a text area: highlighting, completion, and mistakes underlined where they are.
 import {
   EditorState, EditorView, HighlightStyle, PostgreSQL, autocompletion, bracketMatching, completionKeymap, defaultKeymap,
-  history, historyKeymap, keymap, lineNumbers, setDiagnostics, sql, syntaxHighlighting, tags, yaml,
+  history, historyKeymap, keymap, lineNumbers, placeholder, setDiagnostics, sql, syntaxHighlighting, tags, yaml,
 } from "./codemirror.min.js";
 
 const colors = HighlightStyle.define([
@@ -20,13 +20,14 @@ const looks = EditorView.theme({
   ".cm-gutters": { backgroundColor: "var(--ground)", color: "var(--soft)", border: "none" },
   ".cm-tooltip": { backgroundColor: "var(--paper)", color: "var(--ink)", border: "1px solid var(--line)" },
   ".cm-tooltip-autocomplete ul li[aria-selected]": { backgroundColor: "var(--accent)", color: "var(--on-accent)" },
+  ".cm-placeholder": { color: "var(--soft)" },
   ".cm-completionDetail": { fontStyle: "normal", color: "inherit", opacity: "0.85" },
   ".cm-diagnostic-error": { borderLeftColor: "var(--warn)" },
   ".cm-lintRange-error": { backgroundImage: "none", textDecoration: "underline wavy var(--warn)", textUnderlineOffset: "3px" },
 });
 
 // The editor stands in a shadow root: its styles are sheets of that root, which a strict policy of the page allows.
-export function openEditor(area, { language, label, complete, change, run }) {
+export function openEditor(area, { language, label, complete, change, run, empty }) {
   const host = document.createElement("div");
   host.className = "editor";
   area.before(host);
@@ -43,7 +44,8 @@ export function openEditor(area, { language, label, complete, change, run }) {
         lineNumbers(), history(), bracketMatching(), EditorView.lineWrapping, looks, syntaxHighlighting(colors),
         keymap.of([...keys, ...completionKeymap, ...historyKeymap, ...defaultKeymap]),
         language === "yaml" ? yaml() : sql({ dialect: PostgreSQL }),
-        complete ? autocompletion({ override: [complete], icons: false }) : [],
+        complete ? autocompletion({ override: [complete], icons: false, filterStrict: true }) : [],
+        empty ? placeholder(empty) : [],
         EditorView.contentAttributes.of({ "aria-label": label, "aria-multiline": "true", spellcheck: "false" }),
         EditorView.domEventHandlers({ beforeinput: type, focus: () => { touched = true; } }),
         EditorView.updateListener.of((update) => {
@@ -72,6 +74,13 @@ export function openEditor(area, { language, label, complete, change, run }) {
       const { from } = view.state.selection.main;
       const apart = /[\w"')]/.test(view.state.sliceDoc(from - 1, from)) ? " " : "";
       view.dispatch(view.state.replaceSelection(apart + text));
+      view.focus();
+    },
+    // Another word wherever one stands, not inside a longer one.
+    replace: (word, other) => {
+      const apart = new RegExp(`(?<![\\w"])${word.replace(/[^\w]/g, "\\$&")}(?![\\w"])`, "gu");
+      const changes = [...read().matchAll(apart)].map((each) => ({ from: each.index, to: each.index + word.length, insert: other }));
+      view.dispatch({ changes });
       view.focus();
     },
     read,

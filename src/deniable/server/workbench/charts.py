@@ -166,17 +166,28 @@ class Spending:
 
 
 PLOT, BARS, FEWEST_BARS = 150, 86.0, 8
+MOST_ABOVE = 20.0
+"""A limit so many times what was spent is too far above to be drawn."""
 COLORS = 5
 """Parts have colors of their own up to here; the last color is that of all others."""
 
 
-def draw_spending(title: str, names: Sequence[str], days: Sequence[Spending]) -> Markup:
-    """Bars of what was spent in all, one for each day on which something was; parts stand on each other."""
+def draw_spending(title: str, names: Sequence[str], days: Sequence[Spending], limit: float | None = None) -> Markup:
+    """Bars of what was spent in all, one for each day on which something was; parts stand on each other.
+
+    The limit is a line, unless bars would be too low to be seen beside it: then the title says it.
+    """
     if not days:
         return Markup("")
-    axis = choose_axis([max(each.total for each in days)], 3)
+    most = max(each.total for each in days)
+    near = limit is not None and limit <= MOST_ABOVE * most
+    axis = choose_axis([most, limit] if near and limit is not None else [most], 3)
     room, base = BARS / max(len(days), FEWEST_BARS), TOP + 18 + PLOT
     parts = [_draw_level(mark, axis, base) for mark in axis.marks]
+    if near and limit is not None:
+        parts.append(_draw_limit(limit, axis, base))
+    elif limit is not None:
+        title += f"; the limit of the dataset is {format_figure(limit)}"
     for place, each in enumerate(days):
         parts += _draw_bar(each, names, axis, (LEFT + room * place, room * 0.8, base))
     ends = [(f"{LEFT}%", "start", days[0].day)]
@@ -214,6 +225,13 @@ def _draw_level(mark: float, axis: Axis, base: int) -> Markup:
     return line + Markup('<text class="mark" x="{}%" y="{:.1f}" text-anchor="end">{}</text>').format(
         LEFT + WIDTH, y - 3, f"{mark:,}"
     )
+
+
+def _draw_limit(limit: float, axis: Axis, base: int) -> Markup:
+    y = base - PLOT * limit / axis.high
+    line = Markup('<line class="limit" x1="{}%" x2="{}%" y1="{y:.1f}" y2="{y:.1f}"/>').format(LEFT, LEFT + BARS, y=y)
+    words = Markup('<text class="mark" x="{}%" y="{:.1f}">limit of the dataset, {}</text>')
+    return line + words.format(LEFT, y - 4, format_figure(limit))
 
 
 def _wrap(title: str, height: int, inside: Markup, legend: str = "") -> Markup:

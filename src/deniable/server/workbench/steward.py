@@ -19,6 +19,7 @@ from deniable.curator.anonymize import explore
 from deniable.curator.governance import estate, reports, requests, withdrawals
 from deniable.errors import AccessRefused, DeniableError, ParameterError
 from deniable.governance.grants import Action, Asker, Grant, Role
+from deniable.policy.budget import ZCDP
 from deniable.policy.schema import Role as ColumnRole
 from deniable.server.limits import wait_for_quantum
 from deniable.server.refusals import translate_failure
@@ -53,6 +54,8 @@ LINKS = (
 ROLES = frozenset({Role.STEWARD, Role.AUDITOR})
 LABS = (LatticeLab, TradeoffLab, AttackLab, SyntheticLab, ModelLab, SurveyLab)
 NEWEST = 50
+REFERENCE = 8
+"""Letters of a keyed digest by which a report names its person."""
 MOST_DAYS = 60
 LINK_SECONDS = 15 * 60.0
 """How long the link of a first start is good for."""
@@ -176,26 +179,34 @@ class StewardPages:
         return await self._render_tokens(grant)
 
     async def _render_tokens(
-        self, grant: Grant, token: str = "", refusal: str | None = None, given: Sequence[tuple[str, str]] = ()
+        self,
+        grant: Grant,
+        token: str = "",
+        refusal: str | None = None,
+        given: Sequence[tuple[str, str]] = (),
+        unlisted: str = "",
     ) -> Response:
         self._service.authorize(grant, Action.GRANT)
         context = self._service.curator.context
         listed = await self._service.read_record(lambda: _list_newest_tokens(context))
         return self._render(
             "tokens.html", "/tokens", grant, tokens=listed, purposes=_list_purposes(context), token=token,
-            given=dict(given), chosen=[value for name, value in given if name == "purpose"],
+            given=dict(given), unlisted=unlisted, chosen=[value for name, value in given if name == "purpose"],
             refusal=refusal, roles=[str(each) for each in Role if each is not Role.RESPONDENT],
         )  # fmt: skip
 
     async def _show_people(self, _request: Request, grant: Grant) -> Response:
         return await self._render_people(grant)
 
-    async def _render_people(self, grant: Grant, told: Sequence[str] = (), refusal: str | None = None) -> Response:
+    async def _render_people(
+        self, grant: Grant, told: Sequence[str] = (), refusal: str | None = None, column: str = ""
+    ) -> Response:
         self._service.authorize(grant, Action.SUBJECT_REPORT)
         withdrawn, columns = await self._look(grant, _list_withdrawn)
         return self._render(
-            "people.html", "/people", grant, withdrawn=withdrawn, columns=columns, told=told, refusal=refusal
-        )
+            "people.html", "/people", grant, withdrawn=withdrawn, columns=columns, told=told, refusal=refusal,
+            column=column,
+        )  # fmt: skip
 
     async def _show_ledger(self, request: Request, grant: Grant) -> Response:
         after = request.query_params.get("after", "")
@@ -272,7 +283,9 @@ class StewardPages:
             )
         except DeniableError as refusal:
             return await self._render_tokens(grant, refusal=translate_failure(refusal).message, given=fields)
-        return await self._render_tokens(grant, token=token)
+        budgets = context.policy.budgets
+        unknown = role is Role.ANALYST and budgets and budgets.analysts and budgets.find_analyst(name) is None
+        return await self._render_tokens(grant, token=token, unlisted=name if unknown else "")
 
     async def _change_token(self, request: Request, grant: Grant) -> Response:
         self._service.authorize(grant, Action.GRANT)
@@ -298,8 +311,14 @@ class StewardPages:
         try:
             told = await self._do_to_person(grant, act, column, value, reason)
         except DeniableError as refusal:
-            return await self._render_people(grant, refusal=translate_failure(refusal).message)
-        return await self._render_people(grant, told)
+            return await self._render_people(grant, refusal=translate_failure(refusal).message, column=column)
+        context = self._service.curator.context
+        person = await self._service.run_for(grant, lambda: withdrawals.commit_subject(context, column, value))
+        about = (
+            f"About the person whose {column} you named, reference {person.commitments[0][:REFERENCE]}."
+            " The same person has the same reference; it tells nobody who that is."
+        )
+        return await self._render_people(grant, [about, *told], column=column)
 
     async def _do_to_person(self, grant: Grant, act: str, column: str, value: str, reason: str) -> list[str]:
         context, run = self._service.curator.context, self._service.run_for
@@ -313,7 +332,7 @@ class StewardPages:
             return [f"Taken in again: entry {noted.number} of the ledger."]
         self._service.authorize(grant, Action.SUBJECT_REPORT)
         found = await run(grant, lambda: reports.subject_report(context, column, value))
-        return list(found.words)
+        return [sentence.replace(" (deniable withdraw)", "") for sentence in found.words]  # a button stands below
 
     async def _look(self, grant: Grant, read: Callable[[Context], Any]) -> Any:
         """What the steward and the auditor may see, read off the event loop."""
@@ -450,13 +469,20 @@ def _describe_budgets(context: Context) -> dict[str, Any]:
     drawn = {"purpose": by_purpose, "analyst": by_analyst}
     if len(by_purpose[0]) == len(by_analyst[0]) == 1:  # two equal pictures would say nothing more
         drawn = {"purpose and analyst": ([f"{by_purpose[0][0]}, {by_analyst[0][0]}"], by_purpose[1])}
-    charts = [draw_spending(f"Spent in all, by {what}: epsilon at the end of each day", *parts)
+    limit = _find_limit(context)
+    charts = [draw_spending(f"Spent in all, by {what}: epsilon at the end of each day", *parts, limit=limit)
               for what, parts in drawn.items()]  # fmt: skip
     exact = {node.node: node for node in (*(each[1] for each in purposes), *(each[2][-1] for each in analysts))}
     shown = [(one.day, one.total, one.parts + two.parts) for one, two in zip(by_purpose[1], by_analyst[1], strict=True)]
     spent = {"names": by_purpose[0] + by_analyst[0], "days": shown}
     return {"whole": dataset, "purposes": purposes, "analysts": analysts, "charts": charts, "spent": spent,
             "exact": list(exact.values()), "standing": reports.summarize_budget(context.ledger)}  # fmt: skip
+
+
+def _find_limit(context: Context) -> float | None:
+    """The limit of the dataset where the policy states it in epsilon."""
+    limit = context.policy.budgets.dataset if context.policy.budgets is not None else None
+    return None if limit is None or isinstance(limit, ZCDP) else float(limit.epsilon)
 
 
 Charge = tuple[str, str, str, float]
