@@ -229,3 +229,12 @@ def test_shares_of_a_survey_are_drawn_between_nothing_and_everybody_and_what_noi
     assert -0.58 in plot.table.rows[0], "the table has the numbers as they are"
     shares[:] = [{"answer": "yes", "share": 0.4, "low": 0.3, "high": 0.5, "consistent": 0.4}]
     assert build_survey_page(told).sections[1].blocks[0].caption == "Estimated shares with 95% intervals"
+
+
+def test_an_axis_of_long_numbers_on_both_sides_of_nothing_has_room_for_the_zero() -> None:
+    def count(*values: float) -> int:
+        rows = [{"name": str(place), "effect": value} for place, value in enumerate(values)]
+        spec = plots.draw_bars(rows, category="name", value="effect", alt="effects")
+        return int(spec["encoding"]["x"]["axis"]["tickCount"])
+
+    assert (count(-300000.0, 250000.0), count(100000.0, 250000.0), count(-3.0, 2.0)) == (3, 5, 5)

@@ -216,3 +216,15 @@ def test_a_class_answers_with_phones_and_only_randomized_bits_travel(browser: An
         assert page.complaints == []
         assert all(address.startswith(server.place) for address in page.addresses)
         page.context.close()
+
+
+def test_commands_of_a_lesson_are_copied_by_a_button(browser, lessons):
+    from deniable.reports.lessons import read_commands
+
+    page = open_page(browser, (lessons / "laplace.html").as_uri(), **PHONE)
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page.get_by_role("button", name="Copy").click()
+    page.get_by_role("button", name=re.compile("^(Copied|Selected)")).wait_for()
+    copied = page.evaluate("navigator.clipboard?.readText() ?? String(window.getSelection())")
+    assert copied.strip() == read_commands("laplace").strip()
+    check_page(page)

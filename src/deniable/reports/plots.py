@@ -363,9 +363,19 @@ def _quantitative(
 ) -> Spec:
     """An axis of numbers; one of counts has whole numbers only."""
     scale: Spec = {"type": "log"} if log else {"zero": zero}
-    axis: Spec = {"grid": False} if log else {"tickCount": 5}
+    axis: Spec = {"grid": False} if log else {"tickCount": _count_ticks(rows, _safe(field))}
     axis |= {"format": form} if form else WHOLE if _are_counts(rows, _safe(field)) and not log else {}
     return {"field": _path(field), "type": "quantitative", "title": _safe(title), "scale": scale, "axis": axis}
+
+
+LONG_NUMBER = 10_000
+
+
+def _count_ticks(rows: Sequence[Row], field: str) -> int:
+    """How many numbers an axis has: few where long ones stand on both sides of 0, which would be dropped for room."""
+    values = [value for row in rows if isinstance(value := row.get(field), int | float)]
+    both = min(values, default=0) < 0 < max(values, default=0)
+    return 3 if both and max(map(abs, values)) >= LONG_NUMBER else 5
 
 
 def _are_counts(rows: Sequence[Row], field: str) -> bool:

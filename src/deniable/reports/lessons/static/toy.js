@@ -147,6 +147,19 @@ function countBins(values, low, high, bins) {
   return counts.map((y, at) => ({ x0: low + at * width, x1: low + (at + 1) * width, y }));
 }
 
+// Commands are copied by a button; where a page may not write to the clipboard, they are selected.
+for (const box of document.querySelectorAll(".command pre")) {
+  const button = make("button", { type: "button", class: "copy" }, "Copy");
+  button.addEventListener("click", async () => {
+    const text = box.textContent;
+    const copied = await navigator.clipboard?.writeText(text).then(() => true, () => false);
+    if (!copied) window.getSelection().selectAllChildren(box);
+    button.textContent = copied ? "Copied" : "Selected: copy with your keys";
+    window.setTimeout(() => { button.textContent = "Copy"; }, 2000);
+  });
+  box.before(button);
+}
+
 // On paper every fold is open, then closed again as the reader left it.
 let closed = [];
 window.addEventListener("beforeprint", () => {
