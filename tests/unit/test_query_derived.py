@@ -482,3 +482,28 @@ def test_a_question_without_rows_needs_no_bounds_and_a_sum_of_one_number_errs_by
     )
     answer = curator.query("SELECT SUM(1000000) AS s FROM t", epsilon=1).to_pylist()[0]
     assert many == 1_000_000 * one == answer["s_high"] - answer["s"]
+
+
+def test_stored_questions_are_read_once_and_what_one_reader_leaves_out_hides_no_other(
+    curator: Curator, monkeypatch: Any
+) -> None:
+    from deniable.curator.query import batch, derived
+    from deniable.curator.query.sql import compile_sql, find_following, recompile_question, state_budget
+
+    curator.query("SELECT SUM(qty) AS s FROM t", epsilon="0.5")
+    curator.query_batch(["SELECT COUNT(*) AS n FROM t WHERE qty > 7", "SELECT SUM(amount) AS a FROM t"], epsilon=1)
+    curator.query("SELECT kind, COUNT(*) AS n FROM t GROUP BY kind", epsilon=2)
+    context, read = curator.context, list[str]()
+    context.plans.clear()
+    inner = derived._read_source
+    monkeypatch.setattr(derived, "_read_source", lambda *given: (read.append(given[1].decode()), inner(*given))[1])
+    plan = compile_sql(context, "SELECT COUNT(*) AS n FROM t WHERE kind = 'b'", state_budget("0.1", 0, None))
+    for _ in range(2):  # one reader knows no batches: it reads that entry again, and the others once
+        assert find_following(context, plan, recompile_question) is not None
+    assert [sum(mark in each for each in read) for mark in ("SUM(qty)", "SUM(amount)", "GROUP BY kind")] == [1, 2, 1]
+    for _ in range(2):
+        assert find_following(context, plan, batch.recompile) is not None
+    assert len(read) == 5
+    curator.query("SELECT MAX(qty) AS m FROM t", epsilon="0.1")  # a later one is found by those who read before
+    assert find_following(context, plan, batch.recompile) is not None
+    assert len(read) == 6

@@ -125,6 +125,11 @@ class View:
         )
 
     @cached_property
+    def divisions(self) -> frozenset[Key]:
+        """Where its conditions and its keys divide values."""
+        return self.needs.union(self.groups)
+
+    @cached_property
     def marks(self) -> frozenset[Key]:
         """The same, and where whole numbers are divided alike: x > 3 is x >= 4."""
         whole = [(e, n) for e, n in self.needs if isinstance(n, Fraction) and e.facts.kind in (Kind.INTEGER, Kind.DATE)]

@@ -274,9 +274,10 @@ def _may_follow(view: View, sources: Sequence[View]) -> bool:
     else:
         values, keyed, marks = (frozenset[Any]().union(*each) for each in zip(
             *((other.values, other.keyed, other.marks) for other in sources), strict=True))  # fmt: skip
-    if not view.values <= values or not (view.listed or view.keyed <= keyed):
+    if not view.values <= values or not (view.keyed <= keyed or view.listed):
         return False
-    return all(mark in marks or mark[0] in keyed for mark in (*view.needs, *view.groups))
+    missing = view.divisions - marks  # sets know the hashes of what they hold: no expression is hashed anew
+    return not missing or (bool(keyed) and all(mark[0] in keyed for mark in missing))
 
 
 def _follow(view: View, sources: Sequence[Source], reader: Reader) -> _Found | None:

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from deniable.query.plan import QueryPlan
 
 MOST_SOURCES = 64
-"""Questions over the same rows that are looked through: a new process compiles each of them once."""
+"""Questions over the same rows that are looked through: a new process compiles each of them once, and remembers them
+in the order in which they were stored."""
 Recompile = Callable[[Context, list[str], Budget | None], "tuple[list[QueryPlan], Job[Any]] | None"]
 """From a stored question, or the questions of a batch, to what was measured; None of what it does not read."""
 
@@ -36,9 +37,9 @@ def remember(
     told = json.dumps({"key": opened.key, "questions": questions, "asked": _write_budget(asked)}).encode()
     for base in list_bases(tuple(node for plan in plans if not plan.free for node in plan.nodes)):
         name = _name_rows(opened, base)
-        for place in range(MOST_SOURCES):
+        for place in range(len(context.plans.find((MEASURED, name)) or ()), MOST_SOURCES):
             each = f"{name}:{place}"
-            if context.plans.find((MEASURED, each)) is None and context.store.keep(MEASURED, each, each, told) == told:
+            if context.store.keep(MEASURED, each, each, told) == told:
                 break
 
 
@@ -110,19 +111,19 @@ def _name_rows(opened: OpenJob, base: str) -> str:
 
 def _list_sources(context: Context, opened: OpenJob, base: str, recompile: Recompile) -> list[Source]:
     """What was measured of some rows, in the order in which it was stored."""
-    found, rows = list[Any](), _name_rows(opened, base)
-    for place in range(MOST_SOURCES):
-        name = (MEASURED, f"{rows}:{place}")
-        known = context.plans.find(name)
-        if known is None:
-            told = context.store.find(*name)
-            if told is None:
-                break
-            known = _read_source(context, told, base, recompile)
-            if known is not None:
-                context.plans.put(name, known)
-        found += known or []
-    return found
+    rows = _name_rows(opened, base)
+    before: tuple[list[Source] | None, ...] = context.plans.find((MEASURED, rows)) or ()
+    read = list(before)
+    for place in range(MOST_SOURCES if len(before) < MOST_SOURCES or None in before else 0):
+        if place < len(read) and read[place] is not None:
+            continue
+        told = context.store.find(MEASURED, f"{rows}:{place}")
+        if told is None:
+            break
+        read[place : place + 1] = [_read_source(context, told, base, recompile)]
+    if len(read) > len(before) or None in before:
+        context.plans.put((MEASURED, rows), tuple(read))
+    return [each for one in read for each in one or ()]
 
 
 def _read_source(context: Context, told: bytes, base: str, recompile: Recompile) -> list[Source] | None:

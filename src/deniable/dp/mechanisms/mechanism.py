@@ -26,6 +26,10 @@ Integers = NDArray[np.integer[Any]] | Sequence[int]
 """A numpy array of integers, or Python integers where sums may pass 64 bits."""
 
 
+LARGEST, SMALLEST = 2**63 - 1, -(2**63)
+"""The limits of 64 bits."""
+
+
 class Mechanism(Protocol):
     """A random map with a stated price: fields are public parameters, `release` is where the data passes through."""
 
@@ -81,8 +85,7 @@ def add_noise(values: NDArray[Any], noise: NDArray[np.int64]) -> NDArray[Any]:
         return exactly
     total = values + noise
     over = ((values ^ total) & (noise ^ total)) < 0
-    limits = np.iinfo(np.int64)
-    return np.where(over, np.where(noise > 0, limits.max, limits.min), total)
+    return np.where(over, np.where(noise > 0, LARGEST, SMALLEST), total)
 
 
 def require_positive(amount: Amount, name: str) -> Fraction:
