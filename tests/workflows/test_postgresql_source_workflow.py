@@ -356,3 +356,44 @@ def test_a_profile_that_leads_nowhere_is_refused_before_a_charge(by_adbc: Path, 
     with Curator.open(by_adbc) as curator, pytest.raises(StorageError, match="cannot be reached"):
         curator.query(QUESTIONS[0], epsilon=1)
     assert tuple(DIALECTS) == BY_ADBC
+
+
+PLACES = """
+version: 1
+dataset: town
+tables:
+  visits:
+    source: {source}
+    unit: {{column: who, max_groups: 2, max_rows_per_group: 2}}
+    columns:
+      who: {{type: integer, role: identifier}}
+      lat: {{type: decimal, between: [10, 12], step: 0.00001}}
+      lon: {{type: decimal, between: [20, 22], step: 0.00001}}
+      sex: {{categories: [F, M]}}
+      day: {{type: date}}
+stream:
+  daily:
+    table: visits
+    time: day
+    every: day
+    start: 2026-01-01
+    periods: 6
+    epsilon: 1
+    questions: {{some: {{count: rows, where: "REGEXP_REPLACE(sex, 'F', 'M') = 'M'"}}}}
+budgets: {{dataset: {{epsilon: 10}}}}
+"""
+
+
+def test_an_explanation_says_which_rows_are_brought_out_and_by_adbc_it_is_refused(tmp_path: Path) -> None:
+    there = Curator(parse(PLACES.format(source="postgresql://ana@db/town#visits"), folder=tmp_path))
+    told = there.explain_places("visits", ("lat", "lon"), epsilon=1).notes
+    assert [note for note in told if note.startswith("the rows of visits are brought here")]
+    sets = there.explain_hierarchy("visits", ["sex"], epsilon=1).notes
+    assert [note for note in sets if note.startswith("the rows of visits stay where they are")]
+    here = Curator(parse(PLACES.format(source="visits.parquet"), folder=tmp_path))
+    assert not [note for note in here.explain_places("visits", ("lat", "lon"), epsilon=1).notes if "brought" in note]
+    with pytest.raises(QueryRefused, match="'regexp_replace' of these arguments cannot be computed in PostgreSQL"):
+        there.explain_publish("daily")
+    by_adbc = Curator(parse(PLACES.format(source="trino+adbc://town#visits"), folder=tmp_path))
+    with pytest.raises(QueryRefused, match="reached by ADBC"):
+        by_adbc.explain_places("visits", ("lat", "lon"), epsilon=1)

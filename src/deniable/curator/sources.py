@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from deniable.errors import DataError, ParameterError, PolicyError
+from deniable.errors import DataError, ParameterError, PolicyError, QueryRefused
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -63,6 +63,25 @@ def _open_adbc(folder: Path, **limits: Any) -> AdbcEngine:
     from deniable.query.sql.dialects import render_for_warehouse
 
     return AdbcEngine(render=render_for_warehouse, root=folder, **limits)
+
+
+def note_rows_out(table: TableSchema, sources: Mapping[str, Any]) -> list[str]:
+    """That rows are brought here from where they are, for what is not computed there."""
+    from deniable.engines.base import is_elsewhere
+
+    told = f"the rows of {table.name} are brought here from where they are, as many of each person as count"
+    return [told] if is_elsewhere(sources.get(table.name, table.source)) else []
+
+
+def refuse_by_adbc(table: TableSchema, sources: Mapping[str, Any]) -> None:
+    """Refuse what is neither a question in SQL nor a release of rows where a table is reached by ADBC."""
+    from deniable.engines.base import is_by_adbc
+
+    if is_by_adbc(sources.get(table.name, table.source)):
+        raise QueryRefused(
+            f"the rows of '{table.name}' are reached by ADBC, where this is not computed",
+            remedy="Ask in SQL, or export the table to Parquet and name that as its source",
+        )
 
 
 def table_at(source: str, encoding: str | None = None, left_out: tuple[Restriction, ...] = ()) -> pa.Table:

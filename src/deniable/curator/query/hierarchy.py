@@ -25,6 +25,7 @@ from deniable.curator.query.sql import (
     compile_sql,
     is_pure,
     note_missing_ids,
+    note_places,
     refuse_elsewhere,
     state_budget,
 )
@@ -190,7 +191,8 @@ def _explain(context: Context, sets: SetsPlan) -> SetsExplanation:
     from deniable.query.explain import explain as explain_plan
 
     told = explain_plan(sets.query)
-    notes = [*told.notes, *note_missing_ids(context, job_of(sets.query).private)]
+    private = job_of(sets.query).private
+    notes = [*told.notes, *note_missing_ids(context, private), *note_places(context, private)]
     return SetsExplanation(**(told | {"notes": notes}), sets=describe_sets(sets).sets)
 
 

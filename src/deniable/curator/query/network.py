@@ -17,6 +17,7 @@ import numpy as np
 from deniable.curator.charge import Job, after_the_charge, recalls_charge, run_job
 from deniable.curator.context import Context
 from deniable.curator.query.sql import QueryAnswer, answer_job, check_confidence
+from deniable.curator.sources import note_rows_out, refuse_by_adbc
 from deniable.engines.base import quote
 from deniable.errors import ParameterError, QueryRefused, nearest
 from deniable.policy.budget import Amount, PureDP, exact, refuse_extreme
@@ -152,7 +153,7 @@ def explain_network(context: Context, order: NetworkOrder) -> NetworkExplanation
         context.ledger.fits(asked.plan.event, *context.path),
         order.confidence,
         _explain_parts(asked),
-        _state_notes(asked, {}),
+        [*_state_notes(asked, {}), *note_rows_out(asked.table, context.scope.sources)],
     )
 
 
@@ -172,6 +173,7 @@ def _check(context: Context, order: NetworkOrder) -> Asked:
     cost = PureDP(exact(order.epsilon, "epsilon"))
     refuse_extreme(cost)
     table = context.scope.private_table(order.table, linked=True)
+    refuse_by_adbc(table, context.scope.sources)
     if table.edges is None:
         raise ParameterError(
             f"'{table.name}' is no table of edges",

@@ -23,6 +23,7 @@ from deniable.curator.context import Context
 from deniable.curator.publish import find_signing_key, note_published
 from deniable.curator.query import sql
 from deniable.curator.query.sql import QueryAnswer, answer_job, check_confidence, is_pure
+from deniable.curator.sources import note_rows_out, refuse_by_adbc
 from deniable.errors import InternalError, ParameterError, nearest
 from deniable.policy.budget import Amount, Budget, budget, refuse_extreme
 from deniable.policy.schema import Column, ColumnType, Neighboring, PrivacyUnit, TableSchema
@@ -189,6 +190,7 @@ def plan_places(context: Context, order: PlacesOrder) -> PlacesPlan:
 
     context.admit()
     table = context.scope.private_table(order.table)
+    refuse_by_adbc(table, context.scope.sources)
     refuse_extreme(order.budget)
     _check_words(order)
     for name in (*order.at, *(order.to or ())):
@@ -366,7 +368,8 @@ def _note_rules(context: Context, plan: PlacesPlan) -> list[str]:
         notes.append(f"The first {plan.rows} points of each person count.")
     elif not plan.unit.is_row:
         notes.append(f"At most {plan.rows} rows of each person count, chosen at random: numbers are of those rows.")
-    return [*notes, *sql.note_missing_ids(context, (plan.table.name,))]
+    away = note_rows_out(plan.table, context.scope.sources)
+    return [*notes, *away, *sql.note_missing_ids(context, (plan.table.name,))]
 
 
 @recalls_charge

@@ -383,10 +383,14 @@ class DeniableSparkGenerator(SparkGenerator):  # type: ignore[misc]  # the parse
                 raise InternalError(f"the function '{name}' has no form in Spark")
 
     def _hashed(self, node: Any) -> str:
-        """An argument of the hash; null is a value of its own, and the salt a number of 64 bits."""
+        """An argument of the hash; null is a value of its own.
+
+        The salt is a text: Spark writes numbers into the code that it compiles for a statement, and refers to texts, so
+        the code of a question that was asked before is not compiled, and made fast by Java, again for another salt.
+        """
         number = read_number(node)
         text = self.sql(node)
-        return f"{text}, {text} IS NULL" if number is None else f"CAST({number} AS BIGINT)"
+        return f"{text}, {text} IS NULL" if number is None else f"'{number}'"
 
     def isinf_sql(self, node: exp.IsInf) -> str:
         """Whether a number is infinite."""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from deniable.curator.charge import job_of
 from deniable.curator.context import Context
+from deniable.curator.query.sql import refuse_elsewhere
 from deniable.engines.base import quote
 from deniable.errors import AccessRefused, QueryRefused
 from deniable.policy.budget import ZCDP, Budget, PureDP, format_number, refuse_extreme
@@ -168,6 +169,8 @@ def plan_stream(context: Context, name: str) -> Plan:
     plan = Plan(stream, table, compile_period(stream, table, tables, 0), _name_declaration(context, stream, table))
     if any(len(each.nodes) != 1 for each in plan.plans):
         raise QueryRefused(f"a question of stream '{name}' asks another one inside", expected="A plain condition")
+    for each in plan.plans:
+        refuse_elsewhere(context, each)
     for node in plan.nodes:
         _refuse_unfit(plan, node)
     return plan
