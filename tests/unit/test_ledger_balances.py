@@ -135,6 +135,20 @@ def test_the_proportion_of_an_account_in_rho_is_not_what_fits() -> None:
     )
 
 
+def test_what_is_left_after_pure_questions_is_told_in_the_epsilon_of_the_policy() -> None:
+    """Of epsilon 10 a question of 0.1 left "1.473 of rho 1.478": the rhos leave a little more of the limit."""
+    limit = ApproxDP(Fraction(10), Fraction(1, 10**6))
+    ledger = Ledger("clinic", Budgets(limit, accounting=Accounting.ZCDP))
+    for number in range(1, 40):
+        ledger.charge(Posting(Act.CHARGE, PureEvent(Fraction(1, 10))))
+        left = round_amount(limit.epsilon - Fraction(number, 10))
+        assert say_least(ledger.balance(), ledger.find_remaining()).startswith(
+            f"{left} of epsilon 10 (pure questions; "
+        )
+    ledger.charge(Posting(Act.CHARGE, GaussianEvent(variance=Fraction(10))))
+    assert " of rho " in say_least(ledger.balance(), ledger.find_remaining())
+
+
 POLICY = """
 version: 1
 dataset: clinic

@@ -377,7 +377,8 @@ def name_least(balances: Iterable[Balance], least: Budget | None) -> dict[str, s
 def say_least(balances: Iterable[Balance], least: Budget | None) -> str:
     """The least that is left on a path, as people say it; empty without a limit.
 
-    Where totals are kept in rho, both kinds of questions are told: those that are pure, and others.
+    Where totals are kept in rho, both kinds of questions are told: those that are pure, and others. The policy's own
+    epsilon comes first as long as all that was asked is pure.
     """
     limited = [(each.limit, each) for each in balances if each.limit is not None]
     kinds = find_kinds(each for _, each in limited)
@@ -390,11 +391,11 @@ def say_least(balances: Iterable[Balance], least: Budget | None) -> str:
         delta, least_of = min((each.delta, -limit.delta) for limit, _, each in told)
         own = f" with {say_part('delta', delta, -least_of)}" if least_of else ""
         return say_left(*min(told, key=lambda each: find_left(*each)[2])) + own
-    if isinstance(least, ZCDP):
-        pure = f" (or a pure question of epsilon {round_amount(kinds.epsilon)})"
-        stated = kinds.epsilon and any(not isinstance(limit, ZCDP) for limit, _ in limited)
+    stated = any(not isinstance(limit, ZCDP) for limit, _ in limited)
+    if isinstance(least, ZCDP) and not (stated and kinds.epsilon**2 > 2 * kinds.rho):  # not by the filter of epsilons
+        pure = f" (or a pure question of epsilon {round_amount(kinds.epsilon)})" if stated and kinds.epsilon else ""
         own = f" with {say_part('delta', kinds.delta, kinds.delta_limit)}" if kinds.delta_limit else ""
-        return f"{say_part('rho', kinds.rho, kinds.rho_limit)}{own}{pure if stated else ''}"
+        return f"{say_part('rho', kinds.rho, kinds.rho_limit)}{own}{pure}"
     held = ((limit, each.kinds.epsilon) for limit, each in limited if each.kinds is not None)
     limits = [limit.epsilon for limit, left in held if left == kinds.epsilon and not isinstance(limit, ZCDP)]
     told_of = say_part("epsilon", kinds.epsilon, limits[0]) if limits else f"epsilon {round_amount(kinds.epsilon)}"
