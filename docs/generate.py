@@ -235,22 +235,22 @@ def survey_files_page() -> str:
 
 ON_REQUEST = "`POST /v1/requests`, which the steward approves"
 STEWARD = "none: it reads the steward's own rows, and its outcome is for the steward"
-FILES = "none: it works on files that are where the caller is"
-ONE_PLACE = "none: it decides where the others run"
+FILES = "none: it works on files of the caller's machine"
+ONE_PLACE = "none: it is done before a server exists"
 SHELL = "none: it is done once, by hand"
-AT_LEDGER = "none: it is done where the ledger is"
+AT_LEDGER = "none: it is done on the machine of the ledger"
 KEYS = "none: keys never leave the steward's machine"
 SERVED = "none: it is a server of its own"
 PAGES = "none: it writes pages for people"
 VERBS: tuple[tuple[str, str, str, str], ...] = (
     ("ask a question in SQL", "Curator.query", "query", "POST /v1/query"),
     ("ask several questions with one budget", "Curator.query_batch", "query --together", "POST /v1/batch"),
-    ("say what a question measures and costs", "Curator.explain", "query --explain", "POST /v1/explain"),
-    ("say what a question takes of the asker's budget", "Curator.preview", "query --explain", "POST /v1/cost"),
+    ("show what a question measures and costs", "Curator.explain", "query --explain", "POST /v1/explain"),
+    ("show how much of your budget a question would use", "Curator.preview", "query --explain", "POST /v1/cost"),
     (
         "the error of a question against epsilon",
         "Curator.error_curve",
-        "query --curve",
+        "query --curve PAGE.html",
         "none: ask `/v1/explain` at each epsilon",
     ),
     ("ask by methods instead of SQL", "Curator.table", "none: the command line has SQL", "none: HTTP has SQL"),
@@ -298,28 +298,28 @@ VERBS: tuple[tuple[str, str, str, str], ...] = (
     ("the public register", "Curator.register", "register", "GET /v1/register"),
     ("what is spent and left", "Curator.balance", "ledger show", "GET /v1/remaining"),
     ("begin a new epoch", "Curator.new_epoch", "epoch new", "POST /v1/epoch"),
-    ("let a paused asker go on", "Curator.resume", "resume", "POST /v1/analysts/{analyst}/resume"),
-    ("a table at hand, without a policy file", "Curator.from_frame", "start", ONE_PLACE),
+    ("resume a paused analyst", "Curator.resume", "resume", "POST /v1/analysts/{analyst}/resume"),
+    ("open a table in memory or in a file, without a policy file", "Curator.from_frame", "start", ONE_PLACE),
     ("open a policy", "Curator.open", "policy check", ONE_PLACE),
     ("write down a policy", "Curator.save_policy", "policy init", ONE_PLACE),
     ("ask for a release of rows", "steward.request", "request", "POST /v1/requests"),
     ("decide on a request", "steward.decide", "approve", "POST /v1/requests/{request}/approve"),
-    ("leave a person out from now on", "steward.withdraw", "withdraw", "POST /v1/withdrawals"),
-    ("take a person in again", "steward.reinstate", "reinstate", "POST /v1/reinstatements"),
+    ("exclude a person from now on", "steward.withdraw", "withdraw", "POST /v1/withdrawals"),
+    ("include a person again", "steward.reinstate", "reinstate", "POST /v1/reinstatements"),
     ("tell a person where their rows were used", "steward.subject", "subject", "POST /v1/subject"),
     ("show and acknowledge terms", "steward.show_terms", "terms", "GET /v1/terms"),
     ("give out tokens", "steward.new_token", "token new", "POST /v1/tokens"),
     ("check that the ledger was not changed", "steward.verify", "ledger verify", "GET /v1/verify"),
-    ("say what several questions cost together", "Curator.explain_batch", "query --together", "POST /v1/batch/explain"),
-    ("say what a map costs", "Curator.explain_places", "places --explain", "POST /v1/places/explain"),
+    ("show what several questions cost together", "Curator.explain_batch", "query --together", "POST /v1/batch/explain"),
+    ("show what a map costs", "Curator.explain_places", "places --explain", "POST /v1/places/explain"),
     (
-        "say what a statistic of a network costs",
+        "show what a statistic of a network costs",
         "Curator.explain_network",
         "network --explain",
         "POST /v1/network/explain",
     ),
     (
-        "say what a tabulation costs",
+        "show what a tabulation costs",
         "Curator.explain_tabulate",
         "tabulate --explain",
         "GET /v1/tabulations/{tabulation}/explain",
@@ -354,8 +354,8 @@ VERBS: tuple[tuple[str, str, str, str], ...] = (
     ("acknowledge terms", "steward.show_terms", "terms --acknowledge", "POST /v1/terms"),
     ("list tokens", "steward.list_tokens", "token list", "GET /v1/tokens"),
     ("end a token", "steward.revoke_token", "token revoke", "DELETE /v1/tokens/{token}"),
-    ("hold a token up", "steward.pause_token", "token pause", "POST /v1/tokens/{token}/pause"),
-    ("let a token count again", "steward.pause_token", "token resume", "POST /v1/tokens/{token}/unpause"),
+    ("pause a token", "steward.pause_token", "token pause", "POST /v1/tokens/{token}/pause"),
+    ("resume a token", "steward.pause_token", "token resume", "POST /v1/tokens/{token}/unpause"),
     ("see all budgets", "steward.show", "ledger show", "GET /v1/budgets"),
     ("read the record", "steward.export", "ledger export", "GET /v1/audit"),
     ("see what is unusual", "steward.incidents", "ledger incidents", "GET /v1/incidents"),
@@ -363,13 +363,13 @@ VERBS: tuple[tuple[str, str, str, str], ...] = (
     ("note how far the ledger is, for a witness", "steward.show_head", "ledger head", AT_LEDGER),
     ("back up the ledger", "steward.back_up", "ledger backup", AT_LEDGER),
     ("restore it", "steward.restore", "ledger restore", AT_LEDGER),
-    ("say what lost entries spent", "steward.settle", "ledger settle", AT_LEDGER),
+    ("state what lost entries spent", "steward.settle", "ledger settle", AT_LEDGER),
     ("give a policy a budget of its own", "steward.separate", "ledger separate", AT_LEDGER),
     ("forget the answers of an expired policy", "steward.purge", "purge", AT_LEDGER),
     ("all policies of a folder together", SHELL, "estate", AT_LEDGER),
     ("accept a policy, so that one that protects less is refused", SHELL, "policy accept", ONE_PLACE),
     ("draft a policy from another tool's file", SHELL, "policy import", FILES),
-    ("the JSON Schema of policies, for editors", SHELL, "policy schema", "none: it stands on the site"),
+    ("the JSON Schema of policies, for editors", SHELL, "policy schema", "none: it is part of the site"),
     ("make a masking key", SHELL, "key new", KEYS),
     ("check a masking key", SHELL, "key check", KEYS),
     ("replace a masking key", SHELL, "key rotate", KEYS),
@@ -403,9 +403,9 @@ def verbs_page() -> str:
     ]
     return "\n".join(
         [
-            "# What can be done, and how it is called\n",
+            "# Tasks in Python, command line and HTTP\n",
             NOTE,
-            "`steward` stands for `deniable.curator.governance.steward`, `Connection` for what `connect` gives.",
+            "Each row is one task. `steward` is `deniable.curator.governance.steward`; `Connection` is what `connect` returns.",
             "Signatures: [Python](python.md); options: [command line](cli.md). In all three a refusal has the same",
             "fields: [errors](errors.md).\n",
             "| what | Python | command line | HTTP |",
@@ -435,7 +435,7 @@ def python_page() -> str:
         "# Python\n",
         NOTE,
         f"{inspect.getdoc(deniable)}\n",
-        "All of it at a glance: [what can be done](verbs.md).\n",
+        "All tasks in one table: [Python, command line and HTTP](verbs.md).\n",
     ]
     named = [(name, getattr(deniable, name)) for name in deniable.__all__ if name not in ("__version__", "errors")]
     for name, value in (each for each in named if not inspect.isclass(each[1])):
