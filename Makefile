@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 EXTRAS := $(foreach extra,pld server oidc postgres adbc solvers vault plots agents,--extra $(extra))
 
-.PHONY: demo test test-slow test-ml mutate bench lint docs lock clean
+.PHONY: demo test test-slow test-pythons test-ml mutate bench lint docs lock clean
 .DEFAULT_GOAL := test
 unexport PYTHONDONTWRITEBYTECODE  # hundreds of commands are started: compiled once, they start sooner
 
@@ -46,8 +46,11 @@ test-ml: .venvs/ml/.ready  ## modules of torch with Opacus, in an environment of
 mutate: $(VENV)/.ready  ## small wrong changes to privacy-critical code, which tests must notice; MUTATE="--help" tells more
 	PYTHONPATH=tests $(BIN)/python -m mutation $(MUTATE)
 
-bench: $(VENV)/.ready  ## every speed claim, as a ratio against a peer or the physical limit
-	$(BIN)/python bench/run.py
+test-pythons: $(VENV)/.ready  ## the built wheel in a bare environment of every Python that is installed: PYTHONS="3.12 3.13"
+	$(BIN)/python tests/pythons.py $(PYTHONS)
+
+bench: $(VENV)/.ready  ## every figure of docs/benchmarks.md and the README, written there; BENCH="query learn" runs some
+	$(BIN)/python bench/run.py $(BENCH)
 
 docs: $(VENV)/.ready .venvs/docs/.ready  ## the reference pages, and the site in site/, which opens from disk
 	$(BIN)/python docs/generate.py
