@@ -310,7 +310,12 @@ VERBS: tuple[tuple[str, str, str, str], ...] = (
     ("show and acknowledge terms", "steward.show_terms", "terms", "GET /v1/terms"),
     ("give out tokens", "steward.new_token", "token new", "POST /v1/tokens"),
     ("check that the ledger was not changed", "steward.verify", "ledger verify", "GET /v1/verify"),
-    ("show what several questions cost together", "Curator.explain_batch", "query --together", "POST /v1/batch/explain"),
+    (
+        "show what several questions cost together",
+        "Curator.explain_batch",
+        "query --together",
+        "POST /v1/batch/explain",
+    ),
     ("show what a map costs", "Curator.explain_places", "places --explain", "POST /v1/places/explain"),
     (
         "show what a statistic of a network costs",
@@ -405,9 +410,9 @@ def verbs_page() -> str:
         [
             "# Tasks in Python, command line and HTTP\n",
             NOTE,
-            "Each row is one task. `steward` is `deniable.curator.governance.steward`; `Connection` is what `connect` returns.",
-            "Signatures: [Python](python.md); options: [command line](cli.md). In all three a refusal has the same",
-            "fields: [errors](errors.md).\n",
+            "Each row is one task. `steward` is `deniable.curator.governance.steward`; `Connection` is what `connect`",
+            "returns. Signatures: [Python](python.md); options: [command line](cli.md). In all three a refusal has the",
+            "same fields: [errors](errors.md).\n",
             "| what | Python | command line | HTTP |",
             "|---|---|---|---|",
             *rows,
@@ -428,8 +433,9 @@ def python_page() -> str:
     from deniable import client
     from deniable.client import Answer, AsyncConnection, Connection
     from deniable.curator.query.batch import BatchAnswer
-    from deniable.curator.query.sql import Plotted, QueryAnswer
+    from deniable.curator.query.sql import QueryAnswer
     from deniable.query.builder import Aggregate, Expression, Question
+    from deniable.release.display import Plotted
 
     lines = [
         "# Python\n",
