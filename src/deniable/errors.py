@@ -8,10 +8,12 @@ This module imports nothing else of the package, so that every module may refuse
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+import functools
+import inspect
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from numbers import Real
-from typing import ClassVar
+from typing import Any, ClassVar, TypeVar, cast
 
 NOTHING_CHARGED = "Nothing was charged."
 CHARGED = "The charge stands: the data had been touched."
@@ -220,6 +222,7 @@ class InternalError(DeniableError):
 
 
 LONGEST_SECONDS = 10**8
+Called = TypeVar("Called", bound=Callable[..., Any])
 
 
 def check_seconds(seconds: float | None) -> float | None:
@@ -250,3 +253,80 @@ def nearest(word: str, known: Iterable[str]) -> str:
     """A hint 'Did you mean ...?' for a word close to one of the known ones, else the empty string."""
     close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
     return f"Did you mean '{close[0]}'?" if close else ""
+
+
+def guard_arguments(kind: type) -> None:
+    """Let public methods of a class refuse keywords that they do not have, and take numbers of numpy as plain ones."""
+    for name in [name for name in dir(kind) if not name.startswith("_")]:
+        held = inspect.getattr_static(kind, name)
+        bare = held.__func__ if isinstance(held, classmethod | staticmethod) else held
+        if inspect.isfunction(bare):
+            guarded = guard_call(bare)
+            setattr(kind, name, type(held)(guarded) if bare is not held else guarded)
+
+
+def guard_call(called: Called) -> Called:
+    """A function that refuses keywords which it does not have, and takes numbers of numpy as plain ones."""
+
+    @functools.wraps(called)
+    def call(*given: Any, **named: Any) -> Any:
+        check_keywords(called, named, called.__name__)
+        return called(*map(plain, given), **{word: plain(value) for word, value in named.items()})
+
+    return cast(Called, call)
+
+
+def check_keywords(called: Callable[..., Any], named: Iterable[str], name: str) -> None:
+    """Refuse keywords that a function does not have by naming the one that was meant; `name` is what was called."""
+    known = _list_keywords(getattr(called, "__func__", called))
+    for word in named:
+        if known is not None and word not in known:
+            raise ParameterError(
+                f"{name}() has no keyword '{word}'",
+                expected=f"Its arguments: {', '.join(known)}",
+                remedy=nearest(word, known),
+                charge=NOTHING_CHARGED,
+            )
+
+
+@functools.cache
+def _list_keywords(called: Callable[..., Any]) -> list[str] | None:
+    """The names of its arguments; None where it takes any keyword."""
+    known = inspect.signature(called).parameters
+    if any(each.kind is each.VAR_KEYWORD for each in known.values()):
+        return None
+    return [name for name in known if name not in ("self", "cls")]
+
+
+def plain(value: Any) -> Any:
+    """A number or time of numpy as the plain one that it shows; also in lists, tuples and mappings, and arrays there.
+
+    >>> plain([1, {"age": (0, 120)}])
+    [1, {'age': (0, 120)}]
+    """
+    if type(value) in (list, tuple):
+        return type(value)(map(_plain_inside, value))
+    if type(value) is dict:
+        return {key: _plain_inside(each) for key, each in value.items()}
+    if type(value).__module__ != "numpy" or getattr(value, "shape", None) != ():
+        return value
+    kind, item = value.dtype.kind, value.item()
+    if kind == "f":
+        return float(str(value))  # 0.1 in 32 bits is meant to be 0.1
+    return value.astype("datetime64[us]").item() if kind == "M" and isinstance(item, int) else item
+
+
+def _plain_inside(value: Any) -> Any:
+    listed = type(value).__module__ == "numpy" and getattr(value, "shape", None)
+    return plain(list(value)) if listed else plain(value)
+
+
+__all__ = sorted(
+    ["CHARGED", "NOTHING_CHARGED", "Place"]
+    + [name for name, kind in vars().items() if isinstance(kind, type) and issubclass(kind, DeniableError)]
+)
+
+
+def __dir__() -> list[str]:
+    """What is public here: the refusals."""
+    return list(__all__)

@@ -17,12 +17,12 @@ from deniable.dp.mechanisms import (
     QuantileMechanism,
 )
 from deniable.dp.samplers import discrete_laplace
-from deniable.dp.samplers.seeded import SeededEntropy
 from deniable.localdp import client
 from deniable.localdp.frequency.sketch import HadamardSketch
 from deniable.localdp.heavy_hitters import PrefixTree
 from deniable.localdp.survey.definition import parse_survey
 from deniable.policy.budget import ZCDP, ApproxDP, PureDP
+from seeded import SeededEntropy
 
 
 def numbers(mechanism, value: int, seed: int):

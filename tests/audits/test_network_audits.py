@@ -11,7 +11,6 @@ import pytest
 
 from deniable.assess.mechanism_audit import Claim, Subject, audit_subject
 from deniable.dp.mechanisms import LadderMechanism
-from deniable.dp.samplers.seeded import SeededEntropy
 from deniable.graphs.network import Network, make_complete
 from deniable.graphs.statistics import (
     EDGE,
@@ -24,6 +23,7 @@ from deniable.graphs.statistics import (
     measure,
     plan_network,
 )
+from seeded import SeededEntropy
 
 EPSILON = Fraction(1)
 NODES = 12

@@ -8,8 +8,8 @@ import pytest
 
 from deniable.attacks.dp_audit import audit_one_run, compute_p_value, play_distinguishing_game
 from deniable.dp.samplers import discrete_gaussian, discrete_laplace
-from deniable.dp.samplers.seeded import SeededEntropy
 from deniable.errors import ParameterError
+from seeded import SeededEntropy
 
 
 def histogram(scale, seed, canaries=2000):

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from deniable.assess.mechanism_audit import IN_CORNER, Claim, Subject, audit_claim, audit_subject, run_corner
-from deniable.dp.samplers.seeded import SeededEntropy
 from deniable.geography import grids
 from deniable.geography.grids import Box, Counted, MapPlan, Reach, choose_divisions, find_deviation, measure_map
 from deniable.policy.budget import PureDP
+from seeded import SeededEntropy
 
 EPSILON = Fraction(1)
 ENTROPY = SeededEntropy(7)

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from deniable.assess.mechanism_audit import Claim, Subject, audit_claim, audit_subject
-from deniable.dp.samplers.seeded import SeededEntropy
 from deniable.policy.budget import ApproxDP, PureDP
 from deniable.streams.factorization import choose_factorization, make_tree
 from deniable.streams.mechanism import Part, StreamMechanism
 from deniable.streams.workload import Totals, Workload
+from seeded import SeededEntropy
 
 PERIODS, OFTEN = 6, 4
 EPSILON, DELTA = Fraction(2), Fraction(1, 100)

@@ -19,7 +19,6 @@ from deniable.assess.mechanism_audit import Claim, Subject, audit_subject
 from deniable.curator.query.hierarchy import write_question
 from deniable.dp.accounting.analytic_gaussian import ratio_within
 from deniable.dp.mechanisms import GaussianMechanism, LaplaceMechanism
-from deniable.dp.samplers.seeded import SeededEntropy
 from deniable.geography.spine import Cells, Spine, find_variance, plan_noise
 from deniable.geography.survey import draw_sample, find_inner
 from deniable.policy.budget import ApproxDP, PureDP
@@ -27,6 +26,7 @@ from deniable.policy.schema import Bounds, Column, ColumnType, PrivacyUnit, Tabl
 from deniable.query import execute as execution
 from deniable.query.compile import compile_query
 from deniable.query.plan import QueryPlan
+from seeded import SeededEntropy
 
 EPSILON, DELTA = Fraction(2), Fraction(1, 100)
 TREE = Spine.of(("state", "town"), [["a", "a", "b"], ["a1", "a2", "b1"]])

@@ -29,7 +29,7 @@ from deniable.attacks.singling_out import single_out_people
 from deniable.attacks.tokens import invert_hashes, match_tokens
 from deniable.attacks.uniqueness import measure_uniqueness
 from deniable.dp.samplers import bernoulli, discrete_laplace
-from deniable.dp.samplers.seeded import SeededEntropy
+from seeded import SeededEntropy
 
 EPSILON = 1
 SIZE, AGES, TOWNS, SECRETS = 500, 80, 25, 6

@@ -25,9 +25,9 @@ from deniable.dp.mechanisms import (
     NoisyMaxMechanism,
     QuantileMechanism,
 )
-from deniable.dp.samplers.seeded import SeededEntropy
 from deniable.errors import ParameterError
 from deniable.policy.budget import ZCDP, PureDP
+from seeded import SeededEntropy
 
 MEDIAN = (Fraction(1, 2),)
 PURE = {

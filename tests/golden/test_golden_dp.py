@@ -20,9 +20,9 @@ from deniable.dp.accounting import (
     pure_cost,
 )
 from deniable.dp.mechanisms import LaplaceMechanism
-from deniable.dp.samplers.seeded import SeededEntropy
 from deniable.errors import ParameterError
 from deniable.policy.budget import ApproxDP, PureDP
+from seeded import SeededEntropy
 
 TABLE = [(sex, age, salary) for sex in "FM" for age in (25, 35, 45) for salary in (0, 40, 100)]
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from deniable.dp.samplers import discrete_gaussian, discrete_laplace, geometric
-from deniable.dp.samplers.seeded import SeededEntropy
+from seeded import SeededEntropy
 
 DRAWS = 400_000
 

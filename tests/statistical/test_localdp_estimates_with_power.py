@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from deniable.dp.samplers.seeded import SeededEntropy
 from deniable.localdp.attributes import Attributes
 from deniable.localdp.frequency.hadamard import Hadamard
 from deniable.localdp.frequency.hashing import LocalHashing
@@ -16,6 +15,7 @@ from deniable.localdp.frequency.unary import Unary
 from deniable.localdp.likelihood_ratio import odds_below
 from deniable.localdp.numeric.mechanisms import BoundedLaplace, Duchi, Hybrid, Window
 from deniable.localdp.numeric.scale import Scale, mean_of, worst_variance
+from seeded import SeededEntropy
 
 PROTOCOLS = {
     "coins": two_coins(),

@@ -17,8 +17,8 @@ from deniable.dp.mechanisms import (
     QuantileMechanism,
 )
 from deniable.dp.mechanisms.threshold import gaussian_reach, laplace_reach
-from deniable.dp.samplers.seeded import SeededEntropy
 from deniable.policy.budget import PureDP
+from seeded import SeededEntropy
 
 SCORES = np.array([0, 1, 2, 4])
 OFF = (1, 0.7, 1.3)

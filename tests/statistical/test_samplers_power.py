@@ -22,7 +22,7 @@ from deniable.dp.samplers import (
     uniform_below,
 )
 from deniable.dp.samplers.entropy import Reader, discrete_gaussian_once, discrete_laplace_once
-from deniable.dp.samplers.seeded import SeededEntropy
+from seeded import SeededEntropy
 
 ALARM = 1e-6
 CELLS = 40

@@ -21,8 +21,8 @@ from deniable.attacks.aggregates.cell_bounds import Margin, bound_cells, bound_t
 from deniable.attacks.aggregates.query_auditing import Status, audit_counts, audit_maxima, audit_sums
 from deniable.attacks.aggregates.reconstruction import decode_shares, estimate_values, reconstruct
 from deniable.dp.samplers import discrete_laplace
-from deniable.dp.samplers.seeded import SeededEntropy
 from deniable.errors import MissingExtra, ParameterError
+from seeded import SeededEntropy
 
 SECRET = np.random.default_rng(7).random(60) < 0.4
 

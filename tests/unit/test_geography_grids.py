@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from deniable.dp.mechanisms import GaussianMechanism, LaplaceMechanism
-from deniable.dp.samplers.seeded import SeededEntropy
 from deniable.errors import ParameterError
 from deniable.geography.grids import (
     MOST_LEAVES,
@@ -35,6 +34,7 @@ from deniable.geography.grids import (
     sum_within,
 )
 from deniable.policy.budget import ZCDP, ApproxDP, Budget, PureDP
+from seeded import SeededEntropy
 
 UNIT = Box(0.0, 0.0, 1.0, 1.0)
 EXACT = PureDP(Fraction(10**6))

@@ -10,7 +10,6 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from deniable.dp.samplers.seeded import SeededEntropy
 from deniable.engines.duckdb import DuckDBEngine
 from deniable.geography.grids import Box, find_reach
 from deniable.geography.traces import (
@@ -27,6 +26,7 @@ from deniable.geography.traces import (
     render_points,
 )
 from deniable.policy.budget import PureDP
+from seeded import SeededEntropy
 
 UNIT = Box(0.0, 0.0, 1.0, 1.0)
 EXACT = PureDP(Fraction(10**6))

@@ -13,7 +13,6 @@ import pytest
 from deniable.assess.mechanism_audit import Claim, audit_claim
 from deniable.attacks.networks import attack_graph, infer_edge
 from deniable.dp.mechanisms import LadderMechanism, LaplaceMechanism
-from deniable.dp.samplers.seeded import SeededEntropy
 from deniable.errors import ParameterError
 from deniable.graphs.network import (
     Network,
@@ -52,6 +51,7 @@ from deniable.graphs.synthesis import (
     spread_rumor,
 )
 from deniable.policy.budget import budget
+from seeded import SeededEntropy
 
 
 def network_of(pairs: list[tuple[Any, Any]], nodes: list[Any] | None = None, **more: Any) -> Network:

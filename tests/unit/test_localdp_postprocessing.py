@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deniable.dp.samplers.seeded import SeededEntropy
 from deniable.errors import DataError, ParameterError
 from deniable.localdp import postprocessing
 from deniable.localdp.attributes import Hierarchy, make_consistent
@@ -18,6 +17,7 @@ from deniable.localdp.numeric.distribution import estimate_distribution, mean_of
 from deniable.localdp.numeric.mechanisms import BoundedLaplace, Window
 from deniable.localdp.numeric.scale import Scale, mean_of
 from deniable.localdp.protocol import Frequencies
+from seeded import SeededEntropy
 
 COUNTS = st.lists(st.floats(-50, 100), min_size=1, max_size=12)
 

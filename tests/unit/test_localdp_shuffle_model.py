@@ -7,9 +7,9 @@ import math
 import numpy as np
 import pytest
 
-from deniable.dp.samplers.seeded import SeededEntropy
 from deniable.errors import ParameterError
 from deniable.localdp.shuffle_model import amplify, bound_delta, bound_in_closed_form, bound_numerically, shuffle
+from seeded import SeededEntropy
 
 
 def clone_delta(local: float, epsilon: float, n: int) -> float:

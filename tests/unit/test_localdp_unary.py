@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deniable.dp.samplers.seeded import SeededEntropy
 from deniable.errors import ParameterError
 from deniable.localdp.frequency import unary
+from seeded import SeededEntropy
 
 
 @pytest.mark.parametrize("ones", [1, 3, 17_626, 32_768, 65_535])

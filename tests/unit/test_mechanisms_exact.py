@@ -28,8 +28,8 @@ from deniable.dp.mechanisms import (
 )
 from deniable.dp.mechanisms.mechanism import add_noise
 from deniable.dp.samplers import discrete_gaussian, discrete_laplace
-from deniable.dp.samplers.seeded import SeededEntropy
 from deniable.policy.budget import ZCDP, PureDP
+from seeded import SeededEntropy
 
 NEGLIGIBLE = Decimal("1e-55")
 

@@ -19,9 +19,9 @@ from deniable.dp.accounting import pure_cost, zcdp_cost
 from deniable.dp.mechanisms import QuantileMechanism
 from deniable.dp.mechanisms.quantile import Node, plan_order
 from deniable.dp.mechanisms.rank_error import GroupCounts, Ranks, compute_rank_costs
-from deniable.dp.samplers.seeded import SeededEntropy
 from deniable.errors import ParameterError
 from deniable.policy.budget import ZCDP, PureDP
+from seeded import SeededEntropy
 
 QUARTILES = (Fraction(1, 4), Fraction(1, 2), Fraction(3, 4))
 HIGHEST = 3

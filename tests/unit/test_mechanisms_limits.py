@@ -40,9 +40,9 @@ from deniable.dp.mechanisms.quantile import (
 )
 from deniable.dp.mechanisms.rank_error import GroupCounts, Ranks, count_ties_below
 from deniable.dp.samplers import exponential_choice, permute_and_flip
-from deniable.dp.samplers.seeded import SeededEntropy
 from deniable.errors import ParameterError
 from deniable.policy.budget import ZCDP, ApproxDP, PureDP
+from seeded import SeededEntropy
 
 HALF = Fraction(1, 2)
 MEDIAN = (HALF,)

@@ -4,17 +4,28 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import math
+import re
+import socket
 import subprocess
 import sys
+import threading
+from datetime import date, datetime
+from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
 import pytest
 
 import deniable
 from deniable import Curator
+from deniable.client.answer import Answer
+from deniable.client.connection import AsyncConnection, Connection
+from deniable.errors import NOTHING_CHARGED, UNSURE, ParameterError, Stopped, StorageError, plain
 
-PACKAGES = ["deniable", "deniable.client", "deniable.curator", "deniable.engines", "deniable.ledger",
-            "deniable.release", "deniable.world"]  # fmt: skip
+PACKAGES = ["deniable", "deniable.client", "deniable.curator", "deniable.engines", "deniable.errors",
+            "deniable.ledger", "deniable.release", "deniable.world"]  # fmt: skip
 """The packages that say what of them is public."""
 OPEN = {"record"}
 """Methods that take whatever public facts the caller names."""
@@ -82,3 +93,110 @@ def test_importing_the_package_loads_no_library() -> None:
         [sys.executable, "-c", f"import sys, deniable; dir(deniable); print({heavy})"], capture_output=True, check=True
     )
     assert told.stdout.strip() == b"set()"
+
+
+FRAME = {"id": [1, 2, 3, 4], "age": [20, 30, 40, 50], "sex": ["F", "M", "F", "M"]}
+
+
+def ask_frame(**rest: Any) -> Curator:
+    people = {"bounds": {"age": (np.int64(0), np.float64(120))}, "categories": {"sex": np.array(["F", "M"])}}
+    return Curator.from_frame(pa.table(FRAME), unit="id", budget=np.float64(10), **people | rest)
+
+
+@pytest.mark.parametrize("epsilon", [np.float64(0.5), np.float32(0.1), np.int64(1), np.linspace(0.5, 1, 2)[0]])
+def test_numbers_of_numpy_mean_what_they_show(epsilon: Any) -> None:
+    with ask_frame() as curator:
+        answer = curator.query("SELECT COUNT(*) AS n FROM data", epsilon=epsilon)
+        assert answer.release.details["cost"]["epsilon"] == str(epsilon.item() if epsilon != np.float32(0.1) else 0.1)
+
+
+def test_times_and_grids_of_numpy_are_plain_too() -> None:
+    day, moment = np.datetime64("2024-02-29"), np.datetime64("2024-02-29T10:00:00.5", "ns")
+    assert plain({"on": (day, moment)}) == {"on": (date(2024, 2, 29), datetime(2024, 2, 29, 10, 0, 0, 500000))}
+    assert plain({"hidden": np.array([4, 8])}) == {"hidden": [4, 8]}
+    assert type(plain([np.bool_(True)])[0]) is bool
+
+
+@pytest.mark.parametrize(
+    ("call", "name", "meant"),
+    [
+        (lambda curator: curator.query("SELECT 1", eps=1), "query() has no keyword 'eps'", "epsilon"),
+        (lambda curator: curator.table("data").count().ask(epsilo=1), "ask() has no keyword 'epsilo'", "epsilon"),
+        (lambda curator: curator.table("data").count().explain(rh=1), "explain() has no keyword 'rh'", "rho"),
+        (lambda curator: curator.table("data").group_by("sex", rollu=True), "group_by() has no keyword", "rollup"),
+        (lambda curator: curator.query("SELECT COUNT(*) AS n FROM data", epsilon=1).plot(kind="bar"), "plot()", ""),
+        (lambda _: deniable.connect("http://127.0.0.1:9", tokn="x"), "connect() has no keyword 'tokn'", "token"),
+        (lambda _: Answer((), ()).plot(kind="bar"), "plot() has no keyword 'kind'", ""),
+    ],
+)
+def test_a_keyword_that_is_not_there_is_refused_under_the_name_that_was_called(
+    call: Any, name: str, meant: str
+) -> None:
+    with ask_frame() as curator, pytest.raises(ParameterError, match=re.escape(name)) as refused:
+        call(curator)
+    assert refused.value.charged == NOTHING_CHARGED
+    assert refused.value.remedy == (f"Did you mean '{meant}'?" if meant else "")
+
+
+def test_answers_of_a_curator_and_of_a_server_are_shown_and_drawn_alike(tmp_path: Path) -> None:
+    sql = "SELECT sex, AVG(age) AS age, COUNT(*) AS n FROM data GROUP BY sex"
+    with ask_frame() as curator:
+        here = curator.query(sql, epsilon=5)
+        assert repr(curator.table("data").group_by("sex").count()).startswith("<question: SELECT sex, COUNT(*)")
+    there = Answer(tuple(here.to_pylist()), tuple(here.list_columns()), here.release.details)
+    assert repr(there) == repr(here)
+    assert there._repr_html_() == here._repr_html_()
+    assert here.scalar() == here.to_pylist()[0]["age"], "a number, and no key"
+    drawn = here.plot()
+    assert drawn.svg == there.plot().svg
+    assert all(f">{name}</text>" in drawn.svg for name in ("age", "n")), "every number is drawn"
+    assert ">n</text>" not in here.plot("age").svg
+    assert "0</text>" in drawn.svg, "with its axis"
+    assert drawn.save(tmp_path / "a.svg").read_text() == drawn.svg
+    with pytest.raises(ParameterError, match=r"cannot be written as '\.png'"):
+        drawn.save(tmp_path / "a.png")
+    with pytest.raises(StorageError, match="could not be written"):
+        drawn.save(tmp_path / "no" / "a.svg")
+    with pytest.raises(ParameterError, match="no number 'wage'"):
+        here.plot("wage")
+    assert not (tmp_path / "a.png").exists()
+
+
+def test_rows_without_a_value_and_ends_that_are_not_known_are_drawn() -> None:
+    rows = (
+        {"k": "a" * 40, "n": 5, "n_low": 3, "n_high": math.inf},
+        {"k": "<b>", "n": None, "n_low": None, "n_high": None},
+    )
+    drawn = Answer(rows, ("k", "n", "n_low", "n_high")).plot().svg
+    assert "no value" in drawn
+    assert "&lt;b&gt;" in drawn
+    assert "inf" not in drawn
+    assert "nan" not in drawn
+    assert repr(Answer((), ("n",), {})).startswith("no row\n")
+
+
+def test_the_asynchronous_connection_has_every_call_of_the_plain_one() -> None:
+    plain_calls = {name for name, value in vars(Connection).items() if inspect.isfunction(value)}
+    awaited = {name for name in dir(AsyncConnection) if not name.startswith("_")} - {"connection"}
+    assert {name for name in plain_calls if not name.startswith("_")} == awaited
+
+
+def test_a_server_that_does_not_answer_or_is_another_one_is_told_with_the_request_id() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        answering = threading.Thread(target=_answer_strangely, args=(other,), daemon=True)
+        answering.start()
+        server = deniable.connect(f"http://127.0.0.1:{other.getsockname()[1]}", "token")
+        with pytest.raises(Stopped, match=r"is no server of deniable\. .*Ask again with request='mine'") as refused:
+            server.query("SELECT 1", epsilon=1, request="mine")
+    assert refused.value.charged == UNSURE
+
+
+def _answer_strangely(listening: socket.socket) -> None:
+    while True:
+        try:
+            peer, _ = listening.accept()
+        except OSError:
+            return
+        with peer:
+            peer.recv(1 << 16)
+            peer.sendall(b"E\0\0\0\x08other")

@@ -6,9 +6,9 @@ from fractions import Fraction
 from deniable.attacks.dp_audit import play_distinguishing_game
 from deniable.attacks.outcome import Outcome, Rate
 from deniable.dp.samplers import discrete_laplace
-from deniable.dp.samplers.seeded import SeededEntropy
 from deniable.reports.attacks import build_exposure_page, list_all_rates, plot_game
 from deniable.reports.page import render
+from seeded import SeededEntropy
 
 
 def found(*outcomes: Outcome, failed: bool = False) -> dict:

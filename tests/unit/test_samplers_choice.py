@@ -13,8 +13,8 @@ from scipy.stats import chisquare
 from deniable.dp.samplers import choice, exponential_choice_groups
 from deniable.dp.samplers.choice import WORD, GroupedLayers
 from deniable.dp.samplers.exponential import exp_minus
-from deniable.dp.samplers.seeded import SeededEntropy
 from deniable.errors import ParameterError
+from seeded import SeededEntropy
 
 RUNS = st.lists(
     st.tuples(st.sampled_from([0, 1, 2, 7, 40, 191, 192, 10**6]), st.sampled_from([1, 3, 10**9, 2**58])),

@@ -29,8 +29,8 @@ from deniable.dp.samplers import (
     uniform_below,
 )
 from deniable.dp.samplers.entropy import CHUNK, FEW, draw_in_chunks
-from deniable.dp.samplers.seeded import SeededEntropy
 from deniable.errors import ParameterError
+from seeded import SeededEntropy
 
 HALF = Fraction(1, 2)
 DRAWS: dict[str, Callable[[int], Any]] = {

@@ -13,8 +13,8 @@ from deniable.dp.samplers.choice import LayerLaw
 from deniable.dp.samplers.entropy import Reader
 from deniable.dp.samplers.gaussian import TwoSidedLaw
 from deniable.dp.samplers.laplace import DigitLaw, TopLaw
-from deniable.dp.samplers.seeded import SeededEntropy
 from deniable.dp.samplers.table import BITS, WORTH_A_GUIDE, Law, Table, accumulate_weights, settle
+from seeded import SeededEntropy
 
 FINE = 240  # bits of U in these tests
 

@@ -38,9 +38,9 @@ from deniable.dp.samplers.entropy import BLOCK, CHUNK
 from deniable.dp.samplers.exponential import exp_minus
 from deniable.dp.samplers.gaussian import FARTHEST, TwoSidedLaw
 from deniable.dp.samplers.laplace import TopLaw
-from deniable.dp.samplers.seeded import SeededEntropy
 from deniable.dp.samplers.table import Table
 from deniable.errors import ParameterError
+from seeded import SeededEntropy
 
 bernoulli_module = sys.modules["deniable.dp.samplers.bernoulli"]  # the package has a function of this name
 Draw = Callable[..., NDArray[np.int64]]

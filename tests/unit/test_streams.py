@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from deniable.dp.accounting import cheap_epsilon, pure_cost, zcdp_cost
-from deniable.dp.samplers.seeded import SeededEntropy
 from deniable.errors import InternalError
 from deniable.policy.budget import ZCDP, ApproxDP, PureDP
 from deniable.streams.factorization import (
@@ -33,6 +32,7 @@ from deniable.streams.factorization import (
 )
 from deniable.streams.mechanism import Estimator, Part, StreamMechanism, make_levels_agree
 from deniable.streams.workload import Totals, Workload
+from seeded import SeededEntropy
 
 HALF = Fraction(1, 2)
 

@@ -18,7 +18,6 @@ import pytest
 
 from deniable.cli.survey import _build_document
 from deniable.curator.survey import SurveyReport, page_of
-from deniable.dp.samplers.seeded import SeededEntropy
 from deniable.errors import AccessRefused, DataError, IntegrityError, StorageError
 from deniable.localdp import client
 from deniable.localdp.numeric.scale import mean_among, mean_of
@@ -27,6 +26,7 @@ from deniable.localdp.survey.definition import parse_survey
 from deniable.localdp.survey.results import contrast_groups, estimate_results
 from deniable.localdp.survey.service import SurveyService, _parse_message, open_service, open_store
 from deniable.localdp.survey.store import Arrival
+from seeded import SeededEntropy
 
 SURVEY = parse_survey(
     "{survey: ward, title: Ward, questions: {"

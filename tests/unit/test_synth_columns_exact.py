@@ -18,13 +18,13 @@ import pytest
 from deniable.dp.accounting import ComposedEvent, GaussianEvent, NonPrivateEvent, NoOpEvent
 from deniable.dp.accounting.analytic_gaussian import SMOOTHING
 from deniable.dp.samplers import SYSTEM
-from deniable.dp.samplers.seeded import SeededEntropy
 from deniable.errors import InternalError, ParameterError
 from deniable.policy.budget import ZCDP, ApproxDP, PureDP
 from deniable.policy.schema import Bounds, Column, ColumnType, PrivacyUnit, Role, Spec, TableSchema
 from deniable.synth import bins, describe, domain, encode, text_shapes
 from deniable.synth.domain import Areas, Bins, Domain, Labels, ShapedText, Surrogate
 from deniable.synth.marginal import GaussianBudget, Marginal, convert_budget
+from seeded import SeededEntropy
 
 EVENT = GaussianEvent(Fraction(1), Fraction(1))
 LOUD = GaussianBudget(Fraction(10**9), 1, False)

@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deniable.dp.accounting import cheap_epsilon
-from deniable.dp.samplers.seeded import SeededEntropy
 from deniable.errors import ParameterError
 from deniable.policy.budget import ApproxDP, PureDP
 from deniable.synth.domain import Domain
@@ -20,6 +19,7 @@ from deniable.synth.generate import apportion_counts, draw_records, restore_code
 from deniable.synth.marginal import convert_budget, count
 from deniable.synth.methods import METHODS, run_method
 from deniable.synth.select import find_spanning_tree
+from seeded import SeededEntropy
 
 numbers = st.lists(st.floats(-50, 50), min_size=1, max_size=6)
 

@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deniable.dp.samplers.seeded import SeededEntropy
 from deniable.policy.budget import ApproxDP
 from deniable.policy.schema import Column, ColumnType, PrivacyUnit, Role, TableSchema
 from deniable.synth.describe import describe_table
@@ -25,6 +24,7 @@ from deniable.synth.methods import METHODS, run_method
 from deniable.synth.methods.one_shot import select_network
 from deniable.synth.model import FIRST, load, to_plain
 from deniable.synth.select import SelectionProblem
+from seeded import SeededEntropy
 
 
 def _problem(scores: list[float], columns: int, amount: float = 1.0, total: float = 1e5) -> SelectionProblem:

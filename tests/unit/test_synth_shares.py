@@ -17,7 +17,6 @@ import pytest
 from deniable.dp.accounting import ComposedEvent, GaussianEvent, rho_within
 from deniable.dp.accounting.analytic_gaussian import SMOOTHING, ratio_within
 from deniable.dp.accounting.cost import round_up
-from deniable.dp.samplers.seeded import SeededEntropy
 from deniable.errors import ParameterError
 from deniable.policy.budget import ZCDP, ApproxDP, PureDP
 from deniable.synth.bins import CollapsedDomain, GroupedClique, collapse_domain
@@ -70,6 +69,7 @@ from deniable.synth.select import (
     select_tree,
     weigh_workload,
 )
+from seeded import SeededEntropy
 
 auto_module, mwem_module = (import_module(f"deniable.synth.methods.{name}") for name in ("auto", "mwem"))
 SIZES = (3, 2, 4, 2, 12)

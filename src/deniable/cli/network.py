@@ -91,7 +91,7 @@ def _write_page(answer: QueryAnswer, path: Path) -> None:
 
 
 def _print_plan(console: Console, told: Any, left: str) -> None:
-    from deniable.curator.query.sql import describe_amounts
+    from deniable.policy.budget import describe_amounts
 
     console.print(f"Cost: {describe_amounts(told.cost)}  (protects {told.unit})", markup=False)
     if left:

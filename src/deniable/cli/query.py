@@ -103,7 +103,8 @@ def query(
         if out is not None:
             write_answer(curator.context, answer, out)
         more = _count_more_like_this(curator, answer, question, epsilon=epsilon, delta=delta, rho=rho, who=who)
-        document = {"rows": answer.to_pylist(), **dict(answer.release.details), "more_like_this": more}
+        shape = {"columns": answer.rows.column_names, "rows": answer.to_pylist(), "repeated": answer.repeated}
+        document = {**shape, **dict(answer.release.details), "more_like_this": more}
         emit(document, as_json, lambda console: _print_answer(console, answer, more))
 
 
@@ -411,7 +412,7 @@ def _emit_explanation(told: Record, as_json: bool) -> None:
 
 
 def _say(value: Any) -> str:
-    from deniable.curator.query.sql import describe_amounts
+    from deniable.policy.budget import describe_amounts
 
     return describe_amounts(value) if isinstance(value, Mapping) else str(value)
 
@@ -467,7 +468,7 @@ def _print_batch(
 
 
 def _print_batch_plan(console: Console, told: Mapping[str, Any], left: str) -> None:
-    from deniable.curator.query.sql import describe_amounts
+    from deniable.policy.budget import describe_amounts
 
     console.print(f"Cost of all: {describe_amounts(told['cost'])}  (protects {told['unit']})", markup=False)
     if left:
@@ -501,7 +502,7 @@ def _print_rows(console: Console, answer: Any) -> None:
 
 
 def _print_cost(console: Console, answer: Any, more: int | None) -> None:
-    from deniable.curator.query.sql import describe_amounts
+    from deniable.policy.budget import describe_amounts
 
     details = answer.release.details
     enough = (
@@ -529,7 +530,7 @@ def _format_cell(row: dict[str, Any], name: str) -> str | Text:
 
 
 def _print_plan(console: Console, told: Mapping[str, Any], left: str) -> None:
-    from deniable.curator.query.sql import describe_amounts
+    from deniable.policy.budget import describe_amounts
 
     cost = describe_amounts(told["cost"])
     console.print(f"Cost: {cost}  (strategy: {told['strategy']}; protects {told['unit']})", markup=False)

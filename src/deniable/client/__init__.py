@@ -1,6 +1,6 @@
 """The client: `deniable.connect(url, token)` asks a server from Python, in notebooks and through the DB-API.
 
-It stands on the errors alone and needs nothing beyond the standard library; Arrow, pandas and Polars are used where
+It needs nothing beyond the standard library; Arrow, pandas and Polars are used where
 they are asked for. `connect_async` is the same for `async` code.
 """
 

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from deniable.errors import MissingExtra
+from deniable.policy.budget import say_cost
+from deniable.release.display import ShownNumbers
 
-MOST_SHOWN = 200
 
-
-@dataclass(frozen=True, slots=True)
-class Answer:
+@dataclass(frozen=True, slots=True, repr=False)
+class Answer(ShownNumbers):
     """The noisy rows of a question. `name_low` and `name_high` enclose `name` with the stated confidence."""
 
     rows: tuple[Mapping[str, Any], ...]
@@ -52,10 +52,6 @@ class Answer:
     def __iter__(self) -> Iterator[Mapping[str, Any]]:
         return iter(self.rows)
 
-    def scalar(self) -> Any:
-        """The first number of the first row."""
-        return self.rows[0][self.columns[0]] if self.rows else None
-
     def to_pylist(self) -> list[Mapping[str, Any]]:
         """A list of rows, as an answer of `Curator.query` has it."""
         return [dict(row) for row in self.rows]
@@ -85,29 +81,13 @@ class Answer:
         """The rows for any library that speaks Arrow (its PyCapsule interface)."""
         return self.to_arrow().__arrow_c_stream__(requested_schema)
 
-    def _repr_html_(self) -> str:
-        """For notebooks: numbers with their error, and what they cost."""
-        return f"{self.render_rows()}<p>{html.escape(self.describe_cost())}</p>"
-
-    def render_rows(self) -> str:
-        """The numbers with their error as a table of HTML."""
-        shown = _list_shown_columns(self.columns)
-        head = "".join(f"<th>{html.escape(name)}</th>" for name in shown)
-        rows = self.rows[:MOST_SHOWN]
-        body = "".join(f"<tr>{''.join(f'<td>{_format_cell(row, name)}</td>' for name in shown)}</tr>" for row in rows)
-        return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+    def list_columns(self) -> list[str]:
+        """The names of all columns, those of the ends of intervals too."""
+        return list(self.columns)
 
     def describe_cost(self) -> str:
         """What it cost and what is left, in words."""
-        if self.repeated:
-            return "A stored answer: nothing was charged."
-        cost = " and ".join(f"{name} {value}" for name, value in self.cost.items() if value != "0")
-        left = self.details.get("left")
-        return f"Cost: {cost or 'nothing'}.{f' {left.capitalize()} is left.' if left else ''}"
-
-    def __repr__(self) -> str:
-        names = ", ".join(_list_shown_columns(self.columns))
-        return f"<Answer: {len(self.rows)} rows of {names}. {self.describe_cost()}>"
+        return say_cost(self.details, self.repeated)
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +136,8 @@ class BatchAnswer:
         return f"{''.join(shown)}<p>{html.escape(self.paid.describe_cost())}</p>"
 
     def __repr__(self) -> str:
-        return f"<BatchAnswer: {len(self.answers)} answers. {self.paid.describe_cost()}>"
+        shown = [f"{answer.details.get('sql', '')}\n{answer.render_lines()}" for answer in self.answers]
+        return "\n".join([*shown, self.paid.describe_cost()])
 
 
 def _require(package: str) -> None:
@@ -165,15 +146,3 @@ def _require(package: str) -> None:
 
     if find_spec(package) is None:
         raise MissingExtra(f"'{package}' is not installed", remedy=f"Install it: pip install {package}", extra=package)
-
-
-def _list_shown_columns(columns: tuple[str, ...]) -> list[str]:
-    """The columns without the ends of intervals."""
-    ends = {f"{name}_{end}" for name in columns for end in ("low", "high")}
-    return [name for name in columns if name not in ends]
-
-
-def _format_cell(row: Mapping[str, Any], name: str) -> str:
-    value, low, high = row[name], row.get(f"{name}_low"), row.get(f"{name}_high")
-    text = html.escape(f"{value:,.6g}" if isinstance(value, float) else str(value))
-    return text if low is None or high is None else f"{text} <small>&plusmn; {(high - low) / 2:,.4g}</small>"

@@ -7,6 +7,7 @@ the server charges an id once. Refusals come back as the same exceptions that a 
 from __future__ import annotations
 
 import asyncio
+import http.client
 import json
 import os
 import shutil
@@ -25,9 +26,20 @@ from urllib.parse import quote, urlencode, urlsplit
 
 from deniable import errors
 from deniable.client.answer import Answer, BatchAnswer
-from deniable.errors import AccessRefused, DeniableError, ParameterError, Stopped, check_seconds
+from deniable.errors import (
+    AccessRefused,
+    DeniableError,
+    ParameterError,
+    Stopped,
+    check_keywords,
+    check_seconds,
+    guard_arguments,
+    guard_call,
+)
 from deniable.storage import whole_file
 
+UNREACHED = (urllib.error.URLError, http.client.HTTPException, ConnectionError, TimeoutError)
+"""What happens where no server answers, or another one than ours."""
 ATTEMPTS = 5
 AGAIN = (429, 502, 503, 504)
 """Statuses after which the same request may be sent again."""
@@ -35,6 +47,7 @@ Result = TypeVar("Result")
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
+@guard_call
 def connect(
     url: str, token: str | None = None, *, purpose: str = "", timeout: float = 60.0, tls: ssl.SSLContext | None = None
 ) -> Connection:
@@ -112,14 +125,17 @@ class Connection:
 
     def explain(self, sql: str, parameters: Sequence[Any] = (), **budget: Any) -> dict[str, Any]:
         """The privacy plan of a question; nothing is charged."""
+        check_keywords(self._build_question, budget, "explain")
         return self.post("/v1/explain", self._build_question(sql, parameters, **budget))
 
     def explain_batch(self, questions: Sequence[str], **budget: Any) -> dict[str, Any]:
         """What several questions would cost together, which of them are measured together, and each error."""
+        check_keywords(self._build_batch, budget, "explain_batch")
         return self.post("/v1/batch/explain", self._build_batch(questions, **budget))
 
     def cost(self, sql: str, parameters: Sequence[Any] = (), **budget: Any) -> dict[str, Any]:
         """What a question costs, and how many more like it fit."""
+        check_keywords(self._build_question, budget, "cost")
         return self.post("/v1/cost", self._build_question(sql, parameters, **budget))
 
     def balance(self) -> list[dict[str, Any]]:
@@ -170,7 +186,7 @@ class Connection:
                 shutil.copyfileobj(response, file)
         except urllib.error.HTTPError as failure:
             raise _read_refusal(failure) from None
-        except (urllib.error.URLError, ConnectionError, TimeoutError):
+        except UNREACHED:
             raise _build_unreachable(self.url) from None
         return Path(path)
 
@@ -233,13 +249,14 @@ class Connection:
                 refusal = _read_refusal(failure)
                 if last or failure.code not in AGAIN:
                     raise refusal from None
-            except (urllib.error.URLError, ConnectionError, TimeoutError, json.JSONDecodeError):
+            except (*UNREACHED, json.JSONDecodeError):
                 if last:
-                    raise _build_unreachable(self.url) from None
+                    break
             time.sleep(0.1 * 2**attempt)
-        raise _build_unreachable(self.url)
+        raise _build_unreachable(self.url, (headers or {}).get("X-Request-Id", "")) from None
 
 
+@guard_call
 def connect_async(
     url: str, token: str | None = None, *, purpose: str = "", timeout: float = 60.0, tls: ssl.SSLContext | None = None
 ) -> AsyncConnection:
@@ -315,6 +332,28 @@ class AsyncConnection:
         """The tables and columns that you may name."""
         return await asyncio.to_thread(self.connection.schema)
 
+    async def epoch(self) -> str:
+        """The epoch of the data now: within one, an equal question has the same answer at no further cost."""
+        return await asyncio.to_thread(self.connection.epoch)
+
+    async def dummies(self, table: str, rows: int = 100) -> Answer:
+        """Invented rows of a table's shape, for trying code; no data is behind them."""
+        return await asyncio.to_thread(self.connection.dummies, table, rows)
+
+    async def receipt(self, release: str) -> dict[str, Any]:
+        """The receipt of one of your releases."""
+        return await asyncio.to_thread(self.connection.receipt, release)
+
+    async def get(self, path: str, **query: Any) -> dict[str, Any]:
+        """A document of the API."""
+        return await asyncio.to_thread(self.connection.get, path, **query)
+
+    async def post(
+        self, path: str, body: Mapping[str, Any], headers: Mapping[str, str] | None = None
+    ) -> dict[str, Any]:
+        """Send a document to the API, and get one."""
+        return await asyncio.to_thread(self.connection.post, path, body, headers)
+
     async def releases(self) -> list[dict[str, Any]]:
         """Your own releases, the newest first."""
         return await asyncio.to_thread(self.connection.releases)
@@ -383,6 +422,13 @@ def _read_refusal(failure: urllib.error.HTTPError) -> DeniableError:
         return Stopped(f"the server answered with status {failure.code}", remedy="Try again later", charge="")
 
 
-def _build_unreachable(url: str) -> Stopped:
-    remedy = "Ask again under the same request id: it is never charged twice"
-    return Stopped(f"the server at {url} cannot be reached, or did not answer in time", remedy=remedy, charge="")
+def _build_unreachable(url: str, request: str = "") -> Stopped:
+    """A server that gave no answer of deniable's; whether a question was charged is known under its request id."""
+    happened = f"the server at {url} cannot be reached, did not answer in time, or is no server of deniable"
+    again = f"Ask again with request='{request}', under which it is charged once"
+    remedy = f"Check the address. {again}" if request else "Check the address, and try again"
+    return Stopped(happened, remedy=remedy, charge=errors.UNSURE if request else "", request=request)
+
+
+guard_arguments(Connection)
+guard_arguments(AsyncConnection)

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import functools
 import html
-import inspect
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from deniable.curator.verbs import ReleaseVerbs
-from deniable.errors import ParameterError, nearest
+from deniable.errors import ParameterError, guard_arguments
 from deniable.policy.document import Policy, read
 
 if TYPE_CHECKING:
@@ -567,34 +565,4 @@ def _listed(keys: str | Sequence[str]) -> list[str]:
     return [keys] if isinstance(keys, str) else list(keys)
 
 
-def _suggest_keywords(kind: type) -> None:
-    """Let each public method refuse a keyword that it does not have by naming the one that was meant."""
-    for name in [name for name in dir(kind) if not name.startswith("_")]:
-        held = inspect.getattr_static(kind, name)
-        bare = held.__func__ if isinstance(held, classmethod | staticmethod) else held
-        if inspect.isfunction(bare):
-            guarded = _guard_keywords(bare)
-            setattr(kind, name, type(held)(guarded) if bare is not held else guarded)
-
-
-def _guard_keywords(method: Callable[..., Any]) -> Callable[..., Any]:
-    known = inspect.signature(method).parameters
-    if any(each.kind is each.VAR_KEYWORD for each in known.values()):
-        return method
-    names = [name for name in known if name not in ("self", "cls")]
-
-    @functools.wraps(method)
-    def call(*given: Any, **named: Any) -> Any:
-        for word in named:
-            if word not in known:
-                raise ParameterError(
-                    f"{method.__name__}() has no keyword '{word}'",
-                    expected=f"Its arguments: {', '.join(names)}",
-                    remedy=nearest(word, names),
-                )
-        return method(*given, **named)
-
-    return call
-
-
-_suggest_keywords(Curator)
+guard_arguments(Curator)

@@ -7,9 +7,11 @@ by its shortest decimal form: 0.1 means one tenth, not the binary number nearest
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from fractions import Fraction
+from typing import Any
 
 from deniable.errors import ParameterError
 
@@ -239,3 +241,18 @@ def _take_amount(amount: Budget) -> Fraction:
 
 def _shorten(amount: Fraction) -> str:
     return f"{float(amount):.4g}"
+
+
+def describe_amounts(amounts: Mapping[str, str]) -> str:
+    """A cost as people say it: epsilon 0.5 and delta 1e-06; or what is left of both kinds."""
+    if "epsilon" in amounts and "rho" in amounts:
+        others = f"rho {amounts['rho']} and delta {amounts['delta']}"
+        return f"epsilon {amounts['epsilon']} for pure questions, {others} for others"
+    return " and ".join(f"{name} {value}" for name, value in amounts.items() if value != "0") or "nothing"
+
+
+def say_cost(details: Mapping[str, Any], repeated: bool) -> str:
+    """What an answer cost and what is left, in words."""
+    spent = describe_amounts(details.get("cost") or {})
+    left = f" {details['left'].capitalize()} is left." if details.get("left") else ""
+    return f"{'A stored answer: nothing was charged' if repeated else f'Cost: {spent}'}.{left}"

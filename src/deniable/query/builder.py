@@ -21,7 +21,7 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
-from deniable.errors import MissingExtra, ParameterError
+from deniable.errors import MissingExtra, ParameterError, check_keywords, guard_arguments
 
 Ask = Callable[..., Any]
 Value = str | int | float | Decimal | Fraction | bool | date | datetime | None
@@ -202,7 +202,7 @@ def quantile(column: Column, share: float, *, name: str = "") -> Aggregate:
     return Aggregate(f"QUANTILE({_argument(column)}, {write_value(share)})", name or _default_name("quantile", column))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Question:
     """A statement under construction; every method gives a new one.
 
@@ -315,13 +315,24 @@ class Question:
         ]
         return [f"{word} {text}" for word, text in parts if text]
 
+    def __repr__(self) -> str:
+        """The statement, as far as it goes."""
+        try:
+            return f"<question: {self.sql}>"
+        except ParameterError as unfinished:
+            return f"<question about {self.table}: {unfinished.happened}>"
+
     def ask(self, **budget: Any) -> Any:
         """Ask it: `epsilon`, `delta`, `rho` and whatever else `Curator.query` takes."""
-        return _require_curator(self.asker)(self.sql, **budget)
+        ask = _require_curator(self.asker)
+        check_keywords(ask, budget, "ask")
+        return ask(self.sql, **budget)
 
     def explain(self, **budget: Any) -> Any:
         """What it would measure and cost, without touching data."""
-        return _require_curator(self.explainer)(self.sql, **budget)
+        explain = _require_curator(self.explainer)
+        check_keywords(explain, budget, "explain")
+        return explain(self.sql, **budget)
 
     def to_pandas(self, **budget: Any) -> Any:
         """Ask it, and give a pandas DataFrame; that pandas is there is looked at before anything is charged."""
@@ -332,6 +343,9 @@ class Question:
         """Ask it, and give a Polars DataFrame; that Polars is there is looked at before anything is charged."""
         require_package("polars")
         return self.ask(**budget).to_polars()
+
+
+guard_arguments(Question)
 
 
 def require_package(name: str, charge: str | None = None) -> None:

@@ -12,7 +12,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from deniable.curator.query.sql import describe_amounts
+from deniable.policy.budget import describe_amounts
 from deniable.server.refusals import NotAcceptable
 from deniable.storage import escape_formula
 

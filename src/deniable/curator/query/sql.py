@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import html
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from numbers import Real
@@ -26,8 +25,9 @@ from deniable.curator.context import Context
 from deniable.curator.publish import find_signing_key, note_published
 from deniable.curator.query.derived import Recompile, find_derived, remember, say_source
 from deniable.errors import ParameterError, QueryRefused, StorageError
-from deniable.policy.budget import Amount, Budget, budget, exact
+from deniable.policy.budget import Amount, Budget, budget, exact, say_cost
 from deniable.policy.schema import PrivacyUnit
+from deniable.release.display import ShownNumbers
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -43,8 +43,8 @@ EPSILONS = ("0.01", "0.02", "0.05", "0.1", "0.2", "0.5", "1", "2", "5", "10")
 """Where the curve of errors is drawn, unless other epsilons are named."""
 
 
-@dataclass(frozen=True, slots=True)
-class QueryAnswer:
+@dataclass(frozen=True, slots=True, repr=False)
+class QueryAnswer(ShownNumbers):
     """A release of noisy numbers, easy to look at and to carry on with."""
 
     release: Release
@@ -61,10 +61,11 @@ class QueryAnswer:
     @property
     def cost(self) -> str:
         """What the question cost, and what is left, in words."""
-        details: Any = self.release.details
-        spent = describe_amounts(details.get("cost") or {})
-        left = f" {details['left'].capitalize()} is left." if details.get("left") else ""
-        return f"{'A stored answer: nothing was charged' if self.repeated else f'Cost: {spent}'}.{left}"
+        return say_cost(self.release.details, self.repeated)
+
+    def describe_cost(self) -> str:
+        """What the question cost, and what is left, in words."""
+        return self.cost
 
     def to_pandas(self) -> Any:
         """The answer as a pandas DataFrame."""
@@ -97,103 +98,12 @@ class QueryAnswer:
         listed: list[dict[str, Any]] = self.rows.to_pylist()
         return listed
 
-    def plot(self) -> Plotted:
-        """A bar chart of the first number by the first key, with its intervals; notebooks show it."""
-        names = [name for name in self.rows.column_names if f"{name}_low" in self.rows.column_names]
-        if not names:
-            raise ParameterError("the answer has no number with an interval to draw", remedy="Show it as a table")
-        return Plotted(draw_bars(self.to_pylist(), names[0], self._keys()))
-
-    def _keys(self) -> list[str]:
-        """The columns of the answer that are neither numbers with an interval nor the ends of one."""
-        names = self.rows.column_names
-        ends = {f"{name}_{end}" for name in names for end in ("low", "high")}
-        return [name for name in names if name not in ends and f"{name}_low" not in names]
-
-    def __repr__(self) -> str:
-        shown = [_line(row, self._shown()) for row in self.to_pylist()[:MOST_LINES]]
-        more = [f"... and {self.rows.num_rows - MOST_LINES:,} more rows"] if self.rows.num_rows > MOST_LINES else []
-        return "\n".join([*shown, *more, self.cost])
-
-    def _repr_html_(self) -> str:
-        """For notebooks: numbers with their error, and what they cost."""
-        shown = self._shown()
-        head = "".join(f"<th>{html.escape(name)}</th>" for name in shown)
-        body = "".join(f"<tr>{''.join(_cell(row, name) for name in shown)}</tr>" for row in self.to_pylist()[:200])
-        foot = html.escape(self.cost)
-        return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table><p>{foot}</p>"
-
-    def _shown(self) -> list[str]:
-        """The columns without the ends of intervals."""
-        ends = {f"{name}_{end}" for name in self.rows.column_names for end in ("low", "high")}
-        return [name for name in self.rows.column_names if name not in ends]
+    def list_columns(self) -> list[str]:
+        """The names of all columns, those of the ends of intervals too."""
+        return list(self.rows.column_names)
 
 
-MOST_LINES = 20
 KEPT = "The answer was charged, and is kept: the same question gives it again at no cost."
-
-
-@dataclass(frozen=True, slots=True)
-class Plotted:
-    """A picture of an answer: `svg` is its text, which notebooks show and files may hold."""
-
-    svg: str
-
-    def _repr_svg_(self) -> str:
-        return self.svg
-
-    def save(self, path: str | Path) -> Path:
-        """Write the picture to an SVG file."""
-        Path(path).write_text(self.svg, encoding="utf-8")
-        return Path(path)
-
-
-def describe_amounts(amounts: Mapping[str, str]) -> str:
-    """A cost as people say it: epsilon 0.5 and delta 1e-06; or what is left of both kinds."""
-    if "epsilon" in amounts and "rho" in amounts:
-        others = f"rho {amounts['rho']} and delta {amounts['delta']}"
-        return f"epsilon {amounts['epsilon']} for pure questions, {others} for others"
-    return " and ".join(f"{name} {value}" for name, value in amounts.items() if value != "0") or "nothing"
-
-
-def draw_bars(rows: Sequence[Mapping[str, Any]], number: str, keys: Sequence[str]) -> str:
-    """Bars with intervals as SVG, one for each row: a label, the bar, and a line from low to high."""
-    from xml.sax.saxutils import escape
-
-    ends = [float(row[f"{number}_{end}"]) for row in rows for end in ("low", "high")]
-    low, high = min([0.0, *ends]), max([1e-9, *ends])
-    scale = 360 / (high - low)
-    lines = []
-    for place, row in enumerate(rows):
-        top, value = 24 * place + 30, float(row[number])
-        zero, end, left, right = (
-            180 + (x - low) * scale for x in (0.0, value, float(row[f"{number}_low"]), float(row[f"{number}_high"]))
-        )
-        label = escape(", ".join(str(row[key]) for key in keys) or number)
-        lines.append(
-            f'<text x="172" y="{top + 12}" text-anchor="end">{label}</text>'
-            f'<rect x="{min(zero, end):.1f}" y="{top}" width="{abs(end - zero):.1f}" height="16" fill="#4c78a8"/>'
-            f'<path d="M{left:.1f} {top + 8}H{right:.1f}" stroke="#222" stroke-width="2"/>'
-        )
-    size = f'width="560" height="{24 * len(rows) + 40}"'
-    title = f'<text x="180" y="18" font-weight="bold">{escape(number)}</text>'
-    begin = f'<svg xmlns="http://www.w3.org/2000/svg" {size} font-family="sans-serif" font-size="12">'
-    return f"{begin}{title}{''.join(lines)}</svg>"
-
-
-def _line(row: Mapping[str, Any], names: Sequence[str]) -> str:
-    return "  ".join(f"{name} {_show_number(row, name)}" for name in names)
-
-
-def _show_number(row: Mapping[str, Any], name: str) -> str:
-    value, low, high = row[name], row.get(f"{name}_low"), row.get(f"{name}_high")
-    shown = f"{value:,.6g}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else str(value)
-    return shown if low is None or high is None else f"{shown} ± {(high - low) / 2:,.4g}"
-
-
-def _cell(row: dict[str, Any], name: str) -> str:
-    number, mark, error = _show_number(row, name).partition(" ± ")
-    return f"<td>{html.escape(number)}{f' <small>&plusmn; {error}</small>' if mark else ''}</td>"
 
 
 def state_budget(epsilon: Amount | None, delta: Amount, rho: Amount | None) -> Budget | None:

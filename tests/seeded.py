@@ -1,4 +1,4 @@
-"""Repeatable bytes, for tests only: the product cannot import this module (a contract of the linter forbids it).
+"""Repeatable bytes, for tests only: the product has no such source.
 
 Noise that can be repeated can be subtracted, so a seed must never be reachable from a policy, a command or a server.
 """

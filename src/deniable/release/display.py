@@ -1,0 +1,203 @@
+"""How noisy numbers are shown to people: with their error beside them, as lines, tables of HTML and pictures.
+
+Answers of a curator and of a server look alike because both are shown here; it needs the standard library alone.
+"""
+
+from __future__ import annotations
+
+import html
+import math
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from deniable.errors import ParameterError, StorageError, guard_arguments
+
+MOST_LINES, MOST_SHOWN = 20, 200
+"""Rows that are shown as lines of text, and in a table of HTML."""
+
+
+class ShownNumbers:
+    """Rows of numbers with their intervals, which look well in a terminal and in notebooks, and can be drawn."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def to_pylist(self) -> Sequence[Mapping[str, Any]]:
+        """A list of rows."""
+
+    @abstractmethod
+    def list_columns(self) -> list[str]:
+        """The names of all columns, those of the ends of intervals too."""
+
+    @abstractmethod
+    def describe_cost(self) -> str:
+        """What the numbers cost and what is left, in words."""
+
+    def scalar(self) -> Any:
+        """The first number of the first row; None where there is no row."""
+        rows, keys = self.to_pylist(), self._list_keys()
+        names = [name for name in list_shown(self.list_columns()) if name not in keys]
+        return rows[0][(names or keys)[0]] if rows else None
+
+    def plot(self, *numbers: str) -> Plotted:
+        """Bars with their intervals, one for each row, of all numbers or of those that are named; notebooks show it."""
+        known = [name for name in self.list_columns() if f"{name}_low" in self.list_columns()]
+        for name in numbers:
+            if name not in known:
+                expected = f"Numbers with an interval: {', '.join(known) or 'none'}"
+                raise ParameterError(f"the answer has no number '{name}' to draw", expected=expected)
+        if not known:
+            raise ParameterError("the answer has no number with an interval to draw", remedy="Show it as a table")
+        return Plotted(draw_panels(self.to_pylist(), numbers or known, self._list_keys()))
+
+    def _list_keys(self) -> list[str]:
+        """The columns that are neither numbers with an interval nor the ends of one."""
+        names = self.list_columns()
+        return [name for name in list_shown(names) if f"{name}_low" not in names]
+
+    def render_rows(self) -> str:
+        """The numbers with their error as a table of HTML."""
+        shown, rows = list_shown(self.list_columns()), self.to_pylist()
+        head = "".join(f"<th>{html.escape(name)}</th>" for name in shown)
+        body = "".join(f"<tr>{''.join(_cell(row, name) for name in shown)}</tr>" for row in rows[:MOST_SHOWN])
+        more = f"<p>... and {len(rows) - MOST_SHOWN:,} more rows</p>" if len(rows) > MOST_SHOWN else ""
+        return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{more}"
+
+    def _repr_html_(self) -> str:
+        """For notebooks: numbers with their error, and what they cost."""
+        return f"{self.render_rows()}<p>{html.escape(self.describe_cost())}</p>"
+
+    def render_lines(self) -> str:
+        """The numbers with their error as lines of text."""
+        shown, rows = list_shown(self.list_columns()), self.to_pylist()
+        lines = ["  ".join(f"{name} {show_number(row, name)}" for name in shown) for row in rows[:MOST_LINES]]
+        more = [f"... and {len(rows) - MOST_LINES:,} more rows"] if len(rows) > MOST_LINES else []
+        return "\n".join([*(lines or ["no row"]), *more])
+
+    def __repr__(self) -> str:
+        return f"{self.render_lines()}\n{self.describe_cost()}"
+
+
+guard_arguments(ShownNumbers)
+
+
+def list_shown(columns: Sequence[str]) -> list[str]:
+    """The columns without the ends of intervals."""
+    ends = {f"{name}_{end}" for name in columns for end in ("low", "high")}
+    return [name for name in columns if name not in ends]
+
+
+def show_number(row: Mapping[str, Any], name: str) -> str:
+    """One value of a row, with its error where it has one.
+
+    >>> show_number({"n": 1204.5, "n_low": 1190.5, "n_high": 1218.5}, "n")
+    '1,204.5 ± 14'
+    """
+    value, low, high = row[name], row.get(f"{name}_low"), row.get(f"{name}_high")
+    shown = f"{value:,.6g}" if isinstance(value, float) else f"{value:,}" if type(value) is int else str(value)
+    return shown if low is None or high is None else f"{shown} ± {(high - low) / 2:,.4g}"
+
+
+def _cell(row: Mapping[str, Any], name: str) -> str:
+    number, mark, error = show_number(row, name).partition(" ± ")
+    return f"<td>{html.escape(number)}{f' <small>&plusmn; {html.escape(error)}</small>' if mark else ''}</td>"
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Plotted:
+    """A picture of an answer: `svg` is its text, which notebooks show and files may hold."""
+
+    svg: str
+
+    def __repr__(self) -> str:
+        return f"<picture in SVG, {len(self.svg):,} characters; .save('name.svg') writes it>"
+
+    def _repr_svg_(self) -> str:
+        return self.svg
+
+    def save(self, path: str | Path) -> Path:
+        """Write the picture to an SVG file."""
+        if Path(path).suffix.lower() != ".svg":
+            raise ParameterError(
+                f"a picture cannot be written as '{Path(path).suffix}'",
+                expected="A file whose name ends in .svg",
+                remedy="Browsers, Word and LibreOffice open SVG files, and convert them",
+            )
+        try:
+            Path(path).write_text(self.svg, encoding="utf-8")
+        except OSError as failure:
+            why = failure.strerror or type(failure).__name__
+            raise StorageError(f"{path} could not be written ({why})", remedy="Name another file", charge="") from None
+        return Path(path)
+
+
+LEFT, WIDE, LINE = 180, 360, 24
+"""Where bars begin, how wide they may be, and how high a row is, in pixels."""
+MOST_LETTERS = 26
+"""Letters of a label; the whole of it is shown when it is pointed at."""
+
+
+def draw_panels(rows: Sequence[Mapping[str, Any]], numbers: Sequence[str], keys: Sequence[str]) -> str:
+    """Bars with intervals as SVG: a panel for each number, with its own axis, and in it a bar for each row."""
+    high = LINE * len(rows) + 3 * LINE
+    panels = [
+        f'<g transform="translate(0 {place * high})">{_draw_panel(rows, name, keys)}</g>'
+        for place, name in enumerate(numbers)
+    ]
+    size = f'width="{LEFT + WIDE + 40}" height="{high * len(numbers)}"'
+    words = html.escape(f"{', '.join(numbers)} of {len(rows)} rows, with intervals", quote=True)
+    begin = f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img" aria-label="{words}"'
+    return f'{begin} font-family="sans-serif" font-size="12">{"".join(panels)}</svg>'
+
+
+def _draw_panel(rows: Sequence[Mapping[str, Any]], number: str, keys: Sequence[str]) -> str:
+    names = (number, f"{number}_low", f"{number}_high")
+    spans = [None if any(row.get(name) is None for name in names) else [float(row[name]) for name in names]
+             for row in rows]  # fmt: skip
+    ends = [end for span in spans if span for end in span if math.isfinite(end)]
+    low, high = min([0.0, *ends]), max([0.0, *ends])
+    high = high if high > low else low + 1
+    foot = LINE * len(rows) + 30
+
+    def place(value: float) -> float:
+        """Where a number stands; an end that is not known lies at the edge."""
+        return LEFT + (min(max(value, low), high) - low) / (high - low) * WIDE
+
+    lines = [f'<text x="{LEFT}" y="18" font-weight="bold">{html.escape(number)}</text>']
+    for tick in _choose_ticks(low, high):
+        x = place(tick)
+        lines.append(
+            f'<path d="M{x:.1f} 26V{foot}" stroke="#ccc"/>'
+            f'<text x="{x:.1f}" y="{foot + 16}" text-anchor="middle" fill="#555">{tick:,.6g}</text>'
+        )
+    for line, (row, span) in enumerate(zip(rows, spans, strict=True)):
+        top = LINE * line + 30
+        label = ", ".join(str(row[key]) for key in keys) or number
+        short = html.escape(label if len(label) <= MOST_LETTERS else f"{label[: MOST_LETTERS - 1]}…")
+        lines.append(
+            f'<text x="{LEFT - 8}" y="{top + 12}" text-anchor="end">{short}<title>{html.escape(label)}</title></text>'
+        )
+        if span is None:
+            lines.append(f'<text x="{place(0):.1f}" y="{top + 12}" fill="#555">no value</text>')
+            continue
+        zero, end, left, right = (place(value) for value in (0.0, *span))
+        lines.append(
+            f'<rect x="{min(zero, end):.1f}" y="{top}" width="{abs(end - zero):.1f}" height="16" fill="#4c78a8"/>'
+            f'<path d="M{left:.1f} {top + 8}H{right:.1f}" stroke="#222" stroke-width="2"/>'
+        )
+    return "".join(lines)
+
+
+def _choose_ticks(low: float, high: float) -> list[float]:
+    """Round numbers from low to high, three to seven of them.
+
+    >>> _choose_ticks(0, 1218.5)
+    [0.0, 500.0, 1000.0]
+    """
+    rough = (high - low) / 4
+    power = 10.0 ** math.floor(math.log10(rough))
+    step = next(power * each for each in (1, 2, 5, 10) if power * each >= rough)
+    return [step * place for place in range(math.ceil(low / step), math.floor(high / step) + 1)]
