@@ -42,6 +42,17 @@ def test_an_answer_says_how_many_more_like_it_fit_and_a_free_one_that_it_cost_no
     assert "Cost: nothing" in run_command("query", "SELECT 3 AS x GROUP BY true", cwd=tmp_path).stdout
 
 
+def test_an_answer_and_a_refusal_have_the_fields_that_the_server_gives_them(town: Path) -> None:
+    asked = [COUNTS.replace("GROUP", "WHERE diagnosis = 'J45.9' GROUP"), "--epsilon", "0.25", "--json"]
+    told, again = (json.loads(run_command("query", *asked, cwd=town).stdout) for _ in range(2))
+    assert told["columns"] == list(told["rows"][0]) == ["sex", "n", "n_low", "n_high"]
+    assert (told["repeated"], again["repeated"]) == (False, True)
+    wrong = ["SELECT nothing FROM visits", "--epsilon", "1", "--json"]
+    refused = json.loads(run_command("query", *wrong, cwd=town).stdout)
+    assert refused["message"].startswith("query:1:8: there is no column 'nothing' here.")
+    assert refused["message"].endswith("Nothing was charged.")
+
+
 def test_the_budget_is_spent_over_commands_and_explaining_leaves_nothing_behind(town: Path, tmp_path: Path) -> None:
     (tmp_path / "policy.yaml").write_text((town / "policy.yaml").read_text().replace("source: ", f"source: {town}/"))
     ledger = tmp_path / "policy.ledger.sqlite"

@@ -70,7 +70,8 @@ def emit_lines(result: Record, as_json: bool, lines: Callable[[], Iterable[str]]
 def refuse(refusal: DeniableError, as_json: bool) -> int:
     """Print a refusal in its canonical shape, and say the exit code."""
     if as_json:
-        sys.stdout.write(json.dumps(refusal.as_dict(), indent=2, default=str, ensure_ascii=False) + "\n")
+        told = refusal.as_dict() | {"message": refusal.message}  # as the server answers
+        sys.stdout.write(json.dumps(told, indent=2, default=str, ensure_ascii=False) + "\n")
     else:
         console = open_errors()
         console.print(stress(type(refusal).__name__, f"  {refusal}", "bold red"))
