@@ -229,6 +229,9 @@ def test_shares_of_a_survey_are_drawn_between_nothing_and_everybody_and_what_noi
     assert -0.58 in plot.table.rows[0], "the table has the numbers as they are"
     shares[:] = [{"answer": "yes", "share": 0.4, "low": 0.3, "high": 0.5, "consistent": 0.4}]
     assert build_survey_page(told).sections[1].blocks[0].caption == "Estimated shares with 95% intervals"
+    told["amplified"] = {"epsilon": 2.0, "delta": 1e-8, "method": "none: too few respondents for this epsilon"}
+    figure = build_survey_page(told).sections[0].blocks[0].figures[-1]
+    assert (figure.value, figure.label) == ("the same", "for the shuffled batch"), "no number that says nothing new"
 
 
 def test_an_axis_of_long_numbers_on_both_sides_of_nothing_has_room_for_the_zero() -> None:

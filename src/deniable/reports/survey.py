@@ -35,7 +35,10 @@ def _summarize_survey(told: dict[str, Any]) -> tuple[Block, ...]:
         KeyFigure(f"{told['responses']:,}", "responses"),
         KeyFigure(f"{told['local_epsilon']:.3g}", "local epsilon", "what one person's message can tell, at most"),
     ]
-    if amplified:
+    if amplified and str(amplified["method"]).startswith("none"):
+        remark = "too few have answered for shuffling to hide anybody further: what is local holds"
+        figures.append(KeyFigure("the same", "for the shuffled batch", remark))
+    elif amplified:
         remark = f"for the shuffled batch, with delta {amplified['delta']:g}; {amplified['method']}"
         figures.append(KeyFigure(f"{amplified['epsilon']:.3g}", "central epsilon", remark))
     few = told["responses"] < 500
