@@ -145,7 +145,10 @@ def test_what_is_left_after_pure_questions_is_told_in_the_epsilon_of_the_policy(
         assert say_least(ledger.balance(), ledger.find_remaining()).startswith(
             f"{left} of epsilon 10 (pure questions; "
         )
+        [plain] = reports.state_plainly(ledger.balance())
+        assert (plain.unit, plain.limit, plain.left) == ("epsilon", 10, float(limit.epsilon - Fraction(number, 10)))
     ledger.charge(Posting(Act.CHARGE, GaussianEvent(variance=Fraction(10))))
+    assert reports.state_plainly(ledger.balance())[0].unit == "rho"
     assert " of rho " in say_least(ledger.balance(), ledger.find_remaining())
 
 

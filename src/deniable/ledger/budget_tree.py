@@ -319,6 +319,11 @@ class KindsLeft:
     rho_limit: Fraction
     delta_limit: Fraction
 
+    @property
+    def all_pure(self) -> bool:
+        """Whether a pure question has more left by the sum of epsilons than by rho: all that was asked is pure."""
+        return self.epsilon**2 > 2 * self.rho
+
     def say_others(self) -> str:
         """What is left for questions that are not pure."""
         own = f" and delta {round_amount(self.delta)}" if self.delta_limit and self.rho else ""
@@ -392,7 +397,7 @@ def say_least(balances: Iterable[Balance], least: Budget | None) -> str:
         own = f" with {say_part('delta', delta, -least_of)}" if least_of else ""
         return say_left(*min(told, key=lambda each: find_left(*each)[2])) + own
     stated = any(not isinstance(limit, ZCDP) for limit, _ in limited)
-    if isinstance(least, ZCDP) and not (stated and kinds.epsilon**2 > 2 * kinds.rho):  # not by the filter of epsilons
+    if isinstance(least, ZCDP) and not (stated and kinds.all_pure):
         pure = f" (or a pure question of epsilon {round_amount(kinds.epsilon)})" if stated and kinds.epsilon else ""
         own = f" with {say_part('delta', kinds.delta, kinds.delta_limit)}" if kinds.delta_limit else ""
         return f"{say_part('rho', kinds.rho, kinds.rho_limit)}{own}{pure}"

@@ -460,6 +460,8 @@ def _state_plainly(each: Balance, unit: str) -> PlainBalance:
 
     if each.limit is None or each.remaining is None:
         return PlainBalance(each.node, each.period, "epsilon", None, None)
+    if not unit and each.kinds is not None and each.kinds.all_pure:
+        unit = "epsilon"  # the policy's own, as `say_least` tells it
     if unit == "rho" and each.kinds is not None:
         limit, left = each.kinds.rho_limit, each.kinds.rho
     elif unit == "epsilon" and each.kinds is not None and not isinstance(each.limit, ZCDP):
