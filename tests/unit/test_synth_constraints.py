@@ -10,6 +10,7 @@ import random
 import sqlite3
 from collections.abc import Sequence
 from datetime import date
+from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
@@ -21,6 +22,7 @@ from hypothesis import strategies as st
 
 from deniable.assess.released_rows import TruthCheck
 from deniable.errors import Infeasible, ParameterError, PolicyError
+from deniable.localdp.numeric.scale import Scale
 from deniable.policy import truths as truths_module
 from deniable.policy.budget import ApproxDP
 from deniable.policy.conditions import read_condition
@@ -29,7 +31,8 @@ from deniable.policy.schema import Bounds, Column, ColumnType, PrivacyUnit, Role
 from deniable.policy.truths import columns_of, describe_contradiction, find_contradiction
 from deniable.synth.constraints import ConstraintEngine, select_constraints
 from deniable.synth.describe import describe_table, refuse_unkept
-from deniable.synth.domain import attributes_of
+from deniable.synth.domain import Bins, attributes_of
+from deniable.synth.encode import convert_steps
 from deniable.synth.generate import generate
 
 small = st.one_of(st.none(), st.integers(0, 4))
@@ -446,3 +449,58 @@ def test_truths_about_columns_of_open_values_are_refused_before_anything_is_desc
     for condition in ("name = 'Ann' OR a > 1", "key > 5"):
         with pytest.raises(ParameterError, match="no declared values"):
             refuse_unkept([Spec("holds", {"condition": condition})], table, attributes_of(table))
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "step"),
+    [
+        ("-3", "3", "0.1"),
+        ("0.1", "0.7", "0.1"),
+        ("-10", "0", "0.01"),
+        ("1/3", "7", "1/6"),
+        ("1e13", "10000000000003", "0.001"),
+    ],
+)
+def test_every_step_of_a_decimal_is_the_number_that_is_written(low: str, high: str, step: str) -> None:
+    ends = [Fraction(Decimal(each)) if "/" not in each else Fraction(each) for each in (low, high, step)]
+    column = Column("p", ColumnType.DECIMAL, bounds=Bounds(*ends), nullable=False)
+    (attribute,) = attributes_of(TableSchema("t", "t.csv", (column,), PrivacyUnit()))
+    assert isinstance(attribute, Bins)
+    made = convert_steps(attribute, np.arange(attribute.steps), np.zeros(attribute.steps, dtype=bool)).to_pylist()
+    assert made == [float(ends[0] + at * ends[2]) for at in range(attribute.steps)]
+    scale = Scale.between(*ends)
+    shown = scale.value_of(np.arange(scale.steps + 1)).tolist()
+    assert shown == (pytest.approx(made, rel=1e-15) if low == "1e13" else made)
+
+
+@pytest.mark.parametrize(
+    ("between", "truths", "kept"),
+    [
+        ("[0.1, 0.7]", 'holds: "p <= 0.3"', "p <= 0.3"),
+        ("[-3, 3]", 'holds: "p IN (0.3, 0.9)"', "p IN (0.3, 0.9)"),
+        ("[-3, 3]", 'order: [p, q]}, {holds: "p >= 0"}, {holds: "p = q"', "p = q AND p >= 0"),
+    ],
+)
+def test_truths_about_decimals_hold_in_the_numbers_that_are_written(between: str, truths: str, kept: str) -> None:
+    policy = parse(f"""
+version: 1
+dataset: x
+tables:
+  t:
+    source: t.parquet
+    unit: row
+    columns:
+      p: {{role: sensitive, type: decimal, between: {between}, step: 0.1, nullable: false}}
+      q: {{role: sensitive, type: decimal, between: [0, 3], step: 0.1, nullable: false}}
+release:
+  truths: [{{{truths}}}]
+""")
+    rows = pa.table({"p": [0.1, 0.3, 0.3, 0.2] * 50, "q": [0.1, 0.3, 0.3, 0.2] * 50})
+    model = describe_table(rows, policy.table("t"), ApproxDP(20, 1e-6), truths=policy.release.truths)
+    made = generate(model, 500, 3)
+    with sqlite3.connect(":memory:") as database:
+        database.execute("CREATE TABLE t (p REAL, q REAL)")
+        database.executemany(
+            "INSERT INTO t VALUES (?, ?)", zip(*(made[name].to_pylist() for name in "pq"), strict=True)
+        )
+        assert database.execute(f"SELECT COUNT(*) FROM t WHERE NOT ({kept})").fetchone() == (0,)

@@ -6,6 +6,8 @@ missing), so it would tell of single people."""
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -14,6 +16,9 @@ from numpy.typing import NDArray
 from deniable.policy.schema import ColumnType
 from deniable.synth import text_shapes
 from deniable.synth.domain import Bins, Coded, Labels, ShapedText, Surrogate, arrow_type, surrogate_prefix
+
+EXACT = 2**53
+"""Whole numbers below it are floating-point numbers."""
 
 
 def encode_column(attribute: Coded, values: pa.ChunkedArray | pa.Array) -> NDArray[np.int32]:
@@ -142,7 +147,13 @@ def convert_steps(attribute: Bins, place: NDArray[np.int64], missing: NDArray[np
         case ColumnType.INTEGER:
             return pa.array(int(attribute.lower) + place * int(attribute.step), pa.int64(), mask=missing)
         case _:
-            # Divide once at the end, so that 0.01 steps come out as the nearest decimals.
-            numerator = place * attribute.step.numerator
-            values = float(attribute.lower) + numerator / attribute.step.denominator
-            return pa.array(values, pa.float64(), mask=missing)
+            return pa.array(_divide_once(attribute, place), pa.float64(), mask=missing)
+
+
+def _divide_once(attribute: Bins, place: NDArray[np.int64]) -> NDArray[np.float64]:
+    """The nearest number to each exact value: -3 + 33 steps of 0.1 is 0.3, as it is written, and equal to 0.3."""
+    parts = math.lcm(attribute.lower.denominator, attribute.step.denominator)
+    first, each = int(attribute.lower * parts), int(attribute.step * parts)
+    if max(abs(first), abs(first + each * attribute.steps), parts) < EXACT:
+        return np.asarray((first + each * place) / parts, dtype=np.float64)
+    return np.array([(first + each * one) / parts for one in place.tolist()], dtype=np.float64)

@@ -68,7 +68,12 @@ class Scale:
 
     def value_of(self, positions: NDArray[np.float64] | float) -> NDArray[np.float64]:
         """The values at positions, which need not be whole or inside."""
-        return float(self.lower) + np.asarray(positions, dtype=np.float64) * float(self.step)
+        at, step = np.asarray(positions, dtype=np.float64), self.step
+        parts = math.lcm(self.lower.denominator, step.denominator)
+        first, each = self.lower * parts, step * parts
+        if max(abs(first), abs(self.upper * parts)) >= 2**53:  # beyond whole numbers that are floating-point numbers
+            return float(self.lower) + at * float(step)
+        return (float(first) + at * float(each)) / parts  # rounded once: 0.3, as it is written
 
 
 CERTAIN = 400  # below so many readings their own spread is not relied on
