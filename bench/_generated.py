@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[1]
 REAL = ROOT.parent / "shared" / "data"
 MADE = ROOT / "bench" / "results" / "generated"
 KINDS = 12
-ADULT_ROWS, CODED_ROWS, CENSUS_ROWS, SURVEY_ROWS = 30_162, 48_842, 63_000, 30_000
+ADULT_ROWS, CODED_ROWS, CENSUS_ROWS, SURVEY_ROWS, WIDE_ROWS = 30_162, 48_842, 63_000, 30_000, 299_285
 ADULT = {"sex": 2, "age": 74, "race": 5, "marital-status": 7, "education": 16, "native-country": 41, "workclass": 7,
          "occupation": 14, "salary-class": 2}  # fmt: skip
 CODED = {"age": 85, "workclass": 9, "fnlwgt": 100, "education-num": 16, "marital-status": 7, "occupation": 15,
@@ -27,17 +27,23 @@ CODED = {"age": 85, "workclass": 9, "fnlwgt": 100, "education-num": 16, "marital
 CENSUS = {"age": 91, "weeks_worked_in_year": 53, "detailed_industry_recode": 52, "detailed_occupation_recode": 47,
           "education": 17, "marital_stat": 7, "sex": 2, "race": 5, "country_of_birth_self": 43, "class_of_worker": 9,
           "major_occupation_code": 15, "income": 2}  # fmt: skip
+WIDE = {"age": 91, "wage_per_hour": 100, "capital_gains": 100, "capital_losses": 100, "dividends_from_stocks": 100,
+        "weeks_worked_in_year": 53} | {f"column_{place:02}": 2 + place * 17 % 51 for place in range(35)}  # fmt: skip
 NUMBERS = ("AGEP", "DENSITY", "PINCP", "PWGTP", "WGTP")
 SURVEY = dict.fromkeys(NUMBERS, 90) | {f"Q{place:02}": 2 + place % 9 for place in range(19)}
 
 
 def find_data(name: str) -> Path:
-    """The folder of a table: the real one if it is there, else a generated one of its shape."""
-    if (REAL / name).exists():
-        return REAL / name
-    folder = MADE / name
+    """The folder of a table: the real one if it is there, else a generated one of its shape.
+
+    What follows a slash names another shape that is generated of the same real table, such as all of its columns.
+    """
+    real = REAL / name.partition("/")[0]
+    if real.exists():
+        return real
+    folder = MADE / name.replace("/", "-")
     if not folder.exists():
-        part = folder.with_name(f"{name}.part")
+        part = folder.with_name(f"{folder.name}.part")
         part.mkdir(parents=True, exist_ok=True)
         MAKERS[name](part)
         part.rename(folder)
@@ -46,7 +52,7 @@ def find_data(name: str) -> Path:
 
 def say_source(name: str) -> str:
     """A line for the output: whether the real table was measured."""
-    real = (REAL / name).exists()
+    real = (REAL / name.partition("/")[0]).exists()
     return f"table {name}: {'the real one' if real else 'generated, of the same shape (the real one is not there)'}"
 
 
@@ -94,6 +100,12 @@ def _write_census(folder: Path) -> None:
     pq.write_table(pa.table(table), folder / "census_income_kdd_1994_1995.parquet")
 
 
+def _write_wide(folder: Path) -> None:
+    columns = draw_codes(WIDE, WIDE_ROWS)
+    table = {n: [f"{n}-{code}" for code in codes] if n.startswith("column") else codes for n, codes in columns.items()}
+    pq.write_table(pa.table(table), folder / "census_income_kdd_1994_1995.parquet")
+
+
 def _write_survey(folder: Path) -> None:
     columns = draw_codes(SURVEY, SURVEY_ROWS)
     lines = [",".join(columns), *(",".join(map(str, row)) for row in zip(*columns.values(), strict=True))]
@@ -101,4 +113,5 @@ def _write_survey(folder: Path) -> None:
     (folder / "made" / "made2019.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
-MAKERS = {"adult": _write_adult, "adult14": _write_coded, "census_kdd": _write_census, "nist_acs": _write_survey}
+MAKERS = {"adult": _write_adult, "adult14": _write_coded, "census_kdd": _write_census, "nist_acs": _write_survey,
+          "census_kdd/all": _write_wide}  # fmt: skip

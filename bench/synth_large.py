@@ -20,6 +20,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from _generated import find_data, say_source
 
 from deniable.engines.sources import write_rows
 from deniable.policy.budget import ApproxDP
@@ -31,7 +32,6 @@ from deniable.synth.generate import generate_batches
 from deniable.synth.marginal import count, index_cells
 from deniable.synth.model import SynthModel
 
-CENSUS = Path(__file__).parents[2] / "shared" / "data" / "census_kdd" / "census_income_kdd_1994_1995.parquet"
 BUDGET = ApproxDP(1, "1e-9")
 LEFT_OUT = ("instance_weight", "part")
 NUMBERS = {
@@ -54,10 +54,9 @@ def main(names: list[str]) -> int:
 
 def census() -> bool:
     """The default method on the census table, from the table to a Parquet file."""
-    if not CENSUS.exists():
-        print("The shared census table is not there: nothing measured.")
-        return True
-    real = pq.read_table(CENSUS).drop_columns(list(LEFT_OUT))
+    print(say_source("census_kdd/all"))
+    real = pq.read_table(find_data("census_kdd/all") / "census_income_kdd_1994_1995.parquet")
+    real = real.drop_columns([name for name in LEFT_OUT if name in real.column_names])
     table = _declared(real)
     start = time.process_time()
     model = describe_table(real, table, BUDGET)

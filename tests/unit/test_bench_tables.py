@@ -8,6 +8,7 @@ from pathlib import Path
 from types import ModuleType
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 
 BENCH = Path(__file__).parents[2] / "bench"
@@ -40,6 +41,19 @@ def test_columns_hang_together_and_a_seed_gives_the_same_rows(generated: ModuleT
     joint = np.histogram2d(first["a"], first["b"], bins=4)[0] / 20_000
     apart = np.outer(joint.sum(axis=1), joint.sum(axis=0))
     assert np.abs(joint - apart).sum() / 2 > 0.03
+
+
+def test_one_real_table_may_have_two_generated_shapes(generated: ModuleType) -> None:
+    generated.CENSUS_ROWS = generated.WIDE_ROWS = 300
+    whole, few = (
+        pq.read_table(generated.find_data(name) / "census_income_kdd_1994_1995.parquet")
+        for name in ("census_kdd/all", "census_kdd")
+    )
+    assert (few.shape, whole.shape) == ((300, 12), (300, 41))
+    assert {"sex", "income", "class_of_worker"} <= set(few.column_names), "what the attacks know of a person"
+    generated.REAL.mkdir()
+    (generated.REAL / "census_kdd").mkdir()
+    assert generated.find_data("census_kdd/all") == generated.find_data("census_kdd") == generated.REAL / "census_kdd"
 
 
 @pytest.fixture
