@@ -436,6 +436,9 @@ def test_people_withdraw_and_tokens_are_paused_on_the_stewards_pages(visit, up):
     page.get_by_role("button", name="Give out a token").click()
     assert "deniable_" in page.inner_text(".token")
     assert "The policy lists no analyst carl: every question" in page.inner_text(".refusal")
+    rows = {row.partition("\n")[0].split()[0]: row for row in page.locator("tbody tr").all_inner_texts()}
+    assert "not since this server started" in rows["carl"]
+    assert re.search(r"\d\d:\d\d.*\d\d:\d\d", rows["steward"]), "given out, and last used"
     page.get_by_role("button", name="Pause the token of carl").click()
     assert "paused" in page.locator("tbody tr").first.inner_text()
     page.goto(up.steward + "/ledger")

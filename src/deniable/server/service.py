@@ -109,6 +109,8 @@ class Service:
         self._answers: TTLCache[tuple[Grant, Question], QueryAnswer] = TTLCache(MOST_REPEATS, REPEAT_SECONDS)
         # One wrong token costs a drop; a bucket refills in a minute.
         self._guesses = RateLimiter(self.limits.guesses / 60, self.limits.guesses)
+        self.used: dict[str, datetime] = {}
+        """When each token was used last since this server started; it is written down nowhere."""
         self.postgres: int | None = None
         """The port at which the PostgreSQL protocol is spoken, once it is."""
         self.guests: list[Callable[[], Awaitable[None]]] = []
@@ -140,8 +142,14 @@ class Service:
             except AccessRefused as refusal:
                 raise self._refuse_guess(address, refusal) from None
             self._grants[token] = grant
-        self._rate.take(grant.id or grant.name)
+        self._note_use(grant)
         return grant
+
+    def _note_use(self, grant: Grant) -> None:
+        """Count a call of somebody, who is slowed down by it, and when it was."""
+        self._rate.take(grant.id or grant.name)
+        if grant.id and not grant.id.startswith("oidc "):
+            self.used[grant.id] = datetime.now(UTC)
 
     async def confirm(self, grant: Grant) -> None:
         """Refuse a grant whose token was revoked or paused since it was admitted: a session may last for hours."""
@@ -162,7 +170,7 @@ class Service:
         grant = self._grants.get(token)
         if grant is None or self._rate.read_level(grant.id or grant.name) < 1:
             return False
-        self._rate.take(grant.id or grant.name)
+        self._note_use(grant)
         return True
 
     async def begin_exchange(self, name: str, channel: bytes = b"") -> Exchange[Grant] | None:
@@ -176,7 +184,7 @@ class Service:
             grant, proof = exchange.final(message)
         except AccessRefused as refusal:
             raise self._refuse_guess(address, refusal) from None
-        self._rate.take(grant.id or grant.name)
+        self._note_use(grant)
         return grant, proof
 
     async def read_record(self, work: Callable[[], Result]) -> Result:

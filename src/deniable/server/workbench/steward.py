@@ -191,6 +191,7 @@ class StewardPages:
         listed = await self._service.read_record(lambda: _list_newest_tokens(context))
         return self._render(
             "tokens.html", "/tokens", grant, tokens=listed, purposes=_list_purposes(context), token=token,
+            used={name: time.isoformat() for name, time in self._service.used.items()},
             given=dict(given), unlisted=unlisted, chosen=[value for name, value in given if name == "purpose"],
             refusal=refusal, roles=[str(each) for each in Role if each is not Role.RESPONDENT],
         )  # fmt: skip
