@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import random
 import re
 import socket
@@ -13,6 +12,8 @@ from typing import Any
 
 import httpx
 import pytest
+
+import server_fuzzer
 
 psycopg = pytest.importorskip("psycopg")
 
@@ -163,40 +164,75 @@ def message(letter: bytes, body: bytes, length: int | None = None) -> bytes:
     return letter + struct.pack("!i", len(body) + 4 if length is None else length) + body
 
 
-MALFORMED = (
-    message(b"Q", b"SELECT 1"),
-    message(b"Q", b"\xff\xfe\0"),
-    message(b"Q", b"SELECT 1\0more\0"),
-    message(b"Q", b"", 3),
-    message(b"Q", b"", -1),
-    message(b"Q", b"", 2**31 - 1),
-    message(b"P", b"\0"),
-    message(b"P", b"a\0SELECT 1\0" + struct.pack("!h", -1)),
-    message(b"P", b"a\0SELECT 1\0" + struct.pack("!H", 60000)),
-    message(b"B", b"\0\0" + struct.pack("!H", 65535)),
-    message(b"B", b"\0nope\0" + struct.pack("!HHH", 0, 0, 0)) + message(b"S", b""),
-    message(b"D", b"X\0") + message(b"S", b""),
-    message(b"E", b"nope\0" + struct.pack("!i", -7)) + message(b"S", b""),
-    message(b"C", b"Zzz"),
-    message(b"F", b"\0\0\0\1") + message(b"S", b""),
-    message(b"\x00", b""),
-    message(b"?", b"what"),
-    message(b"p", b"again\0"),
-    message(b"d", b"copy"),
-    b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
-    os.urandom(200),
-)
+def ask_wire(served: Any) -> server_fuzzer.Ask:
+    """Sends bytes to a session that has entered; the kind of an answer are its letters and codes."""
+
+    def ask(sent: bytes) -> str:
+        with startup(served) as wire:
+            with contextlib.suppress(ConnectionError):
+                wire.sendall(sent)
+                wire.shutdown(socket.SHUT_WR)
+            answers = read_until(wire, b"never")
+        told = b"".join(body for _, body in answers)
+        for leak in (b"Traceback", b"CANARY", b"CXX000"):
+            assert leak not in told, server_fuzzer.escape(sent)
+        codes = (re.search(rb"\0C(\w{5})\0", b"\0" + body) for letter, body in answers if letter in b"EN")
+        letters = re.sub(r"(.)\1+", r"\1", b"".join(letter for letter, _ in answers).decode("latin-1"))
+        return " ".join([letters or "-", *sorted({each[1].decode() for each in codes if each})])
+
+    return ask
 
 
-@pytest.mark.parametrize("sent", MALFORMED, ids=range(len(MALFORMED)))
-def test_malformed_messages_end_in_an_error_or_the_end_of_the_session(served, sent):
-    with startup(served) as wire:
-        wire.sendall(sent)
-        wire.shutdown(socket.SHUT_WR)
-        answer = b"".join(body for _, body in read_until(wire, b"never"))
-    assert b"Traceback" not in answer
-    assert b"CANARY" not in answer
+def ask_http(served: Any) -> server_fuzzer.Ask:
+    """Sends bytes to the analysts' port; the kind of an answer is its status, its code and its first words."""
+    token = served.tokens["ana"].encode()
+
+    def ask(sent: bytes) -> str:
+        answer = raw(served, sent.replace(b"TOKEN", token), patience=1)
+        for leak in (b"Traceback", b"CANARY", b" 500 "):
+            assert leak not in answer, server_fuzzer.escape(sent)
+        head, _, body = answer.partition(b"\r\n\r\n")
+        told = re.search(rb'"error": ?"(\w+)", ?"happened": ?"([^"\\\\]*)', body)
+        shown = f"{told[1].decode()} {server_fuzzer.name_words(told[2].decode())}" if told else ""
+        return f"{head[9:12].decode('latin-1') or '-'} {shown}".strip()
+
+    return ask
+
+
+PROTOCOLS = {"wire": ask_wire, "http": ask_http}
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_what_is_in_the_corpus_ends_in_an_error_or_the_end_of_the_session(served, protocol):
+    ask = PROTOCOLS[protocol](served)
+    kinds = {ask(sent) for sent in server_fuzzer.read_corpus(protocol)}
+    assert len(kinds) > 10, "a corpus holds inputs that are answered in many ways"
     is_alive(served)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_what_is_made_of_the_corpus_does_no_harm(served, protocol):
+    seed = random.randrange(10**9) if server_fuzzer.ROUNDS else 7
+    grown = server_fuzzer.grow(protocol, PROTOCOLS[protocol](served), server_fuzzer.ROUNDS or 1_500, seed)
+    if server_fuzzer.ROUNDS:
+        server_fuzzer.write_corpus(protocol, grown)
+    is_alive(served)
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_the_fuzzer_keeps_what_is_answered_anew_and_stops_at_harm(protocol):
+    corpus = server_fuzzer.read_corpus(protocol)
+    found = server_fuzzer.grow(protocol, lambda sent: f"{sent.count(bytes(1)) % 40}", 300)
+    assert len(set(found) - set(corpus)) > 10
+    assert len(set(found.values())) > len({sent.count(bytes(1)) % 40 for sent in corpus})
+
+    def do_harm(sent: bytes) -> str:
+        assert b"1e999" not in sent or sent in corpus
+        return "always"
+
+    with pytest.raises(AssertionError):
+        server_fuzzer.grow(protocol, do_harm, 3_000)
 
 
 def test_random_bytes_before_and_after_the_start_do_no_harm(served):
@@ -260,12 +296,19 @@ def test_paths_lead_nowhere_else(served, path):
         assert leak not in answer
 
 
-def raw(served: Any, sent: bytes, seconds: float = 20) -> bytes:
-    """What the HTTP port answers to some bytes."""
+def raw(served: Any, sent: bytes, seconds: float = 20, patience: float = 0) -> bytes:
+    """What the HTTP port answers to some bytes; a client with patience ends what it sends after so many seconds."""
     with socket.create_connection(("127.0.0.1", int(served.http.rsplit(":", 1)[1])), timeout=seconds) as wire:
-        with contextlib.suppress(ConnectionError):
+        first = b""
+        with contextlib.suppress(OSError):
             wire.sendall(sent)
-        return take(wire, 1 << 16)
+            if patience:
+                wire.settimeout(patience)
+                with contextlib.suppress(TimeoutError):
+                    first = wire.recv(1 << 16)
+                wire.settimeout(seconds)
+                wire.shutdown(socket.SHUT_WR)
+        return first + take(wire, 1 << 16)
 
 
 def test_header_tricks_are_refused(served):
