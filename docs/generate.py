@@ -151,7 +151,7 @@ def cli_page() -> str:
     lines = ["# The command line\n", NOTE, f"{_help(root)}\n", "Exit codes: 0 done, 2 refused by policy or bad input,"]
     lines += ["3 a bug of ours. Refusals go to standard error, results to standard output.\n"]
     for path, command in _commands(root, "deniable"):
-        lines += [f"## {path}\n", f"{_help(command)}\n", *_parameters(command)]
+        lines += [f"## {path}\n", f"{_help(command)}\n", *_parameters(command), *_examples(command)]
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -167,6 +167,13 @@ def _commands(command: object, path: str) -> Iterator[tuple[str, object]]:
 
 def _help(command: object) -> str:
     return inspect.cleandoc(str(getattr(command, "help", None) or "")).replace("\b\n", "")
+
+
+def _examples(command: object) -> list[str]:
+    """The lines below a command's options, shown and not run."""
+    told = inspect.cleandoc(str(getattr(command, "epilog", None) or "").replace("\b\n", ""))
+    lines = [line.removeprefix("Example: ").rstrip() for line in told.splitlines() if line.strip() != "Examples:"]
+    return ["```text", *(line.removeprefix("  ") for line in lines), "```\n"] if lines else []
 
 
 def _parameters(command: object) -> list[str]:

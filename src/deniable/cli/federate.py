@@ -22,7 +22,9 @@ app = typer.Typer(
 SHOWN = 20
 
 
-@app.command()
+@app.command(
+    epilog="Example: deniable federate plan visits -p policy.yaml --method means --clients 10 --epsilon 1 -o round.json"
+)
 def plan(
     table: Annotated[str, typer.Argument(help="The table's name in the policy.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="Where to write the round (JSON).")],
@@ -46,10 +48,7 @@ def plan(
     ledger: LedgerOption = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Write down a round: columns, method, budget and clients. No row is read and nothing is charged.
-
-    Example: deniable federate plan visits -p policy.yaml --method means --clients 10 --epsilon 1 -o round.json
-    """
+    """Write down a round: columns, method, budget and clients. No row is read and nothing is charged."""
     from deniable.curator import federate
     from deniable.learn.federated import round_to_plain
 
@@ -69,7 +68,7 @@ def plan(
     emit({"file": str(out), **found.to_dict()}, as_json, lambda console: console.print(told, markup=False))
 
 
-@app.command()
+@app.command(epilog="Example: deniable federate serve round.json --port 8790 -o result.json")
 def serve(
     file: Annotated[Path, typer.Argument(help="The file of the round.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="Where to write the result (JSON): a model, or means.")],
@@ -78,10 +77,7 @@ def serve(
     patience: Annotated[float, typer.Option(help="Seconds after which a step goes on without those missing.")] = 60,
     as_json: JsonFlag = False,
 ) -> None:
-    """Serve one round until its sum is there, and write what follows from it. The server sees no client's numbers.
-
-    Example: deniable federate serve round.json --port 8790 -o result.json
-    """
+    """Serve one round until its sum is there, and write what follows from it. The server sees no client's numbers."""
     from deniable.curator import federate
     from deniable.errors import DataError
     from deniable.learn.model import save_model
@@ -101,7 +97,7 @@ def serve(
     emit({"file": str(out), **report.to_dict()}, as_json, lambda shown: _print_result(shown, out, report))
 
 
-@app.command()
+@app.command(epilog="Example: deniable federate join visits --server http://127.0.0.1:8790 -p policy.yaml")
 def join(
     table: Annotated[str, typer.Argument(help="The table's name in this client's policy.")],
     server: Annotated[str, typer.Option(help="The address of the round's server.")],
@@ -110,10 +106,7 @@ def join(
     ledger: LedgerOption = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Take part in a round with rows that stay here: charged to this client's ledger before they are read.
-
-    Example: deniable federate join visits --server http://127.0.0.1:8790 -p policy.yaml
-    """
+    """Take part in a round with rows that stay here: charged to this client's ledger before they are read."""
     from deniable.curator import federate
 
     with open_curator(policy, ledger) as curator:

@@ -19,7 +19,7 @@ PolicyFile = Annotated[Path, typer.Argument(help="The policy file.", show_defaul
 app = typer.Typer(no_args_is_help=True, help="Write and check the file that says what is protected.")
 
 
-@app.command()
+@app.command(epilog="Example: deniable policy check clinic.yaml --data")
 def check(
     file: PolicyFile,
     data: Annotated[
@@ -27,10 +27,7 @@ def check(
     ] = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Say who is protected and how much, or list every mistake with its line.
-
-    Example: deniable policy check clinic.yaml --data
-    """
+    """Say who is protected and how much, or list every mistake with its line."""
     from deniable.curator.policy.check import check_policy
 
     found = check_policy(file, data=data)
@@ -39,7 +36,7 @@ def check(
         raise typer.Exit(2)
 
 
-@app.command()
+@app.command(epilog="Example: deniable policy accept clinic.yaml --by 'A. Steward'")
 def accept(
     file: PolicyFile,
     by: Annotated[str, typer.Option(help="Who accepts it.", show_default=False)],
@@ -49,8 +46,6 @@ def accept(
     """Accept a policy: from now on one that protects less is refused until it is accepted in turn.
 
     The policy is kept in the user's state folder and its digest in the ledger: removing the folder does not undo it.
-
-    Example: deniable policy accept clinic.yaml --by "A. Steward"
     """
     from deniable.curator.policy.check import accept_policy
 
@@ -64,7 +59,7 @@ def accept(
     )
 
 
-@app.command()
+@app.command(epilog="Example: deniable policy init visits.parquet -o clinic.yaml")
 def init(
     table: Annotated[str, typer.Argument(help="A file, folder, pattern, or table of a database.", show_default=False)],
     out: Annotated[
@@ -78,10 +73,7 @@ def init(
     encoding: Encoding = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Draft a policy from a table: types, and roles where the evidence is strong; the rest is for you to decide.
-
-    Example: deniable policy init visits.parquet -o clinic.yaml
-    """
+    """Draft a policy from a table: types, and roles where the evidence is strong; the rest is for you to decide."""
     from deniable.curator.policy.draft import draft, save
 
     with show_progress("Looking at the columns") as told:
@@ -93,7 +85,14 @@ def init(
     emit(written, as_json, lambda console: _print_draft(console, text, out))
 
 
-@app.command("import")
+IMPORT_EXAMPLES = """\b
+Examples:
+  deniable policy import PUMS.yaml --source pums.csv -o pums-policy.yaml
+  deniable policy import d.json
+"""
+
+
+@app.command("import", epilog=IMPORT_EXAMPLES)
 def import_file(
     file: Annotated[Path, typer.Argument(help="SmartNoise's metadata or DataSynthesizer's description.")],
     source: Annotated[str | None, typer.Option(help="Where the rows are.", show_default="TABLE.csv")] = None,
@@ -104,13 +103,7 @@ def import_file(
     force: Annotated[bool, typer.Option("--force", help="Replace a file that is there.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Draft a policy from another tool's file: the bounds that it declares, and the person that it names.
-
-    \b
-    Examples:
-      deniable policy import PUMS.yaml --source pums.csv -o pums-policy.yaml
-      deniable policy import d.json
-    """
+    """Draft a policy from another tool's file: the bounds that it declares, and the person that it names."""
     from deniable.curator.policy.draft import save
     from deniable.curator.policy.imports import import_metadata
 
@@ -124,12 +117,9 @@ def import_file(
     )
 
 
-@app.command()
+@app.command(epilog="Example: deniable policy schema > policy.schema.json")
 def schema() -> None:
-    """Print the JSON Schema of policy files, for editors that check while you type.
-
-    Example: deniable policy schema > policy.schema.json
-    """
+    """Print the JSON Schema of policy files, for editors that check while you type."""
     from deniable.curator.policy.check import policy_schema
 
     emit(policy_schema(), True, lambda _console: None)

@@ -25,23 +25,20 @@ StoreOption = Annotated[
 ]
 
 
-@app.command()
+@app.command(epilog="Example: deniable survey check staff.yaml --respondents 400")
 def check(
     file: SurveyFile,
     respondents: Annotated[int, typer.Option("--respondents", "-n", help="How many people may answer.", min=1)] = 1000,
     as_json: JsonFlag = False,
 ) -> None:
-    """Say what each question sends, costs and finds; or list every mistake with its line.
-
-    Example: deniable survey check staff.yaml --respondents 400
-    """
+    """Say what each question sends, costs and finds; or list every mistake with its line."""
     from deniable.curator.survey import check_survey as checked
 
     found = checked(file, respondents).to_dict()
     emit(found, as_json, lambda console: _print_check(console, found))
 
 
-@app.command()
+@app.command(epilog="Example: deniable survey serve staff.yaml --port 8765")
 def serve(
     file: SurveyFile,
     store: StoreOption = None,
@@ -54,10 +51,7 @@ def serve(
         Path | None, typer.Option(help="The certificate's key.", exists=True, show_default="in the certificate")
     ] = None,
 ) -> None:
-    """Serve the survey's page: the respondent's browser randomizes, and only that is sent.
-
-    Example: deniable survey serve staff.yaml --port 8765
-    """
+    """Serve the survey's page: the respondent's browser randomizes, and only that is sent."""
     from deniable.curator.survey import describe_damage, link_to, open_service
     from deniable.server.serve import serve_survey as served
 
@@ -70,7 +64,7 @@ def serve(
     served(service, host, port, certificate, key, lambda: console.print(told, markup=False))
 
 
-@app.command()
+@app.command(epilog="Example: deniable survey invite staff.yaml --count 120 --address https://survey.clinic.example")
 def invite(
     file: SurveyFile,
     count: Annotated[int, typer.Option("--count", "-n", help="How many people to invite.", min=1)],
@@ -78,17 +72,14 @@ def invite(
     store: StoreOption = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Print one link a person; each pins the survey and lets one response in, and nothing joins a link to a response.
-
-    Example: deniable survey invite staff.yaml --count 120 --address https://survey.clinic.example
-    """
+    """Print one link for each person: it pins the survey and lets one response in; nothing joins it to a response."""
     from deniable.curator.survey import invite as invited
 
     links = invited(file, count, address, store)
     emit(links, as_json, lambda console: console.print("\n".join(links), markup=False))
 
 
-@app.command()
+@app.command(epilog="Example: deniable survey results staff.yaml -o results.html --policy policy.yaml")
 def results(
     file: SurveyFile,
     store: StoreOption = None,
@@ -114,10 +105,7 @@ def results(
     ] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Estimate what people answered, with intervals that account for the noise they added.
-
-    Example: deniable survey results staff.yaml -o results.html --policy policy.yaml
-    """
+    """Estimate what people answered, with intervals that account for the noise they added."""
     from deniable.curator.survey import read_results as told
     from deniable.curator.survey import record_results
     from deniable.storage import refuse_page
