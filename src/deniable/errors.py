@@ -271,6 +271,7 @@ def guard_call(called: Called) -> Called:
     @functools.wraps(called)
     def call(*given: Any, **named: Any) -> Any:
         check_keywords(called, named, called.__name__)
+        _check_places(called, given, named)
         return called(*map(plain, given), **{word: plain(value) for word, value in named.items()})
 
     return cast(Called, call)
@@ -289,10 +290,25 @@ def check_keywords(called: Callable[..., Any], named: Iterable[str], name: str) 
             )
 
 
+def _check_places(called: Callable[..., Any], given: tuple[Any, ...], named: dict[str, Any]) -> None:
+    """Refuse a call that lacks an argument, or has one too many or twice."""
+    try:
+        _read_signature(called).bind(*given, **named)
+    except TypeError as wrong:
+        known = _list_keywords(called) or []
+        raise ParameterError(
+            f"{called.__name__}(): {wrong}", expected=f"Its arguments: {', '.join(known)}", charge=NOTHING_CHARGED
+        ) from None
+
+
 @functools.cache
+def _read_signature(called: Callable[..., Any]) -> inspect.Signature:
+    return inspect.signature(called)
+
+
 def _list_keywords(called: Callable[..., Any]) -> list[str] | None:
     """The names of its arguments; None where it takes any keyword."""
-    known = inspect.signature(called).parameters
+    known = _read_signature(called).parameters
     if any(each.kind is each.VAR_KEYWORD for each in known.values()):
         return None
     return [name for name in known if name not in ("self", "cls")]

@@ -106,6 +106,43 @@ def test_a_setting_that_the_method_does_not_have_is_refused_before_the_charge(
         assert curator.ledger.head() is None
 
 
+@pytest.mark.parametrize(
+    ("target", "settings", "told"),
+    [
+        ("ill", {"method": "mlp", "hidden": 1.5}, "hidden is not a whole number"),
+        ("ill", {"method": "mlp", "hidden": "4"}, "hidden is not a whole number"),
+        ("ill", {"method": "mlp", "choose": {"hidden": [4.5, 8]}}, "hidden is not a whole number"),
+        ("ill", {"method": "logistic", "turns": 2.5}, "turns is not a whole number"),
+        (None, {"method": "kmeans", "count": 2.0}, "count is not a whole number"),
+        (None, {"method": "pca", "count": True}, "count is not a whole number"),
+        ("charge", {"penalty": 1e308}, "penalty is not a number"),
+        ("charge", {"penalty": "1"}, "penalty is not a number"),
+        ("charge", {"penalty": float("nan")}, "penalty is not a number"),
+        ("ill", {"method": "mlp", "learning_rate": "a"}, "learning rate is not a number"),
+        ("ill", {"method": None}, "method is not given as text"),
+        ("ill", {"positive": 1}, "positive is not given as text"),
+        ("ill", {"features": [1]}, "features are not names"),
+        ("ill", {"epsilon": "1e400"}, "above 10,000"),
+    ],
+    ids=str,
+)
+def test_a_setting_of_another_kind_is_refused_before_the_charge(
+    target: str | None, settings: dict[str, Any], told: str
+) -> None:
+    with _curator() as curator:
+        with pytest.raises(ParameterError, match=told):
+            curator.train("visits", target, **{"epsilon": 1} | settings)
+        assert curator.ledger.head() is None
+
+
+def test_settings_of_a_grid_in_numpy_are_taken() -> None:
+    with _curator() as curator:
+        model = curator.train("visits", "ill", epsilon=1, choose={"penalty": np.logspace(-3, -2, 2)})
+        assert model.chosen is not None
+        assert type(model.chosen["penalty"]) is float
+        curator.train("visits", None, method="kmeans", count=np.int64(2), features=["age"], epsilon=np.float32(0.5))
+
+
 def test_a_feature_that_is_named_twice_is_refused_before_the_charge() -> None:
     with _curator() as curator:
         with pytest.raises(ParameterError, match="the column 'age' is named twice"):

@@ -22,7 +22,17 @@ import deniable
 from deniable import Curator
 from deniable.client.answer import Answer
 from deniable.client.connection import AsyncConnection, Connection
-from deniable.errors import NOTHING_CHARGED, UNSURE, ParameterError, Stopped, StorageError, plain
+from deniable.errors import (
+    NOTHING_CHARGED,
+    UNSURE,
+    BudgetExceeded,
+    MissingExtra,
+    ParameterError,
+    QueryRefused,
+    Stopped,
+    StorageError,
+    plain,
+)
 
 PACKAGES = ["deniable", "deniable.client", "deniable.curator", "deniable.engines", "deniable.errors",
             "deniable.ledger", "deniable.release", "deniable.world"]  # fmt: skip
@@ -125,6 +135,9 @@ def test_times_and_grids_of_numpy_are_plain_too() -> None:
         (lambda curator: curator.table("data").count().explain(rh=1), "explain() has no keyword 'rh'", "rho"),
         (lambda curator: curator.table("data").group_by("sex", rollu=True), "group_by() has no keyword", "rollup"),
         (lambda curator: curator.query("SELECT COUNT(*) AS n FROM data", epsilon=1).plot(kind="bar"), "plot()", ""),
+        (lambda curator: curator.synthesize("data", epsilon=1), "synthesize(): missing a required argument: 'out'", ""),
+        (lambda curator: curator.table("data").limit(), "limit(): missing a required argument: 'rows'", ""),
+        (lambda curator: curator.table("data").limit(1, 2), "limit(): too many positional arguments", ""),
         (lambda _: deniable.connect("http://127.0.0.1:9", tokn="x"), "connect() has no keyword 'tokn'", "token"),
         (lambda _: Answer((), ()).plot(kind="bar"), "plot() has no keyword 'kind'", ""),
     ],
@@ -200,3 +213,33 @@ def _answer_strangely(listening: socket.socket) -> None:
         with peer:
             peer.recv(1 << 16)
             peer.sendall(b"E\0\0\0\x08other")
+
+
+EXTREME = ("1e400", 1e300, "1e-400", 0, -1, float("nan"), "x", True)
+
+
+@pytest.mark.parametrize("epsilon", EXTREME, ids=str)
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda curator, **budget: curator.query("SELECT COUNT(*) AS n FROM data", **budget),
+        lambda curator, **budget: curator.train("data", "age", **budget),
+        lambda curator, **budget: curator.synthesize("data", "made.parquet", delta="1e-7", **budget),
+        lambda curator, **budget: curator.find_bounds("data", "age", **budget),
+        lambda curator, **budget: curator.sample_and_aggregate(len, "data", blocks=2, bounds=(0, 9), **budget),
+    ],
+    ids=["query", "train", "synthesize", "find_bounds", "sample_and_aggregate"],
+)
+def test_a_budget_that_is_none_is_refused_before_a_charge(ask: Any, epsilon: Any) -> None:
+    with ask_frame() as curator:
+        with pytest.raises((ParameterError, QueryRefused, BudgetExceeded)):
+            ask(curator, epsilon=epsilon)
+        assert curator.ledger.head() is None
+
+
+def test_a_package_that_is_missing_is_named_before_a_charge(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name, *_: None)
+    with ask_frame() as curator:
+        with pytest.raises(MissingExtra, match="'pandas' is not installed"):
+            curator.sample_and_aggregate(len, "data", blocks=2, bounds=(0, 9), epsilon=1, frames="pandas")
+        assert curator.ledger.head() is None

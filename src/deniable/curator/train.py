@@ -13,7 +13,7 @@ from deniable.curator.context import Context
 from deniable.curator.publish import find_signing_key, note_published
 from deniable.curator.scope import refuse_twice
 from deniable.errors import AccessRefused, DataError
-from deniable.policy.budget import Amount, Budget, budget
+from deniable.policy.budget import Amount, Budget, budget, refuse_extreme
 from deniable.policy.schema import PrivacyUnit, TableSchema
 from deniable.release.record import Record, SparseRecord
 from deniable.storage import lock_output, refuse_unwritable
@@ -115,7 +115,7 @@ class ModelReport(SparseRecord):
 
 def budget_of(epsilon: Amount | None, delta: Amount | None, rho: Amount | None) -> Budget:
     """The budget that was stated, with a delta where an epsilon came without."""
-    return budget(epsilon, (DELTA if rho is None else 0) if delta is None else delta, rho)
+    return refuse_extreme(budget(epsilon, (DELTA if rho is None else 0) if delta is None else delta, rho))
 
 
 def train(

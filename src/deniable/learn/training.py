@@ -99,6 +99,27 @@ class Task:
     learning_rate: float | None = None
     module: Any = field(default=None, repr=False)
 
+    def __post_init__(self) -> None:
+        """Refuse what no method can take, before anything is planned or charged."""
+        for name in ("turns", "count", "hidden"):
+            value = getattr(self, name)
+            if value is not None and (type(value) is not int or value < 0):
+                raise ParameterError(f"{name} is not a whole number from 0 up", expected="Such as 10")
+        for name in ("penalty", "learning_rate"):
+            value = getattr(self, name)
+            if value is not None and (type(value) not in (int, float) or not 0 <= value <= LARGEST_SETTING):
+                expected = f"A number such as 0.001, at most {LARGEST_SETTING:g}"
+                raise ParameterError(f"the {name.replace('_', ' ')} is not a number from 0 up", expected=expected)
+        for name, value in (("target", self.target), ("method", self.method or ()), ("positive", self.positive)):
+            if value is not None and not isinstance(value, str):
+                raise ParameterError(f"{name} is not given as text", expected="A text in quotes")
+        if any(not isinstance(each, str) for each in self.features or ()):
+            raise ParameterError("features are not names of columns", expected='Such as features=["age", "sex"]')
+
+
+LARGEST_SETTING = 1e100
+"""Its square is still a number."""
+
 
 @dataclass(frozen=True, slots=True)
 class Planned:
@@ -115,8 +136,6 @@ class Planned:
 def plan_training(table: TableSchema, unit: PrivacyUnit, task: Task, budget: Budget) -> Planned:
     """Design, target and priced plan of a task, or a refusal. A replaced unit counts for two."""
     made = build_design(table, task.features, task.target)
-    if task.penalty is not None and not 0 <= task.penalty < float("inf"):
-        raise ParameterError("the penalty is not a number from 0 up", expected="A penalty such as 1e-4")
     _require_gaussian(budget)
     task = replace(task, method="torch") if task.module is not None and task.method == "auto" else task
     method, goal, plan = _build_method(table, made, task, budget, unit)

@@ -122,7 +122,7 @@ def budget(epsilon: Amount | None = None, delta: Amount = 0, rho: Amount | None 
     return ApproxDP(exact(epsilon, "epsilon"), exact(delta, "delta"))
 
 
-MOST, MOST_DELTA = 10_000, Fraction(1, 100)
+LEAST, MOST, MOST_DELTA = Fraction(1, 10**100), 10_000, Fraction(1, 100)
 
 
 def refuse_extreme(asked: Budget) -> Budget:
@@ -134,6 +134,8 @@ def refuse_extreme(asked: Budget) -> Budget:
     amount = asked.rho if isinstance(asked, ZCDP) else asked.epsilon
     if amount <= 0:
         raise ParameterError("the budget is 0", expected="A budget above 0")
+    if amount < LEAST:
+        raise ParameterError("the budget is below 1e-100, and no answer would show anything", expected="Such as 0.1")
     if amount > MOST:
         raise ParameterError(f"the budget is above {MOST:,}, which protects nobody", expected="An epsilon around 1")
     if asked.delta > MOST_DELTA:

@@ -45,12 +45,12 @@ def release(
     schema = _find_private(context.admit_tables(), table)
     plan = plan_blocks(blocks, bounds, epsilon, aggregate, default)
     check_frames(frames)
-    job = _job_of(plan, schema, function, frames)
+    job, error = _job_of(plan, schema, function, frames), plan.error(0.05)
     result = run_job(context, job)
     with after_the_charge():
         value = float(result.measured["blocks"][0].values[0][0])
     notes = [f"{aggregate.capitalize()} over {blocks} disjoint blocks of units; failures count as the default value."]
-    details = {"notes": notes + note_missing_ids(context, job.private), "error": plan.error(0.05), "blocks": blocks}
+    details = {"notes": notes + note_missing_ids(context, job.private), "error": error, "blocks": blocks}
     return answer_job(context, job, result, pa.Table.from_pylist([{"value": value}]), **details)
 
 

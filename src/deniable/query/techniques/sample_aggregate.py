@@ -26,8 +26,9 @@ from numpy.typing import NDArray
 
 from deniable.dp.mechanisms import LaplaceMechanism, QuantileMechanism
 from deniable.dp.samplers import SYSTEM, Entropy
-from deniable.errors import InternalError, ParameterError
-from deniable.policy.budget import Amount, PureDP, exact
+from deniable.errors import NOTHING_CHARGED, InternalError, ParameterError
+from deniable.policy.budget import Amount, PureDP, exact, refuse_extreme
+from deniable.query.builder import require_package
 from deniable.query.explain import BlocksSummary
 
 STEPS = 1 << 20
@@ -82,6 +83,8 @@ def check_frames(frames: str) -> None:
         raise ParameterError(
             "blocks are handed over as tables of Arrow or pandas", expected="frames='arrow' or 'pandas'"
         )
+    if frames != "arrow":
+        require_package(frames, NOTHING_CHARGED)
 
 
 def plan_blocks(
@@ -102,6 +105,7 @@ def plan_blocks(
     if aggregate not in AGGREGATES:
         raise ParameterError(f"there is no aggregate '{aggregate}'", expected="median or mean")
     budget = PureDP(exact(epsilon, "epsilon"))
+    refuse_extreme(budget)
     if aggregate == "mean":
         mechanism: LaplaceMechanism | QuantileMechanism = LaplaceMechanism.within(budget, STEPS)
     else:
