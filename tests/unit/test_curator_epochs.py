@@ -371,7 +371,7 @@ def test_rows_without_an_id_are_left_out_and_that_is_said(folder: Path, curator:
     with (folder / "visits.csv").open("a") as file:
         file.write(",F,a,5\n,M,b,6\n")
     assert count(curator) == PEOPLE
-    told = "Rows of 'visits' without a value of 'id' belong to nobody and are left out."
+    told = "Rows of 'visits' without a value of 'id' are ignored."
     assert told in curator.explain(COUNT, epsilon=1).notes
     assert told in curator.explain_hierarchy("visits", ["sex"], epsilon=1).notes
     blocks = curator.sample_and_aggregate(lambda rows: 1.0, "visits", blocks=2, bounds=(0, 9), epsilon=1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import math
 import sys
 from decimal import Decimal
 from fractions import Fraction
@@ -229,3 +230,21 @@ def test_scalars_of_numpy_are_written_as_the_values_they_hold() -> None:
     assert (age < np.datetime64("2026-01-31")).text == (age < dt.date(2026, 1, 31)).text
     assert age.is_in(np.array([1, 2])).text == age.is_in([1, 2]).text
     assert Question("visits").agg(quantile("age", np.float32(0.5))).limit(np.int32(4)).sql.endswith("LIMIT 4")
+
+
+@pytest.mark.parametrize(
+    ("value", "error", "shown"),
+    [
+        (33962.48, 32330.0, "33,962 ± 32,330"),
+        (15000912345.5, 5991000.0, "15,000,912,346 ± 5,991,000"),
+        (43.8725, 3.142, "43.9 ± 3.1"),
+        (0.5, 0.0123, "0.500 ± 0.012"),
+        (2037, 36, "2,037 ± 36"),
+        (12.25, 0.0, "12.25 ± 0"),
+        (12.25, math.inf, "12.25 ± inf"),
+    ],
+)
+def test_a_number_has_as_many_digits_as_its_error_leaves(value: float, error: float, shown: str) -> None:
+    from deniable.release.display import show_number
+
+    assert show_number({"n": value, "n_low": value - error, "n_high": value + error}, "n") == shown

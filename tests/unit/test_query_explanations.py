@@ -74,8 +74,26 @@ def test_an_explanation_has_its_names_in_json_in_their_order(curator: Curator) -
     told = json.loads(json.dumps(curator.explain(COUNTS, epsilon=1).to_dict()))
     assert list(told) == ASKED
     assert list(told["aggregates"][0]) == ["aggregate", "keys", "groups", "measurements"]
-    assert told["aggregates"][0]["keys"] == "public: all appear (2 declared)"
+    assert told["aggregates"][0]["keys"] == "2 declared values; all are shown"
     assert told["aggregates"][0]["groups"] == 2
+
+
+def test_what_one_unit_moves_is_told_in_the_unit_of_the_number(curator: Curator) -> None:
+    """Numbers that are measured together have noise in small parts of a unit: nobody reads a count in these."""
+    asked = "SELECT sex, COUNT(*) AS n, AVG(CLAMP(age, 0, 50)) AS a FROM visits GROUP BY sex"
+    rows = curator.explain(asked, epsilon=1)["aggregates"]
+    parts = [part for row in rows for part in row["measurements"] if part["measures"] == "number of rows"]
+    alone = curator.explain(COUNTS, epsilon=1)["aggregates"][0]["measurements"][0]
+    assert alone["moves"] == alone["sensitivity"]
+    assert [part["moves"] for part in parts] == [alone["moves"]] * 2
+    assert all(part["sensitivity"] > alone["sensitivity"] for part in parts)
+
+
+def test_notes_name_the_bound_and_the_keys(curator: Curator) -> None:
+    notes = curator.explain(COUNTS, epsilon=1)["notes"]
+    rows = curator.policy.table("visits").unit.max_rows_per_group
+    assert f"A unit with more than {rows} rows in a group counts as {rows}: totals may be low." in notes
+    assert "Rows with a missing or undeclared value of 'sex' are not counted." in notes
 
 
 def test_stages_that_find_bounds_are_told_of_only_where_there_are_any(curator: Curator) -> None:

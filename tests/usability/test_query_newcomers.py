@@ -31,7 +31,7 @@ WORKS = [
     "SELECT * FROM (SELECT sex, COUNT(*) AS n FROM visits GROUP BY sex) AS t WHERE n > 5",
 ]
 HELPED = [
-    ("SELECT * FROM visits", "COUNT, SUM, AVG"),
+    ("SELECT * FROM visits", "COUNT, SUM or AVG"),
     ("SELECT * FROM visits LIMIT 5", "noisy numbers"),
     ("SELECT city FROM visits WHERE pid = 17", "release rows of people"),
     ("SELECT AVG(score) FROM visits", "CLAMP(score, 0, 100)"),

@@ -119,7 +119,8 @@ def test_another_question_under_the_same_id_at_once_does_not_get_its_answer(serv
 def test_cost_remaining_schema_dummies_and_receipts(served):
     priced = ask(served, {"sql": f"{OLD} > 96", "epsilon": "10"}, path="/v1/cost").json()
     assert priced["cost"]["epsilon"] == "10"
-    assert "more questions like this" in priced["in_words"]
+    assert priced["in_words"].startswith("Cost: epsilon ")
+    assert "like this" in priced["in_words"]
     assert next(each["node"] for each in get(served, "/v1/remaining").json()["balance"]) == "the dataset"
     tables = {each["table"]: each for each in get(served, "/v1/schema").json()["tables"]}
     assert tables["people"]["columns"][2]["between"] == [0, 100]

@@ -99,10 +99,9 @@ def test_explaining_prints_stability_sensitivity_noise_and_cost(form: tuple[str,
     words = " ".join(done.stdout.split())
     for word in (
         "private",
-        "stability",
-        "sensitivity 3 in a group",
+        "one unit: at most 2 groups, 3 rows in each, and 3 in a group",
         "discrete Laplace of scale 12",
-        "share 1",
+        "groups: 2 declared values; all are shown",
         "Will run: SELECT",
     ):
         assert word in words

@@ -95,7 +95,7 @@ def _print_plan(console: Console, told: Any, left: str) -> None:
 
     console.print(f"Cost: {describe_amounts(told.cost)}  (protects {told.unit})", markup=False)
     if left:
-        fits = f"; {told.more_like_this:,} more like this would fit" if told.more_like_this is not None else ""
+        fits = f", enough for about {told.more_like_this:,} like this" if told.more_like_this is not None else ""
         console.print(f"Left before this question: {left}{fits}", markup=False)
     console.print(f"max_degree: {told.max_degree}", markup=False)
     for part in told.measurements:

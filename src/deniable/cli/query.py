@@ -473,7 +473,7 @@ def _print_batch_plan(console: Console, told: Mapping[str, Any], left: str) -> N
     console.print(f"Cost of all: {describe_amounts(told['cost'])}  (protects {told['unit']})", markup=False)
     if left:
         more = told["more_like_this"]
-        fits = f"; {more:,} more like this would fit" if more is not None else ""
+        fits = f", enough for about {more:,} like this" if more is not None else ""
         console.print(f"Left before these questions: {left}{fits}", markup=False)
     for place, each in enumerate(told["questions"], start=1):
         console.print(stress(f"{place}. ", " ".join(each["sql"].split())))
@@ -508,41 +508,45 @@ def _print_cost(console: Console, answer: Any, more: int | None) -> None:
     enough = (
         "" if more is None else f", enough for about {more:,} more like this" if more else ", too little for another"
     )
-    # After a question without a delta its own kind is told; `ledger show` and --json tell the other one too.
     told = str(details.get("left") or "")
-    left = f"; {told.partition(' (pure questions')[0]} is left{enough}" if told else ""
+    left = f"; {_shorten_left(told)} is left{enough}" if told else ""
     cost = (
         "A stored answer: nothing was charged"
         if answer.repeated
         else f"Cost: {describe_amounts(details['cost'] or {})}"
     )
     console.print(f"{cost}{left}", markup=False)
-    console.print(f"Epoch: {details['epoch']}", style="dim", markup=False)
+    if str(details["epoch"]) != "1":
+        console.print(f"Epoch: {details['epoch']}", style="dim", markup=False)
+
+
+def _shorten_left(left: str) -> str:
+    """What is left for questions without a delta; `ledger show` and --json tell what is left for others too."""
+    return left.partition(" (pure questions")[0]
 
 
 def _format_cell(row: dict[str, Any], name: str) -> str | Text:
-    value = row[name]
-    text = f"{value:,.2f}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else str(value)
-    low, high = row.get(f"{name}_low"), row.get(f"{name}_high")
-    if low is None or high is None:
-        return text
-    return stress(f"± {(high - low) / 2:,.4g}", style="dim", before=f"{text} ")
+    from deniable.release.display import show_number
+
+    number, mark, error = show_number(row, name).partition(" ± ")
+    return stress(f"± {error}", style="dim", before=f"{number} ") if mark else number
 
 
 def _print_plan(console: Console, told: Mapping[str, Any], left: str) -> None:
     from deniable.policy.budget import describe_amounts
 
     cost = describe_amounts(told["cost"])
-    console.print(f"Cost: {cost}  (strategy: {told['strategy']}; protects {told['unit']})", markup=False)
+    console.print(f"Cost: {cost}  (protects {told['unit']})", markup=False)
     if left:
         more = told.get("more_like_this")
-        fits = f"; {more:,} more like this would fit" if more is not None else ""
-        console.print(f"Left before this question: {left}{fits}", markup=False)
+        fits = f", enough for about {more:,} like this" if more is not None else ""
+        told_left = left if float(told["cost"].get("delta", 0)) or "rho" in told["cost"] else _shorten_left(left)
+        console.print(f"Left before this question: {told_left}{fits}", markup=False)
     for stage in told.get("bounds") or []:
         console.print(f"First: find {stage['finds']}, for {describe_amounts(stage['cost'])}", markup=False)
-    console.print("Way: " + " -> ".join(f"{row['step']} ({row['tag']})" for row in told["relations"]))
+    console.print("Steps: " + " -> ".join(f"{row['step']} ({row['tag']})" for row in told["relations"]))
     for row in told["aggregates"]:
-        console.print(stress(row["aggregate"], f"  keys {row['keys']}"))
+        console.print(stress(row["aggregate"], f"  groups: {row['keys']}"))
         for part in row["measurements"]:
             console.print(f"  {_render_measurement(part)}", highlight=False)
     for text in told["statements"]:
@@ -555,8 +559,9 @@ def _render_measurement(part: Mapping[str, Any]) -> str:
     """One line of an explanation: what is measured, how far one unit moves it, which noise, and how large."""
     scale = "" if part["scale"] is None else f" of scale {part['scale']:,.4g}"
     unit = " ranks" if part["error_in"] == "ranks" else ""
+    share = "" if part["share"] == "1" else f"; {float(part['share']):.3g} of the budget"
     return (
-        f"{part['measures']}; stability: {part['stability']}; sensitivity {part['sensitivity']:,} in a group; "
+        f"{part['measures']}; one unit: at most {part['stability']}, and {part['moves']:,.6g}{unit} in a group; "
         f"{part['mechanism']}{scale}; error at most {part['error']:,.4g}{unit} with {part['confidence']:.0%} "
-        f"confidence; share {part['share']}"
+        f"confidence{share}"
     )

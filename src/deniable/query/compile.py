@@ -149,7 +149,11 @@ def plan_relation(
         empty = tuple(_build_node(node, drafts, recipes, []) for node in nodes)
         return QueryPlan(text, relation, empty, unit, asked, NoOpEvent(), PureDP(Fraction(0)), "free", canonical)
     if asked is None:
-        raise QueryRefused("no budget was stated", expected="epsilon (and delta), or rho, or WITHIN an error")
+        raise QueryRefused(
+            "no budget was stated",
+            remedy="Say how much to spend: epsilon=0.5 in Python, --epsilon 0.5 at the command line, "
+            "SET deniable.epsilon = 0.5 in psql; or which error is allowed: WITHIN 50 after the question",
+        )
     _refuse_extreme_budget(asked)
     variants = list_variants(drafts) if weights in (None, calibration.OPTIMAL) else [drafts]
     steps, spending, cost = _choose_strategy(variants, asked, weights, extra, clauses)

@@ -11,6 +11,7 @@ from typing import Any
 
 from deniable.dp.accounting.cost import round_up
 from deniable.dp.mechanisms import GaussianMechanism, LaplaceMechanism, QuantileMechanism
+from deniable.errors import pluralize
 from deniable.policy.budget import ZCDP, Amount, Budget
 from deniable.policy.budget import exact as exact_amount
 from deniable.query.algebra.expression import from_number, to_number
@@ -51,7 +52,8 @@ class KeyedRecord(Record):
 class MeasurementPlan(SparseRecord):
     """One noisy measurement: what it measures, how far one unit moves it, which noise, and how large the error is.
 
-    `bounds` are those that the numbers of a sum are clamped to.
+    `bounds` are those that the numbers of a sum are clamped to. `sensitivity` is in the whole numbers that get noise,
+    `moves` is the same in the unit of the error.
     """
 
     measures: str
@@ -63,6 +65,7 @@ class MeasurementPlan(SparseRecord):
     error_in: str
     confidence: float
     share: str
+    moves: float
     bounds: list[float] | None = None
 
 
@@ -393,8 +396,16 @@ def _describe_placed(placed: Placed, step: Step, confidence: float, recipe: Reci
         error_in="ranks" if ranks else "the aggregate's own unit",
         confidence=confidence,
         share=f"{float(placed.share):.6g}",
+        moves=_measure_move(placed, step.limits),
         bounds=_list_bounds(placed.measurement),
     )
+
+
+def _measure_move(placed: Placed, limits: Limits) -> float:
+    """How far one unit moves the number in a group; of numbers measured together, a count by the rows of the unit."""
+    if placed.mixed is not None and isinstance(placed.measurement, Rows):
+        return float(limits.rows or 1)
+    return float(placed.sensitivity.per_group * placed.unit / placed.sensitivity.parts)
 
 
 def _list_bounds(measurement: Measurement) -> list[float] | None:
@@ -407,9 +418,13 @@ def _list_bounds(measurement: Measurement) -> list[float] | None:
 def _describe_stability(limits: Limits, groups: int, sampled: bool = False) -> str:
     """How much of one unit can be in the groups."""
     if limits.by_row or limits.in_all:
-        return f"{limits.rows} rows{' in all' if limits.in_all else ''}"
+        return f"{_count_rows(limits.rows)}{' in all' if limits.in_all else ''}"
     norm = f", as an L{limits.norm} norm" if limits.scaled and not sampled else ""
-    return f"{groups} groups, {limits.rows} rows in each{norm}"
+    return f"{pluralize(groups, 'group')}, {_count_rows(limits.rows)} in each{norm}"
+
+
+def _count_rows(rows: int | None) -> str:
+    return "all rows" if rows is None else pluralize(rows, "row")
 
 
 def describe_measurement(measurement: Measurement) -> str:
@@ -432,7 +447,7 @@ def describe_measurement(measurement: Measurement) -> str:
             return "part of a joint release"
         case Total(squared=squared, center=center):
             what = "sum of squares" if squared else "sum"
-            about = f" about {float(center * measurement.step):g}" if center else ""
+            about = f", centered at {float(center * measurement.step):g}" if center else ""
             return f"{what}{about}, values clamped to {_describe_bounds(measurement)}"
 
 
@@ -468,13 +483,14 @@ def _noise_scale(placed: Placed) -> float | None:
 
 def _describe_keys(step: Step) -> str:
     if not step.places:
-        return "none: one row for everybody"
+        return "none, one row for everybody"
     if isinstance(step.keys, PrivateKeys):
         assert step.threshold is not None
         return f"private ({step.keys.reason}): shown from {step.threshold.threshold} units (with noise) on"
-    parts = [f"{len(part.values)} declared" if isinstance(part, Listed) else f"of public table {part.table.table.name}"
+    parts = [pluralize(len(part.values), "declared value") if isinstance(part, Listed)
+             else f"those of public table {part.table.table.name}"
              for part in step.keys.parts if isinstance(part, Listed | FromTable)]  # fmt: skip
-    return "public: all appear (" + " x ".join(parts) + ")"
+    return f"{' x '.join(parts)}; all are shown"
 
 
 def list_statements(node: NodePlan) -> list[str]:
@@ -495,11 +511,11 @@ def _describe_joint(node: NodePlan, step: Step, joint: Joint) -> str:
     both = zip(node.node.aggregates, node.recipes, strict=True)
     named = [asked.text for (_, asked), recipe in both if used & {*recipe.places}]
     listed = ", ".join(list(dict.fromkeys(named))[:3]) + (f" and {len(named) - 3} more" if len(named) > 3 else "")
-    over = "all rows" if cells == 1 else f"{cells} disjoint cells of their conditions"
-    bound = "" if step.limits.by_row else " A unit's rows count for its bounds in all of them together."
+    over = "" if cells == 1 else f" Their conditions divide the rows into {cells} disjoint cells."
+    bound = "" if step.limits.by_row else " The bounds of a unit's rows hold for all of them together."
     return (
-        f"Measured together, at the price of one: {listed}, over {over}. What gets noise is {joint.strategy.words}; "
-        f"the answers follow by least squares.{bound}"
+        f"{listed}: measured together, for the price of one.{over} Noise is added to {joint.strategy.words}; "
+        f"the answers are computed from these noisy numbers by least squares.{bound}"
     )
 
 
@@ -508,15 +524,20 @@ def _list_notes(plan: QueryPlan) -> list[str]:
     joints = [(node, step, joint) for node in plan.nodes for step in node.steps for joint in step.joints]
     notes = list(dict.fromkeys(_describe_joint(*each) for each in joints))
     if any(step.limits.groups is not None and not step.limits.scaled for step in steps):
-        notes.append(
-            "Units in more groups than the bound are left out of some, chosen afresh at random: totals may be low."
-        )
+        most = _list_most(step.limits.groups for step in steps if not step.limits.scaled)
+        notes.append(f"A unit in more than {most} groups counts in {most}, chosen anew at random: totals may be low.")
     if any(step.limits.in_all for step in steps):
-        notes.append("Units with more rows in all than the bound lose some, chosen at random: totals may be low.")
+        most = _list_most(step.limits.rows for step in steps if step.limits.in_all)
+        notes.append(
+            f"A unit with more than {most} rows in all counts with {most}, chosen at random: totals may be low."
+        )
     if any(step.limits.scaled for step in steps):
-        notes.append("Units that pass the bounds over all groups are scaled down to them: totals may be low.")
-    if any(not (step.limits.by_row or step.limits.in_all or step.limits.scaled) and step.placed for step in steps):
-        notes.append("Units with more rows in a group than the bound count for the bound only: totals may be low.")
+        notes.append("A unit with more rows than the bounds over all groups is scaled down to them: totals may be low.")
+    grouped = [step.limits for step in steps if step.placed]
+    grouped = [each for each in grouped if not (each.by_row or each.in_all or each.scaled)]
+    if grouped:
+        most = _list_most(each.rows for each in grouped)
+        notes.append(f"A unit with more than {most} rows in a group counts as {most}: totals may be low.")
     if any(node.steps[0].limits.by_row and _meets_public_rows(node.node.input) for node in plan.nodes):
         notes.append("A row that meets several public rows in a join counts with the first of them: totals may be low.")
     if any(isinstance(p.measurement, Total) for step in steps for p in step.placed):
@@ -530,8 +551,15 @@ def _list_notes(plan: QueryPlan) -> list[str]:
     elif any(step.places and not step.placed for step in steps):
         notes.append("No aggregate is asked: these are the values that the policy declares, whoever has them or not.")
     elif any(step.places for step in steps):
-        notes.append("Rows whose key is null or not declared are not counted; groups without rows show noise.")
+        names = ", ".join(f"'{name}'" for name in list_keys(plan.relation)) or "a key"
+        notes.append(f"Rows with a missing or undeclared value of {names} are not counted.")
+        notes.append("A group without rows shows noise: its number can be above 0.")
     return notes
+
+
+def _list_most(bounds: Iterable[int | None]) -> str:
+    """Bounds that differ between the steps of a question, such as `2 or 3`."""
+    return " or ".join(str(each) for each in sorted({bound for bound in bounds if bound is not None}))
 
 
 def _meets_public_rows(relation: Relation) -> bool:

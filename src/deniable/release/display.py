@@ -91,14 +91,29 @@ def list_shown(columns: Sequence[str]) -> list[str]:
 
 
 def show_number(row: Mapping[str, Any], name: str) -> str:
-    """One value of a row, with its error where it has one.
+    """One value of a row, with its error where it has one: the digits follow the error, of which two are shown.
 
     >>> show_number({"n": 1204.5, "n_low": 1190.5, "n_high": 1218.5}, "n")
-    '1,204.5 ± 14'
+    '1,204 ± 14'
+    >>> show_number({"n": 43.8725, "n_low": 40.7305, "n_high": 47.0145}, "n"), show_number({"n": 15000912345.5}, "n")
+    ('43.9 ± 3.1', '15,000,912,346')
     """
     value, low, high = row[name], row.get(f"{name}_low"), row.get(f"{name}_high")
-    shown = f"{value:,.6g}" if isinstance(value, float) else f"{value:,}" if type(value) is int else str(value)
-    return shown if low is None or high is None else f"{shown} ± {(high - low) / 2:,.4g}"
+    if low is None or high is None:
+        return _show_plain(value)
+    error = (high - low) / 2
+    if not 1e-6 < error < math.inf:
+        return f"{_show_plain(value)} ± {error:,.4g}"
+    digits = max(0, 1 - math.floor(math.log10(error)))
+    shown = f"{value:,.{digits}f}" if isinstance(value, float) else _show_plain(value)
+    return f"{shown} ± {error:,.{digits}f}"
+
+
+def _show_plain(value: Any) -> str:
+    """A value without an error: six digits of a number, and all before its point."""
+    if isinstance(value, float):
+        return f"{value:,.0f}" if 1e5 <= abs(value) < 1e18 else f"{value:,.6g}"
+    return f"{value:,}" if type(value) is int else str(value)
 
 
 def _cell(row: Mapping[str, Any], name: str) -> str:

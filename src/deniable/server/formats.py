@@ -113,16 +113,16 @@ def _encode_arrow(rows: pa.Table, details: dict[str, Any]) -> bytes:
 
 def render_plan(told: Mapping[str, Any]) -> list[str]:
     """The plan from the tables up, then each measurement with its noise, then the price."""
-    lines = [f"Protects {told['unit']}  (strategy: {told['strategy']})"]
+    lines = [f"Protects {told['unit']}"]
     lines += [f"  -> {step['step']}  ({step['tag']})" for step in told["relations"]]
     for aggregate in told["aggregates"]:
-        lines.append(f"Measure {aggregate['aggregate']} by {aggregate['keys']}")
+        lines.append(f"Measure {aggregate['aggregate']}; groups: {aggregate['keys']}")
         lines += list(_render_measurements(aggregate["measurements"]))
     lines.append(f"Cost: {describe_amounts(told['cost'])}")
     if told.get("remaining"):
         lines.append(f"Left before this question: {describe_amounts(told['remaining'])}")
     if told.get("more_like_this") is not None:
-        lines.append(f"About {told['more_like_this']:,} more questions like this fit")
+        lines.append(f"Enough for about {told['more_like_this']:,} like this")
     return lines + [f"Note: {note}" for note in told["notes"]]
 
 

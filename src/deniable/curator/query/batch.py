@@ -184,7 +184,7 @@ def compile_batch(context: Context, questions: Sequence[str], asked: Budget | No
     if asked is None:
         raise QueryRefused(
             "no budget was stated for the batch",
-            expected="epsilon (and delta), or rho, for all of its questions together",
+            remedy="Say how much to spend on all of its questions together, such as epsilon=1 (--epsilon 1)",
         )
     whole = [_compile_question(context, i, text, asked) for i, text in enumerate(texts)]
     count = count_paid(question.plan for question in whole)

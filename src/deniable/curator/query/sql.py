@@ -340,7 +340,7 @@ def note_missing_ids(context: Context, names: Iterable[str]) -> list[str]:
         table = context.policy.table(name)
         column = table.column(table.unit.column) if table.unit is not None and table.unit.column else None
         if column is not None and column.nullable:
-            found.append(f"Rows of '{name}' without a value of '{column.name}' belong to nobody and are left out.")
+            found.append(f"Rows of '{name}' without a value of '{column.name}' are ignored.")
     return found
 
 

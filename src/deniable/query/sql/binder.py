@@ -95,8 +95,7 @@ def bind_statement(text: str, tables: tuple[TableSchema, ...]) -> tuple[Relation
         raise context.scope(()).refusal(
             parsed[0],
             "this would release rows of people",
-            expected="Aggregates such as COUNT, SUM, AVG, with GROUP BY",
-            remedy="Aggregate over people, not for each of them",
+            remedy="Use COUNT, SUM or AVG, with or without GROUP BY",
         )
     _refuse_costly(parsed[0], relation, context)
     return number_nodes(bound_joins(relation)), clauses

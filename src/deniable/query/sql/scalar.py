@@ -434,8 +434,8 @@ def refuse_unknown(node: exp.Expression, scope: Scope) -> QueryRefused:
     for kinds, happened, remedy in reasons:
         if isinstance(node, kinds):
             return scope.refusal(node, happened, remedy=NEAREST.get(name, remedy))
-    return scope.refusal(node, f"{name} is not on the list of functions", remedy=_suggest(name),
-                         expected="Functions are listed in the reference of SQL")  # fmt: skip
+    return scope.refusal(node, f"{name} is not supported", remedy=_suggest(name),
+                         expected="The reference of SQL lists what is")  # fmt: skip
 
 
 def _suggest(name: str) -> str:

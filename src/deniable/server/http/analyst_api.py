@@ -11,6 +11,7 @@ from deniable.curator.query import metadata, network, places, tabulate
 from deniable.curator.query.stream.run import read_published
 from deniable.errors import ParameterError
 from deniable.governance.grants import Action
+from deniable.policy.budget import describe_amounts
 from deniable.server.formats import FORMS, JSON, PARQUET, choose_format, encode_json, encode_rows
 from deniable.server.http.bodies import BatchBody, NetworkBody, PlacesBody, QuestionBody, RequestBody, TermsBody
 from deniable.server.http.endpoints import Call, Operation, respond_json
@@ -81,7 +82,9 @@ async def show_cost(call: Call) -> Response:
     """The price of a question, what is left, and how many more like it fit."""
     told = await call.service.explain(call.who, _build_question(call))
     more = told["more_like_this"]
-    words = "there is no limit" if more is None else f"about {more:,} more questions like this"
+    cost, left = describe_amounts(told["cost"]), told["remaining"]
+    fits = "" if more is None else f", enough for about {more:,} like this"
+    words = f"Cost: {cost}; " + ("there is no limit" if left is None else f"{describe_amounts(left)} is left{fits}")
     priced = {name: told[name] for name in ("cost", "remaining", "more_like_this")}
     errors = [part["error"] for each in told["aggregates"] for part in each["measurements"]]
     return respond_json(priced | {"in_words": words, "largest_error": max(errors, default=None)})
