@@ -24,7 +24,7 @@ from deniable.policy.budget import PureDP
 from deniable.policy.schema import Column, ColumnType, TableSchema
 from deniable.query.algebra.functions import FUNCTION_FORMS
 from deniable.query.compile import compile_query
-from deniable.query.sql.dialects import UNSUPPORTED_BY_SPARK, refuse_unsupported
+from deniable.query.sql.dialects import UNSUPPORTED_BY_SPARK, refuse_unsupported, render_for_spark
 from engines_elsewhere import EDGES, TABLE, TEXTS, UploadingSpark, read_exactly, write_form, write_parquet
 
 NUMBERS = [
@@ -241,3 +241,26 @@ def test_the_bound_of_a_column_is_that_of_the_nearest_source_of_its_name() -> No
         text = f"SELECT c.x FROM (SELECT 3 AS x FROM ({inner.format(source)}) AS d) AS c"
         tree = sqlglot.parse_one(text, read="duckdb")
         assert find_bound(tree.find(exp.Mul)) == bound
+
+
+def test_code_that_was_compiled_for_a_question_serves_for_another_salt(
+    spark_session: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Spark writes numbers into the code of a statement: it would be compiled and made fast anew for each question."""
+    spark_session.range(10).createOrReplaceTempView("salted")
+    changed = {"spark.sql.codegen.wholeStage": "true", "spark.sql.codegen.factoryMode": "FALLBACK"}
+    before = {name: spark_session.conf.get(name) for name in changed}
+    codes = []
+    try:
+        for name, value in changed.items():
+            spark_session.conf.set(name, value)
+        for salt in (7077070707, 8088080808):
+            asked = f"SELECT hash(id, CAST({salt} AS UBIGINT)) AS h FROM salted"
+            capsys.readouterr()
+            spark_session.sql(render_for_spark(asked, {"salted": {"id": "BIGINT"}}).sql).explain(mode="codegen")
+            codes.append(capsys.readouterr().out.partition("Generated code:")[2])
+    finally:
+        for name, value in before.items():
+            spark_session.conf.set(name, value)
+    assert "XXH64" in codes[0]
+    assert codes[0] == codes[1]
