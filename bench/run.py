@@ -78,7 +78,8 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--list", action="store_true", help="print the commands and run nothing")
     asked = parser.parse_args(arguments)
     layout = _record.read_layout()
-    chosen, machine, missed = choose(_record.list_commands(layout), asked.commands), describe_machine(), 0
+    commands = _record.list_commands(layout)
+    chosen, machine, missed = choose(commands, asked.commands), describe_machine(), 0
     if asked.list:
         print("\n".join(chosen))
         return 0
@@ -93,7 +94,7 @@ def main(arguments: list[str]) -> int:
             if lacks := _record.find_missing(layout, command, kept):
                 print(f"== {command} == is not kept, its last run stays: {lacks}", flush=True)
                 kept["exit_code"] = kept["exit_code"] or 1
-            else:
+            elif command in commands:  # with other options it is only shown
                 _record.keep_run(command, kept)
         missed += kept["exit_code"] != 0
     runs = _record.read_runs()

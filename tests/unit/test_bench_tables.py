@@ -137,3 +137,21 @@ def test_a_run_replaces_its_own_last_one_and_no_other(record: ModuleType, tmp_pa
     for command, line in (("a", "1"), ("b", "2"), ("a", "3")):
         record.keep_run(command, {**RUN, "lines": [line]}, kept)
     assert {command: run["lines"] for command, run in record.read_runs(kept).items()} == {"a": ["3"], "b": ["2"]}
+
+
+def test_a_name_chooses_all_commands_of_a_script_and_an_unknown_one_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.syspath_prepend(str(BENCH))
+    spec = importlib.util.spec_from_file_location("bench_run", BENCH / "run.py")
+    assert spec is not None
+    assert spec.loader is not None
+    run = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(run)
+    commands = ["query", "query --workloads", "learn"]
+    assert run.choose(commands, []) == commands
+    assert run.choose(commands, ["learn", "query"]) == ["learn", "query", "query --workloads"]
+    assert run.choose(commands, ["query --workloads"]) == ["query --workloads"]
+    assert run.choose(commands, ["synth --tables all"]) == ["synth --tables all"], "options that no page shows"
+    with pytest.raises(SystemExit, match="There is no benchmark 'quarry'"):
+        run.choose(commands, ["quarry"])
