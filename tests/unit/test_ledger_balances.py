@@ -183,6 +183,25 @@ def test_a_refusal_says_which_kind_of_question_fits(tmp_path: Path) -> None:
             curator.query(keyed, epsilon="0.1", delta="1e-7", who=ana)
 
 
+def test_a_refusal_is_in_the_unit_that_was_asked_and_its_advice_fits(tmp_path: Path) -> None:
+    """The dataset has 4, the purpose 2 and ana 1: what she is told is what she may ask."""
+    wide = POLICY.replace("dataset: {epsilon: 1", "dataset: {epsilon: 4").replace(
+        "care: {epsilon: 1", "care: {epsilon: 2"
+    )
+    (tmp_path / "policy.yaml").write_text(wide)
+    (tmp_path / "visits.csv").write_text("pid,city\n" + "".join(f"{n},Ulm\n" for n in range(40)))
+    ana, count = Asker("ana", "care"), "SELECT COUNT(*) AS n FROM visits WHERE pid > {}"
+    with Curator.open(tmp_path / "policy.yaml") as curator:
+        curator.query(count.format(1), epsilon="0.5", who=ana)
+        for asked in ({"rho": "0.1"}, {"rho": 5}, {"epsilon": "0.6"}, {"epsilon": 50}):
+            with pytest.raises(BudgetExceeded, match=r"at most epsilon 0\.5") as refused:
+                curator.query(count.format(2), who=ana, **asked)
+            ((unit, amount),) = asked.items()
+            assert refused.value.happened.startswith(f"asked {unit} {amount}, and 0.5 of epsilon 1 ")
+            assert refused.value.happened.endswith("(analyst 'ana')")
+        curator.query(count.format(2), epsilon="0.5", who=ana)
+
+
 def test_a_refusal_names_the_limit_with_least_so_that_its_advice_fits() -> None:
     """A purpose had more left than its analyst, and what was advised for it was refused next."""
     nodes = [Node(name, name, PureDP(Fraction(limit))) for name, limit in (("data", 3), ("care", 2), ("ana", 1))]

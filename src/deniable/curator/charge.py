@@ -45,7 +45,7 @@ from deniable.errors import (
 )
 from deniable.ledger.entry import ANSWER, ASK_ANEW, CLAIM, SHOWN_DELTA, SOURCES, Act, Posting, digest
 from deniable.ledger.loss import refuse_second_measurement
-from deniable.policy.budget import ZCDP, Budget, budget, round_amount, say_budget
+from deniable.policy.budget import ZCDP, Budget, PureDP, budget, round_amount, say_budget
 from deniable.policy.schema import PrivacyUnit
 
 if TYPE_CHECKING:
@@ -385,26 +385,26 @@ def watch_charges(watch: ChargeWatch) -> Iterator[None]:
 
 
 def _restate_refusal(context: Context, job: Job[Any], over: BudgetExceeded) -> BudgetExceeded:
-    """A refusal in the unit in which the question was asked, if the ledger keeps another; says which kind fits."""
-    if job.cost is None or isinstance(job.cost, ZCDP) or not over.happened.startswith("asked rho"):
+    """A refusal in the unit in which the question was asked, where the ledger keeps rho; says which kind fits."""
+    from deniable.ledger.budget_tree import find_kinds
+
+    kept = [(each.kinds, each) for each in context.balance() if each.kinds is not None]
+    least, stated = find_kinds(each for _, each in kept), any(not isinstance(each.limit, ZCDP) for _, each in kept)
+    if job.cost is None or least is None or not stated or not over.happened.startswith("asked "):
         return over
-    where = over.happened.rpartition(" (")[2].rstrip(")")
-    kinds = [each.kinds for each in context.balance() if each.kinds is not None]
-    epsilon, rho = min(each.epsilon for each in kinds), min(each.rho for each in kinds)
-    pure = f"a pure question, one without a delta, of at most epsilon {round_amount(epsilon)}"
-    if not epsilon:
+    is_pure = isinstance(job.cost, PureDP)
+    where = min(kept, key=lambda each: (0 if is_pure else each[0].rho, each[0].epsilon))[1].node
+    pure = f"a pure question, one without a delta, of at most epsilon {round_amount(least.epsilon)}"
+    if not least.epsilon:
         remedy = "The budget is used up"
-    elif not rho:
+    elif not least.rho:
         remedy = f"Only {pure} fits"
     else:
-        delta = min(each.delta for each in kinds)
-        own = f"a delta of at most {round_amount(delta)}" if delta else "no delta: that is used up"
-        remedy = f"What fits: {pure}, or another of at most rho {round_amount(rho)} with {own}. --explain says how many"
-    return BudgetExceeded(
-        f"asked {say_budget(job.cost)}, and {context.state_left()} is left ({where})",
-        remedy=remedy,
-        **over.fields,  # type: ignore[arg-type]
-    )
+        own = f"a delta of at most {round_amount(least.delta)}" if least.delta else "no delta: that is used up"
+        other = f"another of at most rho {round_amount(least.rho)} with {own}"
+        remedy = f"What fits: {pure}, or {other}. --explain says how many"
+    happened = f"asked {say_budget(job.cost)}, and {context.state_left()} is left ({where})"
+    return BudgetExceeded(happened, remedy=remedy, **over.fields)  # type: ignore[arg-type]
 
 
 def _state_claim(job: Job[Any]) -> dict[str, Any]:
