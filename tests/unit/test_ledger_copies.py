@@ -237,7 +237,7 @@ def test_a_backup_holds_ledger_and_answers_of_one_moment_and_is_restored(policy:
     assert "4 entries and the stored answers" in told
     assert "deniable/clinic\n4\n" in told
     assert oct(file.stat().st_mode & 0o777) == "0o600"
-    assert "is there already" in run("ledger", "backup", file, "-p", policy, refused=True)
+    assert "already exists" in run("ledger", "backup", file, "-p", policy, refused=True)
     assert "there is a ledger" in run("ledger", "restore", file, "-p", policy, refused=True)
     for ending in (".ledger.sqlite", ".ledger.kept.sqlite"):
         policy.with_suffix(ending).unlink()

@@ -202,8 +202,8 @@ def test_stores_flush_before_they_answer_and_overwrite_what_they_forget(tmp_path
         ("SQLITE_BUSY_SNAPSHOT", StorageError, "another process holds it"),
         ("SQLITE_IOERR_WRITE", StorageError, "the disk refused to write"),
         ("SQLITE_MISUSE", StorageError, "the database refused"),
-        ("SQLITE_NOTADB", IntegrityError, "is no ledger, or was damaged"),
-        ("SQLITE_CORRUPT_INDEX", IntegrityError, "is no ledger, or was damaged"),
+        ("SQLITE_NOTADB", IntegrityError, "is not a ledger, or was damaged"),
+        ("SQLITE_CORRUPT_INDEX", IntegrityError, "is not a ledger, or was damaged"),
     ],
 )
 def test_what_sqlite_refuses_is_told_in_words(name: str, refusal: type[DeniableError], told: str) -> None:

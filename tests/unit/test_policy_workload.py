@@ -59,7 +59,7 @@ def test_a_policy_without_a_workload_keeps_its_hash_and_asks_for_nothing() -> No
 @pytest.mark.parametrize(
     ("workload", "happened"),
     [
-        ("[[sex, pyer]]", r"'pyer' is no column of any table.*Did you mean 'payer'"),
+        ("[[sex, pyer]]", r"'pyer' is not a column of any table.*Did you mean 'payer'"),
         ("[[sex, ward]]", "sex, ward are not columns of one table"),
         ("[[visits.sex, payer]]", "are not columns of one table"),
         ("[[sex]]", "at least 2"),

@@ -199,7 +199,7 @@ def test_a_server_that_does_not_answer_or_is_another_one_is_told_with_the_reques
         answering = threading.Thread(target=_answer_strangely, args=(other,), daemon=True)
         answering.start()
         server = deniable.connect(f"http://127.0.0.1:{other.getsockname()[1]}", "token")
-        with pytest.raises(Stopped, match=r"is no server of deniable\. .*Ask again with request='mine'") as refused:
+        with pytest.raises(Stopped, match=r"is not a server of deniable\. .*Ask again with request='mine'") as refused:
             server.query("SELECT 1", epsilon=1, request="mine")
     assert refused.value.charged == UNSURE
 

@@ -520,9 +520,9 @@ NO_OBJECTS = [b"", b"<!doctype html><p>Sign in</p>", b'{"survey": "h', b"[]", b"
 def test_a_server_whose_answer_is_no_json_object_is_refused_in_words(monkeypatch, answer):
     monkeypatch.setattr(client, "_exchange", lambda *_: answer)
     for pinned in ("", f"#{client.pin(answer)}"):
-        with pytest.raises(client.Refused, match="is no survey"):
+        with pytest.raises(client.Refused, match="is not a survey"):
             client.Survey.fetch(f"http://127.0.0.1:9/{pinned}")
-    with pytest.raises(client.Refused, match="was sent, but the answer is no receipt"):
+    with pytest.raises(client.Refused, match="was sent, but the answer is not a receipt"):
         client.Survey(SURVEY.describe(), "http://127.0.0.1:9").submit({"smoker": "no"})
 
 

@@ -68,7 +68,7 @@ def test_check_lists_every_mistake_and_exits_with_2(clinic: Path) -> None:
     assert done.returncode == 2
     assert done.stdout == ""
     assert "PolicyError  clinic.yaml has 2 mistakes:" in done.stderr
-    assert "clinic.yaml:6:20: 'patient' is no column of table 'visits'." in done.stderr
+    assert "clinic.yaml:6:20: 'patient' is not a column of table 'visits'." in done.stderr
     assert "Did you mean 'role'?" in done.stderr
     as_json = json.loads(deniable("policy", "check", "clinic.yaml", "--json", cwd=clinic).stdout)
     assert [mistake["line"] for mistake in as_json["mistakes"]] == [6, 9]

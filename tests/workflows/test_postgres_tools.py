@@ -138,7 +138,7 @@ def test_arrays_are_read_as_text(text: str, oid: int, found: list[Any]) -> None:
 
 @pytest.mark.parametrize("text", ["1,2", "{1", "{{1},{2}}", "{a}", '{"1}', "{1 2}", "{" + "1," * 2000 + "1}"])
 def test_what_is_no_array_of_numbers_is_refused_without_its_value(text: str) -> None:
-    with pytest.raises(ParameterError, match=r"parameter \$4 is no value"):
+    with pytest.raises(ParameterError, match=r"parameter \$4 is not a value"):
         v.decode_value(text.encode(), 1016, False, 4)
 
 

@@ -341,7 +341,7 @@ def test_a_place_that_computes_otherwise_is_refused_before_a_charge(
     [
         ("snowflake+adbc://ana:secret@account/db#visits", "names a profile and a table, and no address"),
         ("trino+adbc://clinic", "names a profile and a table, and no address"),
-        ("mysql+adbc://clinic#visits", "'mysql\\+adbc:' is no kind of source"),
+        ("mysql+adbc://clinic#visits", "'mysql\\+adbc:' is not a kind of source"),
     ],
 )
 def test_a_source_by_adbc_names_a_known_dialect_a_profile_and_a_table(source: str, told: str) -> None:

@@ -543,7 +543,7 @@ def test_a_mistake_in_a_declaration_is_told_with_its_line(folder: Path, more: st
 @pytest.mark.parametrize(
     ("old", "new", "match"),
     [
-        ("time: day", "time: ward", "'ward' is no date"),
+        ("time: day", "time: ward", "'ward' is not a date"),
         ("table: visits", "table: trips", "no private table 'trips'"),
         ("every: day\n    start: 2026-01-01", "every: month\n    start: 2026-01-31", "not every month"),
         ("count: rows}", "count: rows, sum: charge}", "of which one is enough"),

@@ -70,7 +70,7 @@ def test_an_unknown_column_of_a_synthetic_table_is_named(tmp_path: Path, command
     budget = ("--epsilon", "1", "--delta", "1e-6", "-p", str(policy), "-o", str(tmp_path / "out.csv"))
     refused = CliRunner().invoke(app, [command, "people", *budget, *words]).exception
     assert isinstance(refused, ParameterError)
-    assert "'nope' is no column of 'people'" in refused.message
+    assert "'nope' is not a column of 'people'" in refused.message
 
 
 @pytest.fixture

@@ -325,7 +325,7 @@ def test_a_request_is_approved_by_a_second_person(visit):
     analyst.check("input[name=column][value=sex]")
     analyst.fill("#justification", "a study of admissions")
     analyst.get_by_role("button", name="Send the request").click()
-    assert analyst.inner_text("[role=alert]").startswith("k is no whole number. How many people look alike at least")
+    assert analyst.inner_text("[role=alert]").startswith("k is not a whole number. How many people look alike at least")
     assert analyst.is_checked("input[name=table][value=people]")
     assert analyst.is_checked("input[name=column][value=sex]")
     assert analyst.input_value("#justification") == "a study of admissions", "what was filled in stands there again"

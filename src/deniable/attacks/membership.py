@@ -196,7 +196,9 @@ def bound_members_found(alarm: float, epsilon: float, delta: float = 0.0) -> flo
     0.0272
     """
     if not 0 <= alarm <= 1 or epsilon < 0 or not 0 <= delta < 1:
-        raise ParameterError("This is no false positive rate, or no claim", expected="0 <= alarm <= 1, epsilon >= 0")
+        raise ParameterError(
+            "This is not a false positive rate, or not a claim", expected="0 <= alarm <= 1, epsilon >= 0"
+        )
     power = math.exp(min(epsilon, 700.0))
     return min(1.0, power * alarm + delta, 1 - (1 - alarm - delta) / power)
 

@@ -45,7 +45,7 @@ class Resolution:
         if not whole or not 0 <= self.digits <= MOST_DIGITS:
             raise ParameterError(f"a place to {self.digits} decimals", expected=f"0 to {MOST_DIGITS} decimals")
         if self.time not in SECONDS:
-            raise ParameterError(f"'{self.time}' is no unit of time", expected=", ".join(SECONDS))
+            raise ParameterError(f"'{self.time}' is not a unit of time", expected=", ".join(SECONDS))
 
     def __str__(self) -> str:
         place = f"places to {self.digits} decimal{'' if self.digits == 1 else 's'}"

@@ -87,7 +87,7 @@ def _parse_day(text: str) -> date:
     try:
         return date.fromisoformat(text)
     except ValueError:
-        raise ParameterError(f"'{text}' is no day", expected="A day as YYYY-MM-DD") from None
+        raise ParameterError(f"'{text}' is not a day", expected="A day as YYYY-MM-DD") from None
 
 
 def _print_report(console: Console, report: Mapping[str, Any], out: Path | None) -> None:

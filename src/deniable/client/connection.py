@@ -61,7 +61,9 @@ def connect(
         raise AccessRefused("there is no token", remedy="Give one, or set DENIABLE_TOKEN", charge="")
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ParameterError("this is no address of a server", expected="Something like https://data.clinic.example")
+        raise ParameterError(
+            "this is not the address of a server", expected="Something like https://data.clinic.example"
+        )
     if parts.scheme == "http" and parts.hostname not in LOOPBACK:
         raise ParameterError("a token may not travel unencrypted to another machine", remedy="Use https://")
     check_seconds(timeout)
@@ -424,7 +426,7 @@ def _read_refusal(failure: urllib.error.HTTPError) -> DeniableError:
 
 def _build_unreachable(url: str, request: str = "") -> Stopped:
     """A server that gave no answer of deniable's; whether a question was charged is known under its request id."""
-    happened = f"the server at {url} cannot be reached, did not answer in time, or is no server of deniable"
+    happened = f"the server at {url} cannot be reached, did not answer in time, or is not a server of deniable"
     again = f"Ask again with request='{request}', under which it is charged once"
     remedy = f"Check the address. {again}" if request else "Check the address, and try again"
     return Stopped(happened, remedy=remedy, charge=errors.UNSURE if request else "", request=request)

@@ -62,7 +62,7 @@ class Box:
     def __post_init__(self) -> None:
         numbers = (self.south, self.west, self.north, self.east)
         if not all(math.isfinite(each) for each in numbers):
-            raise ParameterError("the box of a map has an end that is no number", expected=BOX_WORDS)
+            raise ParameterError("the box of a map has an end that is not a number", expected=BOX_WORDS)
         if not (-90 <= self.south < self.north <= 90 and -360 <= self.west < self.east <= 540):
             raise ParameterError("the box of a map is empty, or not on the earth", expected=BOX_WORDS)
         if self.east - self.west > 360:

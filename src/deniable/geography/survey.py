@@ -203,7 +203,7 @@ def _check_estimates(values: Floats, variances: Floats, design: Floats) -> None:
         )
     if not all(np.isfinite(each).all() for each in (values, variances, design)) or (variances < 0).any():
         raise ParameterError(
-            "a value, a variance or a covariate is no number, or a variance is below 0",
+            "a value, a variance or a covariate is not a number, or a variance is below 0",
             expected="Finite numbers, and variances of 0 or more",
         )
 

@@ -64,7 +64,7 @@ def back_up(ledger: Ledger, store: AnswerStore, path: Path, place: str = "") -> 
     whoever restores the copy can look whether it is there still.
     """
     if path.exists():
-        raise AccessRefused(f"'{path.name}' is there already", remedy="Choose another name: backups are not replaced")
+        raise AccessRefused(f"'{path.name}' already exists", remedy="Choose another name: backups are not replaced")
     part = path.with_name(f".{path.name[:100]}.{secrets.token_hex(6)}.part")
     try:
         copied = _copy_both(ledger, store, part, path, place)

@@ -477,7 +477,7 @@ class Ledger:
 def _assign_ids(posting: Posting) -> Posting:
     """The posting with a request id and a release id of its own where it has none."""
     if not isinstance(posting.request, str) or any("\ud800" <= each <= "\udfff" for each in posting.request):
-        raise ParameterError("the request id is no text", expected="Any characters, such as those of a UUID")
+        raise ParameterError("the request id is not text", expected="Any characters, such as those of a UUID")
     request = posting.request or secrets.token_hex(12)
     return replace(posting, request=request, release=posting.release or secrets.token_hex(12))
 

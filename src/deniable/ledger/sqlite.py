@@ -395,7 +395,7 @@ def _translate_failure(path: Path) -> Iterator[None]:
         raise IntegrityError(DAMAGED.format(path.name), remedy="Restore it from a backup") from None
 
 
-DAMAGED = "'{}' is no ledger, or was damaged"
+DAMAGED = "'{}' is not a ledger, or was damaged"
 
 
 def _refuse(failure: sqlite3.Error, path: Path, charge: str | None = None) -> NoReturn:

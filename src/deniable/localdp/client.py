@@ -420,7 +420,7 @@ class Survey:
         document = _exchange(f"{address.rstrip('/')}/survey.json")
         if pinned and pin(document) != pinned:
             raise Refused("the server shows another survey than the one this link was made for")
-        return cls(_read_object(document, "the server's answer is no survey: check the link"), address, invitation)
+        return cls(_read_object(document, "the server's answer is not a survey: check the link"), address, invitation)
 
     # a dictionary: by the questions' names, as it is sent
     def responses(self, answers: dict[str, Any], memory: Memory, draw: Draw = system_draw) -> dict[str, Any]:
@@ -452,7 +452,7 @@ class Survey:
         ticket = ticket or (self.take_ticket(memory) if self.description.get("key") else os.urandom(32).hex())
         body = {"format": FORMAT, "survey": self.description["survey"], "ticket": ticket, "responses": sent}
         answer = _exchange(f"{self.address}/responses", json.dumps(body).encode())
-        receipt: dict[str, Any] = _read_object(answer, "the response was sent, but the answer is no receipt")
+        receipt: dict[str, Any] = _read_object(answer, "the response was sent, but the answer is not a receipt")
         memory.forget_ticket(self.invitation, int((self.description.get("key") or {"modulus": "0"})["modulus"], 16))
         return receipt
 

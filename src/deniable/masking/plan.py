@@ -100,7 +100,7 @@ def specs_of(schema: TableSchema, present: Sequence[str], only: Sequence[str] | 
     for name in only or ():
         if name not in schema.names:
             remedy = nearest(name, schema.names)
-            raise ParameterError(f"'{name}' is no column of '{schema.name}'", remedy=remedy, column=name)
+            raise ParameterError(f"'{name}' is not a column of '{schema.name}'", remedy=remedy, column=name)
     released = {}
     for name in present:
         column = schema.column(name)

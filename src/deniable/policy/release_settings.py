@@ -168,7 +168,7 @@ def _values(item: Item, column: Column | None, mistakes: Mistakes) -> tuple[tree
         try:
             value = tree_checker.read_typed(leaf, column.type)
         except tree_checker.Misread as misread:
-            happened = f"`{leaf.text[:40]}` is no value of column '{column.name}', which is of type {column.type}"
+            happened = f"`{leaf.text[:40]}` is not a value of column '{column.name}', which is of type {column.type}"
             mistakes.add(leaf.place, happened, misread.wanted, misread.remedy)
             continue
         if column.categories is not None and value not in column.categories:

@@ -146,7 +146,7 @@ def _check_stream(stream: Stream, entry: Section, tables: tuple[TableSchema, ...
         return
     time = table.column(stream.time)
     if time is None or time.type not in (ColumnType.DATE, ColumnType.DATETIME):
-        mistakes.add(entry.place_of("time"), f"'{stream.time}' is no date of '{stream.table}'", "A date or datetime")
+        mistakes.add(entry.place_of("time"), f"'{stream.time}' is not a date of '{stream.table}'", "A date or datetime")
     if stream.every in MONTHS and stream.start.day > LAST_STARTING_DAY:
         mistakes.add(entry.place_of("start"), "not every month has this day", "A day up to the 28th")
     if table.unit is not None and table.unit.is_row and stream.max_periods is not None:

@@ -204,7 +204,7 @@ def _source(entry: Section, mistakes: Mistakes) -> None:
         expected = "A path, or one of duckdb:, postgresql:, spark:, DIALECT+adbc:"
         if scheme.endswith("+adbc"):
             expected = f"One of {', '.join(BY_ADBC)} before +adbc:"
-        mistakes.add(place, f"'{scheme}:' is no kind of source", expected, nearest(scheme, SCHEMES))
+        mistakes.add(place, f"'{scheme}:' is not a kind of source", expected, nearest(scheme, SCHEMES))
     elif scheme.endswith("+adbc") and not re.fullmatch(r"//[A-Za-z0-9_-]+#.+", rest):
         happened = "a source that is reached by ADBC names a profile and a table, and no address"
         mistakes.add(place, happened, f"Such as {scheme}://PROFILE#schema.table")
@@ -535,7 +535,7 @@ def _check_same_people(table: TableSchema, tables: tuple[TableSchema, ...], entr
     place = entry.place_of("same_people_as")
     known = {each.name: each for each in tables if each.name != table.name and _who(each) is not None}
     if table.same_people_as not in known:
-        happened = f"'{table.same_people_as}' is no other table that tells people apart by a column"
+        happened = f"'{table.same_people_as}' is not another table that tells people apart by a column"
         mistakes.add(place, happened, f"Known: {', '.join(known)}", nearest(str(table.same_people_as), known))
     elif _who(table) is None:
         happened = f"the rows of '{table.name}' are each their own unit, so nobody can be found in them"

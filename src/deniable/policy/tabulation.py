@@ -98,7 +98,7 @@ class Select:
 
     def __post_init__(self) -> None:
         if not isinstance(self.where, str):
-            raise ParameterError("a condition is no text", expected="A condition of SQL: Select('age >= 18')")
+            raise ParameterError("a condition is not text", expected="A condition of SQL: Select('age >= 18')")
         object.__setattr__(self, "sample", _read_positive(self.sample, "a sample"))
         if self.sample > 1:
             raise ParameterError("a sample is above 1", expected="The share of all units that is counted: 0.1")
@@ -172,7 +172,7 @@ class Tabulation:
             raise ParameterError("a plan has no budget", expected="budget(epsilon=1), or budget(rho=0.5)")
         if not all(isinstance(each, Operator) for each in self.operators):
             raise ParameterError(
-                f"plan '{self.name}' has a part that is no operator", expected="Select, Partition, Measure or Infer"
+                f"plan '{self.name}' has a part that is not an operator", expected="Select, Partition, Measure or Infer"
             )
 
     def __or__(self, operator: Operator) -> Tabulation:
@@ -218,7 +218,7 @@ class Tabulation:
                 by = tuple(column for column in cells if column in each.by)
                 if len(by) != len(each.by):
                     raise ParameterError(
-                        f"tabulation '{self.name}' measures what is no margin of its cells",
+                        f"tabulation '{self.name}' measures what is not a margin of its cells",
                         expected=f"Columns among {', '.join(cells)}",
                     )
                 found[by] = found.get(by, Fraction(0)) + each.weight
@@ -325,7 +325,7 @@ def check_tabulation(plan: Tabulation, tables: tuple[TableSchema, ...]) -> None:
         )
     unknown = [name for name in partition.breaks if name not in partition.cells]
     if unknown:
-        raise ParameterError(f"breaks are given for '{unknown[0]}', which is no cell", expected="Columns of cells")
+        raise ParameterError(f"breaks are given for '{unknown[0]}', which is not a cell", expected="Columns of cells")
     _check_areas(partition.areas, table, tables)
     for words, names in (("invariants", plan.invariants), ("levels", plan.weights or {})):
         wrong = [name for name in names if name not in plan.levels]
@@ -341,7 +341,7 @@ def check_tabulation(plan: Tabulation, tables: tuple[TableSchema, ...]) -> None:
         )
     for by in plan.invariants.values():
         if not set(by) <= set(partition.cells):
-            raise ParameterError("an invariant is of a column that is no cell", expected="Columns of cells")
+            raise ParameterError("an invariant is of a column that is not a cell", expected="Columns of cells")
     _ = plan.margins, plan.find_fixed()
 
 

@@ -586,7 +586,7 @@ def _parse_scalar(attribute: Labels | Bins, text: str) -> pa.Scalar:
         value = pa.scalar(None, kind)
     if not value.is_valid or not _is_declared(attribute, value.as_py()):
         listed = [str(label) for label in attribute.labels] if isinstance(attribute, Labels) else []
-        raise ParameterError(f"'{text}' is no value of column '{attribute.name}'", remedy=nearest(text, listed))
+        raise ParameterError(f"'{text}' is not a value of column '{attribute.name}'", remedy=nearest(text, listed))
     return value
 
 

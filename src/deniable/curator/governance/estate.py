@@ -219,7 +219,7 @@ def survey_estate(folder: Path, ledger: str | None = None) -> EstateReport:
     A policy's ledger is the one given, if it holds that dataset, as a database may hold many; else the one beside it.
     """
     if not folder.is_dir():
-        raise ParameterError(f"'{folder}' is no folder", expected="A folder with policies in it")
+        raise ParameterError(f"'{folder}' is not a folder", expected="A folder with policies in it")
     policies, unread = _read_policies(folder)
     if not policies:
         raise ParameterError(f"there is no policy in '{folder}'", remedy="Draft one with: deniable policy init TABLE")

@@ -162,7 +162,7 @@ def _read_roles(made: Draft, decided: Decisions, said: str) -> dict[str, str]:
     for pair in [] if said == "yes" else re.split(r",\s*(?=[^,]*=)", said):
         name, equals, role = pair.rpartition("=")
         if not equals:
-            raise ParameterError(f"'{said}' is no answer", expected="yes, or COLUMN=ROLE, separated by commas")
+            raise ParameterError(f"'{said}' is not an answer", expected="yes, or COLUMN=ROLE, separated by commas")
         _refuse_word_of(name.strip(), [column.name for column in made.columns], "column")
         _refuse_word_of(role.strip(), list(ROLES), "role")
         roles[name.strip()] = role.strip()
@@ -251,7 +251,7 @@ def _guard(read: Callable[[str], Any], expected: str) -> Callable[[str], Any]:
         try:
             return read(text)
         except ValueError:
-            raise ParameterError(f"'{text}' is no answer", expected=expected) from None
+            raise ParameterError(f"'{text}' is not an answer", expected=expected) from None
 
     return guarded
 
@@ -317,7 +317,7 @@ def doubt_roles(made: Draft, kept: Decisions) -> Decisions:
 
 def _require_mapping(given: Any, name: str) -> Mapping[str, Any]:
     if not isinstance(given, Mapping):
-        raise ParameterError(f"'{name}' is no list of columns", expected=f"{name}: {{COLUMN: ...}}")
+        raise ParameterError(f"'{name}' is not a list of columns", expected=f"{name}: {{COLUMN: ...}}")
     return given
 
 

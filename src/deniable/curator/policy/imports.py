@@ -63,7 +63,7 @@ def _read(file: Path) -> Mapping[str, Any]:
         document = None
     if not isinstance(document, Mapping):
         raise DataError(
-            f"'{file.name}' is no metadata that can be imported",
+            f"'{file.name}' is not metadata that can be imported",
             expected="SmartNoise's metadata (YAML) or DataSynthesizer's description (JSON)",
         )
     return document

@@ -277,7 +277,7 @@ def _check_questions(questions: Sequence[str]) -> list[str]:
         raise ParameterError("a batch is a list of questions", expected=expected, charge=NOTHING_CHARGED)
     if not questions or not all(isinstance(each, str) for each in questions):
         raise ParameterError(
-            "the batch has no questions, or one that is no text", expected=expected, charge=NOTHING_CHARGED
+            "the batch has no questions, or one that is not text", expected=expected, charge=NOTHING_CHARGED
         )
     if len(questions) > MOST_QUESTIONS or sum(map(len, questions)) > LONGEST:
         raise QueryRefused(

@@ -176,7 +176,7 @@ def _check(context: Context, order: NetworkOrder) -> Asked:
     refuse_by_adbc(table, context.scope.sources)
     if table.edges is None:
         raise ParameterError(
-            f"'{table.name}' is no table of edges",
+            f"'{table.name}' is not a table of edges",
             expected="A table with edges: {from: COLUMN, to: COLUMN} and unit: edge or unit: node in the policy",
         )
     ends = [name for name in (table.edges.first, table.edges.second) if table.column(name) is None]
@@ -236,7 +236,7 @@ def _check_settings(order: NetworkOrder, edges: Edges) -> None:
     for name in ("passing", "stopping"):
         value = getattr(order, name)
         if value is not None and not (isinstance(value, int | float) and 0 <= value <= 1):
-            refuse(f"'{name}' is no probability", "0 to 1")
+            refuse(f"'{name}' is not a probability", "0 to 1")
     if order.steps is not None and not (_is_whole(order.steps) and 1 <= order.steps <= MOST_STEPS):
         refuse("the number of steps is out of range", f"1 to {MOST_STEPS}")
 
@@ -257,7 +257,7 @@ def _find_nodes(context: Context, order: NetworkOrder, table: TableSchema) -> tu
     column, known = nodes.column(order.by), [each.name for each in nodes.columns if each.categories and not each.opaque]
     if column is None or column.opaque or not column.categories:
         raise QueryRefused(
-            f"'{order.by}' is no column of '{nodes.name}' with declared categories",
+            f"'{order.by}' is not a column of '{nodes.name}' with declared categories",
             expected=f"Columns with categories: {', '.join(known) or 'none'}",
             remedy=nearest(order.by, known),
         )

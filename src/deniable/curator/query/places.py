@@ -229,7 +229,7 @@ def _check_words(order: PlacesOrder) -> None:
     for what, said, known in (("slots", order.slots, tuple(SLOTS)), ("grid", order.grid, GRIDS)):
         if said is not None and said not in known:
             raise ParameterError(
-                f"'{said}' is no kind of {what}", expected=", ".join(known), remedy=nearest(said, known)
+                f"'{said}' is not a kind of {what}", expected=", ".join(known), remedy=nearest(said, known)
             )
     if order.kind != "map" and order.grid != "adaptive":
         raise ParameterError("a uniform grid is a choice of maps alone", remedy="Leave the grid out")
@@ -244,7 +244,7 @@ def _require_column(table: TableSchema, name: str, types: Sequence[ColumnType], 
     column = table.column(name)
     if column is None or column.opaque:
         known = [each.name for each in table.columns if not each.opaque]
-        raise ParameterError(f"'{name}' is no column of '{table.name}'", remedy=nearest(name, known))
+        raise ParameterError(f"'{name}' is not a column of '{table.name}'", remedy=nearest(name, known))
     if column.type not in types:
         raise ParameterError(f"column '{name}' of '{table.name}' is declared as {column.type}", expected=expected)
     return column

@@ -119,7 +119,7 @@ def compile_sql(context: Context, sql: str, asked: Budget | None, *, bias_share:
 
     tables = context.admit_tables()
     if not isinstance(sql, str):
-        raise QueryRefused("the question is no text", expected="One SELECT statement as text")
+        raise QueryRefused("the question is not text", expected="One SELECT statement as text")
     key = (sql, asked, context.asker.name if context.asker else "", None if bias_share is None else str(bias_share))
     pure = is_pure(context)
     plan: QueryPlan = context.plans.get(

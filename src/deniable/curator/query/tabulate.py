@@ -90,7 +90,7 @@ def find_plan(context: Context, wanted: str | Path | Tabulation) -> Tabulation:
         check_tabulation(wanted, context.policy.tables)
         return wanted
     if not isinstance(wanted, str | Path):
-        raise ParameterError("this is no plan", expected="A name in the policy, a file, or a Tabulation")
+        raise ParameterError("this is not a plan", expected="A name in the policy, a file, or a Tabulation")
     path = Path(wanted)
     if path.suffix.lower() not in (".yaml", ".yml", ".json"):
         return context.policy.tabulation(str(wanted))

@@ -195,7 +195,7 @@ def _refuse_unknown_columns(context: Context, order: Order) -> None:
     for name in (*(order.columns or ()), *(column for wanted in order.workload for column in wanted)):
         if name not in known:
             raise ParameterError(
-                f"'{name}' is no column of '{order.table}'",
+                f"'{name}' is not a column of '{order.table}'",
                 expected=f"Columns: {', '.join(known)}",
                 remedy=nearest(name, known),
             )

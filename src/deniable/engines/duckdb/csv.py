@@ -76,7 +76,7 @@ def _find_layout(
     connection: Any, paths: tuple[Path, ...], dialect: CsvDialect, schema: TableSchema | None, title: str, lines: int
 ) -> Layout:
     if paths[0].stat().st_size == 0:
-        raise DataError(f"{title} is empty: it has not even a header", remedy="Write the header, or leave the file out")
+        raise DataError(f"{title} is empty: it has no header line", remedy="Write the header, or leave the file out")
     delimiter, quoting, escape, sniffed = _sniff(connection, paths[0], dialect, title, lines)
     first = _read_first_record(paths[0], delimiter, quoting)
     if not first:

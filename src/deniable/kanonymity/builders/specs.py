@@ -138,7 +138,7 @@ def make_builder(spec: Spec) -> Builder:
             return _code_tails(make(spec.options), tails) if tails else make(spec.options)
     known = [kind for kind, _ in BUILDERS]
     raise ParameterError(
-        f"'{spec.kind}' is no kind of hierarchy",
+        f"'{spec.kind}' is not a kind of hierarchy",
         expected=f"One of {', '.join(known)}",
         remedy=nearest(spec.kind, known),
     )

@@ -523,7 +523,7 @@ def _refuse_column(mention: Mention, checker: Checker, mistakes: Mistakes) -> No
         known += [f"{t}.{c}" for t, columns in checker.columns.items() for c in columns if "." in mention.name]
     expected = f"Known: {', '.join(known[:12])}{', ...' if len(known) > 12 else ''}" if known else ""
     remedy = nearest(mention.name, known) or f"Declare it among the columns of {where.replace('any', 'a')}"
-    mistakes.add(mention.place, f"'{reveal(mention.name)}' is no column of {where}", expected, remedy)
+    mistakes.add(mention.place, f"'{reveal(mention.name)}' is not a column of {where}", expected, remedy)
 
 
 def _resolve_other(mention: Mention, checker: Checker, mistakes: Mistakes) -> None:

@@ -113,13 +113,13 @@ def refuse(text: str, offset: int, happened: str, **rest: str) -> QueryRefused:
 def tokens_of(text: str) -> list[Token]:
     """The statement in tokens, or a refusal when it is not even that."""
     if not isinstance(text, str):
-        raise QueryRefused("the statement is no text", expected="One SELECT statement as text")
+        raise QueryRefused("the statement is not text", expected="One SELECT statement as text")
     if len(text) > LONGEST:
         raise QueryRefused(f"the statement has more than {LONGEST} characters")
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise QueryRefused("the statement has half of a surrogate pair, which is no character") from None
+        raise QueryRefused("the statement has half of a surrogate pair, which is not a character") from None
     try:
         return list(sqlglot.tokenize(text, read="duckdb"))
     except (SqlglotError, RecursionError):

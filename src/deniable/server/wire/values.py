@@ -56,7 +56,7 @@ def decode_value(raw: bytes | None, oid: int, binary: bool, number: int) -> Valu
         return _decode_binary(raw, oid) if binary else _decode_text(raw.decode("utf-8"), oid)
     except (ValueError, struct.error, KeyError, InvalidOperation, OverflowError):
         kind = TYPE_NAMES.get(oid, f"the type with object id {oid}")
-        raise ParameterError(f"parameter ${number} is no value of {kind}") from None
+        raise ParameterError(f"parameter ${number} is not a value of {kind}") from None
 
 
 _MEMBER = re.compile(r'\s*(?:"((?:[^"\\]|\\.)*)"|([^,{}"\\]+))\s*(,|$)')

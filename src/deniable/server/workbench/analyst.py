@@ -378,7 +378,7 @@ def _read_parameters(fields: Sequence[tuple[str, str]]) -> dict[str, Any]:
 
 def _read_whole(text: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) < MOST_DIGITS):
-        raise ParameterError("k is no whole number", expected="How many people look alike at least, such as 10")
+        raise ParameterError("k is not a whole number", expected="How many people look alike at least, such as 10")
     return int(text)
 
 

@@ -289,8 +289,8 @@ def begin_sentence(text: str) -> str:
 
     >>> begin_sentence("there is no such table. Choose one."), begin_sentence("query:1:8: no such column")
     ('There is no such table. Choose one.', 'query:1:8: no such column')
-    >>> begin_sentence("k is no whole number")
-    'k is no whole number'
+    >>> begin_sentence("k is not a whole number")
+    'k is not a whole number'
     """
     return text if re.match(r"\S+:\d|[klt]\b", text) else text[:1].upper() + text[1:]
 

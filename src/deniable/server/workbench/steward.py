@@ -365,7 +365,7 @@ def _read_days(text: str) -> float:
     try:
         return float(text)
     except ValueError:
-        raise ParameterError("the number of days is no number", expected="Such as 90") from None
+        raise ParameterError("the number of days is not a number", expected="Such as 90") from None
 
 
 def _summarize(context: Context) -> dict[str, Any]:
