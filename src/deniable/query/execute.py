@@ -233,8 +233,9 @@ def read_public_keys(step: Step, reader: Reader) -> pa.Table:
 
 
 def _read_integers(table: pa.Table, name: str) -> NDArray[np.int64]:
-    column = table.column(name).combine_chunks().cast(pa.int64()).to_numpy(zero_copy_only=False)
-    return np.asarray(column, dtype=np.int64)
+    column = table.column(name)
+    whole = column if column.type == pa.int64() else column.cast(pa.int64())
+    return np.asarray(whole.to_numpy(), dtype=np.int64)
 
 
 def _read_column(
