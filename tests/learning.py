@@ -123,5 +123,6 @@ def witnessed(what: Planned, **changes: Any) -> Iterator[tuple[Planned, Witness]
 
 def almost_exact(what: Planned) -> Planned:
     """The plan without its noise (a draw differs from 0 with probability below 1e-200)."""
-    quiet = replace(what.plan.mechanism, variance=Fraction(1, 1000))  # type: ignore[attr-defined]
-    return replace(what, plan=replace(what.plan, mechanism=quiet))  # type: ignore[type-var]
+    names = [name for name in ("mechanism", "last") if getattr(what.plan, name, None) is not None]
+    quiet = {name: replace(getattr(what.plan, name), variance=Fraction(1, 1000)) for name in names}
+    return replace(what, plan=replace(what.plan, **quiet))  # type: ignore[type-var]

@@ -197,9 +197,10 @@ CASES = {
         lambda curator: curator.train("visits", "charge", features=["age", "sex"], epsilon=1), ((GAUSSIAN, 28),)
     ),
     "a logistic model": Case(
-        # One, ten knots of age with "is it given", and three values of sex: counted, and then a gradient in each turn.
+        # One, ten knots of age with "is it given", and three values of sex: counted, then a gradient in each turn; the
+        # last step has 15 * 16 / 2 products beside it.
         lambda curator: curator.train("visits", "insured", features=["age", "sex"], epsilon=1, turns=5),
-        ((GAUSSIAN, 15),) * 6,
+        (*[(GAUSSIAN, 15)] * 6, (GAUSSIAN, 135)),
     ),
     "a Poisson model": Case(
         # The target is summed beside the counts.

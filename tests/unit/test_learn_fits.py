@@ -100,6 +100,18 @@ def test_without_noise_the_logistic_fit_is_the_optimum_that_newton_finds() -> No
     np.testing.assert_allclose(train_model(what, rows).predict(rows), chances, atol=0.005)
 
 
+def test_the_last_step_leads_from_a_short_descent_to_the_optimum() -> None:
+    rows, what = people(4000), almost_exact(_plan("ill", "age", "town", penalty=0.001, turns=8))
+    inputs, wanted = encode_rows(what.design, rows) / STEPS, encode_target(what.target, rows)[0]
+    best, plan = inputs @ _newton(inputs, wanted, 0.001), what.plan
+    assert isinstance(plan, LogisticPlan)
+    away = [
+        np.abs(inputs @ each.fit(encode_rows(what.design, rows), wanted).coefficients - best).max()
+        for each in (plan, replace(plan, last=None))
+    ]
+    assert away[0] < 0.2 * away[1]
+
+
 def _visits(count: int, most: int = 10, seed: int = 0) -> pa.Table:
     """People whose number of visits grows with age by a constant factor."""
     draw = np.random.default_rng(seed)

@@ -28,6 +28,7 @@ from deniable.learn.logistic import (
     count_entries,
     plan_logistic,
     sum_gradients,
+    sum_last,
 )
 from deniable.learn.training import Planned, Task, plan_training
 from deniable.policy.budget import ZCDP, ApproxDP
@@ -84,6 +85,25 @@ def test_no_unit_moves_a_gradient_farther_than_the_plan_says(
         assert sum(int(each) ** 2 for each in moved) <= what.plan.mechanism.sensitivity_squared
         moved = _count(_without(units, -1), what.plan) - _count(_without(units, place), what.plan)
         assert sum(int(each) ** 2 for each in moved) <= what.plan.mechanism.sensitivity_squared
+        tables = (_without(units, -1), _without(units, place))
+        moved = np.subtract(*(_last(records, what.plan, np.array(weights)) for records in tables))
+        assert what.plan.last is not None
+        assert sum(int(each) ** 2 for each in moved) <= what.plan.last.sensitivity_squared
+
+
+def _last(records: Records, plan: LogisticPlan, weights: np.ndarray) -> np.ndarray:
+    rows = rows_of(records)
+    wanted, known = encode_target(build_target(table(), "ill"), rows)
+    return sum_last(encode_rows(plan.design, rows)[known], RESIDUE * wanted[known], weights)
+
+
+def test_a_row_that_nobody_expected_moves_the_last_step_as_far_as_the_plan_says() -> None:
+    plan = plan_logistic(plan_training(table(), PrivacyUnit(), Task("ill", ("sex", "town")), BUDGET).design, BUDGET)
+    weights = np.zeros(plan.design.width)
+    weights[0] = -1e6
+    moved = _last([{"sex": "F", "town": "Ada", "ill": True}], plan, weights)
+    assert plan.last is not None
+    assert sum(int(each) ** 2 for each in moved) == plan.last.sensitivity_squared
 
 
 @settings(deadline=None, max_examples=60)

@@ -5,7 +5,10 @@ regression needs. It is released once with Gaussian noise; everything after is p
 penalties or diagnostics could be read off the same release.
 
 Solving sees no row. Moments are in units of the entries, and the noise on each of them is independent, with one known
-deviation; the errors of the coefficients include it."""
+deviation; the errors of the coefficients include it.
+
+A Newton step of another regression (`solve_step`) is a linear regression of residuals with weighted rows, and is solved
+in the same way."""
 
 from __future__ import annotations
 
@@ -19,7 +22,18 @@ from numpy.typing import NDArray
 from deniable.dp.accounting import GaussianEvent
 from deniable.dp.mechanisms import GaussianMechanism
 from deniable.dp.samplers import SYSTEM, Entropy
-from deniable.learn.features import CHUNK, STEPS, Design, Entries, Fit, Labels, Numbers, NumberTarget, Progress
+from deniable.learn.features import (
+    CHUNK,
+    STEPS,
+    Design,
+    Entries,
+    Fit,
+    Knots,
+    Labels,
+    Numbers,
+    NumberTarget,
+    Progress,
+)
 from deniable.policy.budget import Budget
 
 
@@ -148,7 +162,9 @@ def solve_ridge(design: Design, released: Numbers, deviation: float, penalty: fl
     weights = inverse @ (found.centering @ found.right)
     level = float(np.clip(found.right[0] / found.rows, -1.0, 1.0))
     whole = np.concatenate([[level - found.means @ weights], weights])
-    spread = _estimate_covariance(found, whole, inverse, pull, deviation)
+    left = float(found.square - 2 * whole @ found.right + whole @ found.gram @ whole)
+    residual, unknown = max(deviation, left) / found.rows, float(np.max(weights**2, initial=1.0))
+    spread = _estimate_covariance(found, whole, inverse, unknown * pull @ pull.T, deviation, residual)
     effects = _map_effects(design, found.gram[0])
     errors = np.sqrt(np.maximum(np.diag(effects @ spread @ effects.T), 0.0))
     return Fit(effects @ whole, errors, found.rows)
@@ -163,19 +179,18 @@ def _filter_inverse(found: Moments, added: float, hidden: float) -> tuple[Number
     return (vectors * share) @ vectors.T, (vectors * (1 - rows * share)) @ vectors.T
 
 
-def _estimate_covariance(found: Moments, whole: Numbers, inverse: Numbers, pull: Numbers, deviation: float) -> Numbers:
+def _estimate_covariance(
+    found: Moments, whole: Numbers, inverse: Numbers, pulled: Numbers, deviation: float, residual: float
+) -> Numbers:
     """The covariance of the coefficients: of the sample, of the noise on the normal equations, and of the pull to 0.
 
     Rows are taken as independent with one residual variance, of which noise hides less than its own deviation. What
     was pulled away is unknown: it may be as large as the largest coefficient that was found, and as one that alone
     spans the target's range, which is 1 here.
     """
-    center, means, slopes = found.centering, found.means, whole[1:]
-    left = float(found.square - 2 * whole @ found.right + whole @ found.gram @ whole)
-    residual = max(deviation, left) / found.rows
+    center, means = found.centering, found.means
     noise = deviation**2 * _estimate_noise(whole, found.noisy)
-    between = inverse @ (center @ (residual * found.gram + noise) @ center.T) @ inverse
-    between += float(np.max(slopes**2, initial=1.0)) * pull @ pull.T
+    between = inverse @ (center @ (residual * found.gram + noise) @ center.T) @ inverse + pulled
     level = (residual * found.rows + noise[0, 0]) / found.rows**2
     cross = -(between @ means)
     return np.block([[np.array([[level + means @ between @ means]]), cross[None, :]], [cross[:, None], between]])
@@ -208,3 +223,60 @@ def _map_effects(design: Design, counts: Numbers) -> Numbers:
             moved[np.ix_(places, places)] -= weights
             moved[0, places] = weights
     return moved
+
+
+def sum_step(entries: Entries, bends: NDArray[np.int64], residues: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The sums of b x_i x_j over rows, i <= j, and then those of STEPS r x_i, with a bend b and residue r for each row.
+
+    Bends are at most 2**8 and residues 2**10, so that partial sums of a chunk are below 2**53: exact.
+    """
+    width = entries.shape[1]
+    gram, right = np.zeros((width, width), np.int64), np.zeros(width, np.int64)
+    for start in range(0, len(entries), CHUNK):
+        rows = slice(start, start + CHUNK)
+        held = entries[rows].astype(np.float64)
+        gram += ((held * bends[rows, None]).T @ held).astype(np.int64)
+        right += (residues[rows].astype(np.float64) @ held).astype(np.int64)
+    return np.concatenate([gram[np.triu_indices(width)], STEPS * right])
+
+
+def bound_step(design: Design, rows: int, bends: NDArray[np.int64], residues: NDArray[np.int64]) -> int:
+    """How far a unit of so many rows can move these sums, in squared L2 norm, where a row has one of these pairs.
+
+    As in `sensitivity_squared`, with p blocks: b^2 (p^2 + p) STEPS^4 / 2 for the products, r^2 p STEPS^4 for the rest.
+    """
+    p = design.blocks
+    longest = int((bends**2 * (p * (p + 1) // 2) + residues**2 * p).max())
+    return rows**2 * STEPS**4 * longest
+
+
+def solve_step(
+    design: Design, released: Numbers, deviation: float, weights: Numbers, effects: Numbers, added: float
+) -> tuple[Numbers, Numbers]:
+    """The Newton step from these weights, and the covariance of where it leads; `added` is the penalty of all rows.
+
+    A row's residual has the variance that its bend is, so that of the sample is the inverse of the sums (the model's
+    form taken as true). A step that noise hides is not made: the coefficient may then be as far away as the largest
+    effect, and as 1. Effects are the weights about the mean of their column: what else these are is by chance.
+    """
+    width, pairs = design.width, len(released) - design.width
+    upper = np.zeros((width, width))
+    upper[np.triu_indices(width)] = released[:pairs]
+    noisy = list_products(design)
+    gram, right = np.where(noisy, upper + np.triu(upper, 1).T, 0.0), released[pairs:] - added * weights
+    found = Moments(gram, right, 0.0, noisy)
+    inverse, pull = _filter_inverse(found, added, 4 * width * deviation**2)
+    slopes = inverse @ (found.centering @ found.right)
+    step = np.concatenate([[found.right[0] / found.rows - found.means @ slopes], slopes])
+    unknown = float(np.max(effects[1:] ** 2, initial=1.0))
+    return step, _estimate_covariance(found, step, inverse, unknown * pull @ pull.T, deviation, 1.0)
+
+
+def list_products(design: Design) -> NDArray[np.bool_]:
+    """Which products of two entries can differ from 0: of different columns, of one entry, of neighboring knots."""
+    found = (design.owners[:, None] != design.owners) | np.eye(design.width, dtype=np.bool_)
+    for block, each in enumerate(design.features, start=1):
+        if isinstance(each, Knots):
+            places = np.flatnonzero(design.owners == block)[: each.count]
+            found[places[:-1], places[1:]] = found[places[1:], places[:-1]] = True
+    return np.asarray(found, np.bool_)

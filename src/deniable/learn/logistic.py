@@ -24,8 +24,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from deniable.dp.accounting import GaussianEvent, SelfComposedEvent, calibrate_gaussian
+from deniable.dp.accounting import ComposedEvent, GaussianEvent, SelfComposedEvent, calibrate_gaussian
 from deniable.dp.mechanisms import GaussianMechanism
+from deniable.dp.mechanisms.mechanism import calibrate_part
 from deniable.dp.samplers import SYSTEM, Entropy
 from deniable.errors import ParameterError
 from deniable.learn.features import (
@@ -40,6 +41,7 @@ from deniable.learn.features import (
     NumberTarget,
     Progress,
 )
+from deniable.learn.linear import bound_step, solve_step, sum_step
 from deniable.policy.budget import Amount, Budget, exact
 from deniable.policy.schema import ColumnType
 
@@ -87,8 +89,9 @@ class LogisticPlan:
     square root of `most_squared` (see `bound_residuals` and `count_entries`), and a unit by so much for each of its
     rows. The weights between turns are post-processing; composition is adaptive. **Utility.** The counts tell how
     strongly the loss may curve at most in each direction, so that steps are long where it is flat (see `Curvature`);
-    they are damped until noise alone moves the logit of a row by about 1/2. **Runtime.** turns passes over the rows,
-    2 width operations each."""
+    they are damped until noise alone moves the logit of a row by about 1/2. A Newton step from a release of its own
+    (`last`) ends the descent and tells errors. **Runtime.** turns passes over the rows, 2 width operations each, and
+    one of width^2."""
 
     design: Design
     mechanism: GaussianMechanism
@@ -97,18 +100,29 @@ class LogisticPlan:
     penalty: float = 1e-5
     adapts: bool = False
     """Whether residuals are clipped to half where noise is what limits the descent."""
+    last: GaussianMechanism | None = None
+    """The noise of the Newton step, where there is one."""
 
     @property
-    def event(self) -> SelfComposedEvent:
-        """The same Gaussian in every turn, and once for the counts."""
-        return SelfComposedEvent(self.mechanism.event, self.turns + 1)
+    def event(self) -> ComposedEvent | SelfComposedEvent:
+        """The same Gaussian in every turn, and once for the counts; then that of the last step."""
+        turns = SelfComposedEvent(self.mechanism.event, self.turns + 1)
+        return turns if self.last is None else ComposedEvent((turns, self.last.event))
 
     def fit(
         self, entries: Entries, truth: NDArray[np.int64], entropy: Entropy = SYSTEM, progress: Progress | None = None
     ) -> Fit:
-        """Count, then descend with momentum (Nesterov 1983)."""
+        """Count, descend with momentum (Nesterov 1983), and make the last step."""
         rows, counts = count_entries(self.mechanism, self.most_squared, entries, self.design, entropy)
-        return self._descend(entries, RESIDUE * truth, LOGISTIC, (rows, counts), entropy, progress)
+        weights, bend = self._descend(entries, RESIDUE * truth, LOGISTIC, (rows, counts), entropy, progress)
+        if self.last is None:
+            return Fit(bend.center(weights), None, rows)
+        noisy = self.last.release(sum_last(entries, RESIDUE * truth, weights), entropy) / (RESIDUE * STEPS**2)
+        deviation = math.sqrt(float(self.last.variance)) / (RESIDUE * STEPS**2)
+        step, spread = solve_step(self.design, noisy, deviation, weights, bend.center(weights), self.penalty * rows)
+        centered = np.column_stack([bend.center(each) for each in np.eye(self.design.width)])
+        found, variance = centered @ (weights + step), np.diag(centered @ spread @ centered.T)
+        return Fit(found, np.sqrt(np.maximum(variance, 0.0) + bend.vary_center(found, rows)), rows)
 
     def _descend(
         self,
@@ -118,7 +132,8 @@ class LogisticPlan:
         counted: tuple[float, Numbers],
         entropy: Entropy,
         progress: Progress | None,
-    ) -> Fit:
+    ) -> tuple[Numbers, Curvature]:
+        """The weights at the end, and the curvature that tells how to center them."""
         rows, counts = counted
         sharper, bend = self.sharpen(rows, counts, link)
         most = bound_residuals(entries, self.most_squared // sharper**2)
@@ -130,8 +145,7 @@ class LogisticPlan:
             noisy = self.mechanism.release(sharper * sum_gradients(held, wanted, weights, most, link), entropy)
             return np.asarray(noisy / (sharper * link.residue * STEPS * rows) + self.penalty * (weights - start))
 
-        weights = descend(slope_at, bend.divide, start, self.turns, progress)
-        return Fit(bend.center(weights), None, rows)
+        return descend(slope_at, bend.divide, start, self.turns, progress), bend
 
     def sharpen(self, rows: float, counts: Numbers, link: Link) -> tuple[int, Curvature]:
         """How many times a gradient counts that is clipped to as small a part, and the curvature it is divided by.
@@ -173,9 +187,9 @@ class PoissonPlan(LogisticPlan):
         mean = float(np.clip(counts[-1], 1 / DEPTH, 1.0))
         link = Link(DEPTH, _tabulate(np.exp, DEPTH, min(1.0, MOST_TIMES * mean)), MOST_TIMES * mean, math.log(mean))
         wanted = raised * (DEPTH // (2 * STEPS))
-        fit = self._descend(entries, wanted, link, (rows, counts[:-1]), entropy, progress)
-        fit.coefficients[0] += math.log(self.upper)
-        return fit
+        weights, bend = self._descend(entries, wanted, link, (rows, counts[:-1]), entropy, progress)
+        weights[0] += math.log(self.upper)
+        return Fit(bend.center(weights), None, rows)
 
 
 def count_entries(
@@ -250,6 +264,12 @@ class Curvature:
         found[0] += means.sum()
         return np.asarray(found)
 
+    def vary_center(self, effects: Numbers, rows: float) -> Numbers:
+        """How much the means that effects are measured from vary by the sample, for each effect: its variance."""
+        means = self._sum_blocks(self.shares * effects**2) / rows
+        means[0] = means[1:].sum()
+        return np.asarray(means[self.owners])
+
     def measure_wander(self) -> float:
         """The root mean square of x / curvature over rows x whose columns are independent: what noise does to logits.
 
@@ -295,8 +315,9 @@ def plan_logistic(
     counts decide (see `LogisticPlan.sharpen`).
     """
     turns = TURNS if turns is None else turns
-    made, mechanism, most = _plan_turns(design, budget, rows, turns, clip, RESIDUE)
-    return LogisticPlan(made, mechanism, most, turns, penalty, clip is None)
+    made, mechanism, most = _plan_turns(design, budget, rows, turns, clip, RESIDUE, 1 - LAST)
+    last = calibrate_part(budget, bound_step(made, rows, np.tile(BENDS, 2), RESIDUALS), LAST)
+    return LogisticPlan(made, mechanism, most, turns, penalty, clip is None, last)
 
 
 def plan_poisson(
@@ -318,11 +339,17 @@ def plan_poisson(
         )
     turns = POISSON_TURNS if turns is None else turns
     made, mechanism, most = _plan_turns(design, budget, rows, turns, clip, DEPTH)
-    return PoissonPlan(made, mechanism, most, turns, penalty, clip is None, float(column.upper))
+    return PoissonPlan(made, mechanism, most, turns, penalty, clip is None, upper=float(column.upper))
 
 
 def _plan_turns(
-    design: Design, budget: Budget, rows: int, turns: int, clip: Amount | None, residue: int
+    design: Design,
+    budget: Budget,
+    rows: int,
+    turns: int,
+    clip: Amount | None,
+    residue: int,
+    part: Fraction = Fraction(1),
 ) -> tuple[Design, GaussianMechanism, int]:
     """The bent design, the noise of one turn, and how far a row moves it, squared.
 
@@ -335,9 +362,7 @@ def _plan_turns(
         )
     made = design.bend()
     most = int(share**2 * made.blocks * (residue * STEPS) ** 2)
-    squared = Fraction(rows**2 * most)
-    variance = calibrate_gaussian(budget, sensitivity_squared=(turns + 1) * squared)
-    return made, GaussianMechanism(variance, squared), most
+    return made, calibrate_part(budget, rows**2 * most, part / (turns + 1)), most
 
 
 def bound_residuals(entries: Entries, most_squared: int) -> NDArray[np.int64]:
@@ -376,8 +401,13 @@ class Link:
         8,192 columns. The table makes a residual a function of that integer, where a library's exponential may round
         differently for the last rows of an array than for the first.
         """
-        cell = np.floor(np.clip(logits / (WEIGHT * STEPS / SHARPNESS), -REACH * SHARPNESS, REACH * SHARPNESS - 1))
-        return np.asarray(self.table[cell.astype(np.int64) + REACH * SHARPNESS], np.int64)
+        return np.asarray(self.table[find_cells(logits)], np.int64)
+
+
+def find_cells(logits: Numbers) -> NDArray[np.int64]:
+    """The cell of a table for each logit, in steps of 1 / (WEIGHT STEPS)."""
+    cell = np.floor(np.clip(logits / (WEIGHT * STEPS / SHARPNESS), -REACH * SHARPNESS, REACH * SHARPNESS - 1))
+    return np.asarray(cell.astype(np.int64) + REACH * SHARPNESS)
 
 
 def sum_gradients(
@@ -402,6 +432,21 @@ def _tabulate(expect: Callable[[Numbers], Numbers], residue: int, most: float = 
 
 LOGISTIC = Link(RESIDUE, _tabulate(lambda middle: 1 / (1 + np.exp(-middle)), RESIDUE), 1 / 4, 0.0)
 SIGMOID = LOGISTIC.table
+BENDS = SIGMOID * (RESIDUE - SIGMOID) // RESIDUE
+"""How strongly the loss of a row curves, in steps of 1/RESIDUE, by the cell of its logit."""
+RESIDUALS = np.concatenate([RESIDUE - SIGMOID, -SIGMOID])
+"""The residual of a positive row, and of another one, by that cell."""
+LAST = Fraction(1, 10)
+"""The share of the budget that the last step of a logistic regression has."""
+
+
+def sum_last(entries: Entries, wanted: NDArray[np.int64], weights: Numbers) -> NDArray[np.int64]:
+    """What the last step is computed from: curvature and residuals at these weights, as exact integers."""
+    whole, cells = np.rint(np.clip(weights, -MOST_WEIGHT, MOST_WEIGHT) * WEIGHT), np.zeros(len(entries), np.int64)
+    for start in range(0, len(entries), CHUNK):
+        rows = slice(start, start + CHUNK)
+        cells[rows] = find_cells(entries[rows].astype(np.float64) @ whole)
+    return sum_step(entries, BENDS[cells], wanted - SIGMOID[cells])
 
 
 @dataclass(frozen=True, slots=True)
