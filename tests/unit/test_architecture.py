@@ -261,7 +261,7 @@ print(len(entered))
 @pytest.mark.parametrize(
     ("words", "most"),
     [
-        ("query 'SELECT sex, COUNT(*) AS n FROM visits GROUP BY sex' --epsilon 0.5", 74),
+        ("query 'SELECT sex, COUNT(*) AS n FROM visits GROUP BY sex' --epsilon 0.5", 75),
         ("synthesize visits --epsilon 1 --delta 1e-7 -o {folder}/made.parquet", 81),
     ],
 )

@@ -169,8 +169,7 @@ class NodeBalance(Record):
 class PlainBalance(Record):
     """What is left of one node of the budget tree, in the unit in which that is enforced.
 
-    An account may be kept in rho under a limit in epsilon: `limit` is then the rho of that limit. It is None where
-    there is none.
+    An account may be kept in rho under a limit in epsilon: `limit` is then the rho of that limit, if there is one.
     """
 
     node: str
@@ -460,8 +459,7 @@ def _state_plainly(each: Balance, unit: str) -> PlainBalance:
 
     if each.limit is None or each.remaining is None:
         return PlainBalance(each.node, each.period, "epsilon", None, None)
-    if not unit and each.kinds is not None and each.kinds.all_pure:
-        unit = "epsilon"  # the policy's own, as `say_least` tells it
+    unit = unit or ("epsilon" if each.kinds is not None and each.kinds.all_pure else "")  # as `say_least` tells it
     if unit == "rho" and each.kinds is not None:
         limit, left = each.kinds.rho_limit, each.kinds.rho
     elif unit == "epsilon" and each.kinds is not None and not isinstance(each.limit, ZCDP):
