@@ -285,6 +285,12 @@ class DeniableSparkGenerator(SparkGenerator):  # type: ignore[misc]  # the parse
         """What stands in brackets."""
         return f"({self.sql(node.this)})"
 
+    def alias_sql(self, node: exp.Alias) -> str:
+        """A name for a value; a column keeps its own, since Spark would carry both through a window."""
+        column = node.this
+        same = isinstance(column, exp.Column) and column.name == node.alias
+        return str(self.sql(column) if same else super().alias_sql(node))
+
     def neg_sql(self, node: exp.Neg) -> str:
         """A number with the other sign."""
         inner = node.this
