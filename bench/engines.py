@@ -143,8 +143,8 @@ def fit_line(points: Sequence[tuple[int, float]]) -> tuple[float, float]:
     return (wc - each * wn) / w, each
 
 
-NODES, CORES, NETWORK, SHUFFLED = 100, 16, 1.25e9, 72
-"""Nodes, cores of each, bytes a second between them, and bytes of a row that is shuffled: eight fields and their marks.
+NODES, CORES, NETWORK, SHUFFLED = 100, 16, 1.25e9, 56
+"""Nodes, cores of each, bytes a second between them, and bytes of a row that is shuffled: six fields and their marks.
 
 A row is shuffled once, to where all rows of its person are, and before that only as many groups of a person as may be
 kept are left of each file; sums by group are small beside it.
