@@ -401,3 +401,17 @@ def test_columns_that_were_left_as_they_are_are_named_in_one_sentence(town, tmp_
     pq.write_table(pq.read_table(released).drop_columns(["charge", "note"]), released)
     _, found = attack(*given)
     assert (found["untouched"], found["because"]) == ([], "")
+
+
+def test_a_column_that_somebody_adds_is_noticed_by_who_is_taken_to_know_all_of_them(town, tmp_path):
+    visits = pq.read_table(town / "visits.parquet")
+    few = pa.table({"sex": visits["sex"], "diagnosis": visits["diagnosis"]})
+    pq.write_table(few, tmp_path / "few.parquet")
+    pq.write_table(few.append_column("phone", pa.array(range(few.num_rows))), tmp_path / "more.parquet")
+    limits = ("--sensitive", "diagnosis", "--fail-above", "0.5")
+    assert attack(tmp_path / "few.parquet", "--knows", "all", *limits)[0] == 0
+    assert attack(tmp_path / "more.parquet", "--knows", "sex", *limits)[0] == 0, "nobody is taken to know it"
+    code, found = attack(tmp_path / "more.parquet", "--knows", "all", *limits)
+    assert (code, found["knows"]) == (2, ["sex", "phone"])
+    pq.write_table(few.rename_columns(["all", "diagnosis"]), tmp_path / "named.parquet")
+    assert attack(tmp_path / "named.parquet", "--knows", "all", *limits)[1]["knows"] == ["all"]

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 
 Progress = Callable[[float], None]
+ALL = "all"  # in place of columns that an intruder knows: all that were released, but the sensitive ones
 LOGS = (".jsonl", ".ndjson")
 STATISTICS = ".json"
 TABLE = "table"
@@ -255,10 +256,12 @@ def _evidence(order: Order, context: Context | None) -> Evidence:
     policy = context.policy if context else None
     schema = find_schema(order, policy)
     release = _read_rows(order.source, order, context)
-    knows = order.knows or columns_known(policy, schema, release)
     sensitive = order.sensitive or columns_with_role(schema, release, "sensitive")
     register = table_at(order.register, order.encoding) if order.register else None
     unit = order.unit or (schema.unit.column if schema and schema.unit else None)
+    knows = order.knows or columns_known(policy, schema, release)
+    if order.knows == (ALL,) and ALL not in release.column_names:
+        knows = tuple(name for name in release.column_names if name not in (unit, *sensitive))
     _refuse_misnamed(order, schema, release)
     ratings = order.ratings or None
     if ratings is not None and len(ratings) != 4:
