@@ -344,7 +344,7 @@ AROUND: dict[str, tuple[Callable[[Spent], object], str]] = {
         lambda spent: ask_by_command(spent, "--ledger", str(spent.policy.with_name("own.sqlite"))), HELD,
     ),
     "another unit": (
-        lambda spent: spent.ask(*spent.write("rows.yaml", PERSON, "unit: row", spent.ledger)), "do not add up",
+        lambda spent: spent.ask(*spent.write("rows.yaml", PERSON, "unit: row", spent.ledger)), "and would now be as",
     ),
     "another unit in a ledger of its own": (
         lambda spent: spent.ask(*spent.write("single.yaml", PERSON, "unit: row")), HELD,

@@ -107,7 +107,7 @@ def test_few_rows_are_known_by_what_they_hold() -> None:
 def test_another_unit_for_rows_that_were_charged_is_refused() -> None:
     with Curator.from_frame(ROWS, **STATED) as first:
         first.query("SELECT COUNT(*) FROM data", epsilon=1)
-    with pytest.raises(AccessRefused, match="do not add up"):
+    with pytest.raises(AccessRefused, match="and would now be as"):
         Curator.from_frame(ROWS, unit="row", budget=2)
 
 

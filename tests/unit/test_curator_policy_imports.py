@@ -77,5 +77,10 @@ def test_a_table_must_be_named_where_there_are_several(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", ["- a\n- b\n", "{", "\x00"])
 def test_other_files_are_refused(tmp_path: Path, text: str) -> None:
-    with pytest.raises(DataError, match="no metadata that can be imported"):
+    with pytest.raises(DataError, match=r"is not metadata that can be imported\..*deniable policy init TABLE"):
         _import(tmp_path, text)
+
+
+def test_a_file_that_describes_no_table_is_refused_with_a_way_on(tmp_path: Path) -> None:
+    with pytest.raises(ParameterError, match=r"describes no table\..*deniable policy init TABLE"):
+        _import(tmp_path, '{"recognizers": {"phone": 1}}')

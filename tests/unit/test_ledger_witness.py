@@ -315,12 +315,12 @@ def test_one_file_under_two_names_and_units_does_not_share_one_total(tmp_path: P
     second.write_text(first.read_text().replace("  visits:", "  stays:").replace(person, "row"))
     with Curator.open(first, ledger=ledger) as one, Curator.open(second, ledger=ledger) as other:
         one.query("SELECT COUNT(*) AS n FROM visits", epsilon=1)
-        with pytest.raises(AccessRefused, match="charged for all rows of one id before, and would now be for one row"):
+        with pytest.raises(AccessRefused, match="protected as all rows of one id before, and would now be as one row"):
             other.query("SELECT COUNT(*) AS n FROM stays", epsilon=1)
-    with pytest.raises(AccessRefused, match="charged for all rows of one id before, and would now be for one row"):
+    with pytest.raises(AccessRefused, match="protected as all rows of one id before, and would now be as one row"):
         Curator.open(second, ledger=ledger)
     copied = write_wide(tmp_path / "copy", people().drop_columns(["sex"]), "row", "copied")
-    with pytest.raises(AccessRefused, match="charged for all rows of one id before, and would now be for one row"):
+    with pytest.raises(AccessRefused, match="protected as all rows of one id before, and would now be as one row"):
         Curator.open(copied, ledger=ledger)
     Curator.open(write_wide(tmp_path / "others", people(seed=2), "row", "others"), ledger=ledger).close()
 

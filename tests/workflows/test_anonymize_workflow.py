@@ -240,7 +240,7 @@ def test_check_fails_with_exit_code_2_when_a_threshold_is_not_met(clinic: Path) 
     assert len(run(*asked, "--keep", "name", code=2)["unmet"]) == 3
     found = run(*asked, code=2)
     assert found["unnamed"] == ["name"]
-    assert found["unmet"][0].startswith("nobody named name, of which nothing was measured")
+    assert found["unmet"][0].startswith("columns that were not measured: name")
     assert found["joint"]["together"] == 1
 
 

@@ -358,7 +358,7 @@ def _describe_release(made: Mapping[str, Any]) -> Iterator[str]:
         yield f"  {learned['target']} predicted: {told}, {learned['commonest']:.1%} blindly"
     if proof := made.get("proof"):
         told = "optimal" if proof["optimal"] else f"within {proof['gap']:.4g} of the optimum"
-        yield f"  {told}: {proof['checks']} of {proof['nodes']} nodes checked"
+        yield f"  {told}: {proof['checks']} of {proof['nodes']} combinations of levels checked"
     for sentence in made["warnings"]:
         yield f"  Warning: {sentence}."
     if together := made.get("composition"):

@@ -153,14 +153,15 @@ def _write_exposure_page(path: Path | None, found: Mapping[str, Any]) -> None:
 def print_attacks(console: Console, found: Mapping[str, Any]) -> None:
     """Print what the attacks found, and the verdicts."""
     for made in found["attacks"]:
-        if made["skipped"]:
-            console.print(f"{made['attack']}: {made['skipped']}", markup=False, style="dim")
         for outcome in made["outcomes"]:
             _print_outcome(console, outcome)
+    skipped = [f"{made['attack']} ({made['skipped']})" for made in found["attacks"] if made["skipped"]]
+    if skipped:
+        console.print(f"Not tried: {'; '.join(skipped)}", markup=False, style="dim")
     for one in found.get("identifying_sets", [])[:3]:
         console.print(f"Whoever knows {' + '.join(one['columns'])} singles out {one['share']:.1%}", markup=False)
     for one in found.get("blame", [])[:3]:
-        console.print(f"without {one['column']}: {one['unique_without']:.1%} unique", markup=False)
+        console.print(f"Unique if {one['column']} is not known: {one['unique_without']:.1%}", markup=False)
     if found.get("joint"):
         console.print(found["joint"]["words"], markup=False)
     if found.get("because"):
@@ -192,8 +193,9 @@ def _print_outcome(console: Console, outcome: Mapping[str, Any]) -> None:
         parts.append(f"precision {outcome['precision']['share']:.1%}")
     console.print(", ".join(parts), markup=False)
     if ways := outcome["figures"].get("disclosed"):
-        told = f"  their class gives {ways['homogeneous']} away with one value, {ways['background']} with two at most"
-        console.print(f"{told}; {ways['skewed']} by skewness, {ways['similar']} by similarity", markup=False)
+        told = f"  rows that look alike have one value: {ways['homogeneous']}; two values: {ways['background']}"
+        far = f"a value far likelier than in the table: {ways['skewed']}; similar values: {ways['similar']}"
+        console.print(f"{told}; {far}", markup=False)
     for one in outcome["figures"].get("hidden", [])[:MOST_CELLS]:
         console.print(f"  suppressed: {describe_cell(one)}", markup=False)
     for one in outcome["figures"].get("pinned", [])[:MOST_CELLS]:

@@ -11,6 +11,7 @@ import typer
 from deniable.cli.attack import print_attacks, read_limits
 from deniable.cli.inspect import print_utility
 from deniable.cli.terminal import JsonFlag, LedgerOption, emit, open_curator, show_progress
+from deniable.errors import pluralize
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -197,8 +198,9 @@ def _print_attack(console: Console, found: Mapping[str, Any]) -> None:
 def _print_details(console: Console, out: Path, details: Mapping[str, Any]) -> None:
     if "rows" in details:
         console.print(f"Wrote {details['rows']:,} synthetic rows to {out}")
-    tables = f"{len(details['measured'])} tables of two or three"
-    console.print(f"Method {details['method']}: {len(details['columns'])} columns measured, and {tables}")
+    columns, tables = pluralize(len(details["columns"]), "column"), len(details["measured"])
+    joint = f"and {pluralize(tables, 'combination')} of two or three" if tables else "each by itself"
+    console.print(f"Method {details['method']}: measured {columns}, {joint}")
     console.print(f"Why: {details['reason']}", markup=False)
     for clique in details["measured"][:12]:
         console.print(f"  {clique}", markup=False)

@@ -261,6 +261,8 @@ def pack_keys(columns: Sequence[NDArray[Any]], sizes: Sequence[int]) -> tuple[ND
     return key, span
 
 
+NAME_THEM = "Name the columns an intruder may know: --qi zip,birth_date,sex, or role: quasi-identifier in a policy"
+"""How to go on where no quasi-identifier is named."""
 DENSE = 4
 """A table with a place for each possible key serves where there are at most so many times more keys than rows."""
 SPARSE = 32

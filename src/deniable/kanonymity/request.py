@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from deniable.errors import Infeasible, ParameterError, nearest, pluralize
 from deniable.kanonymity.encoding import (
+    NAME_THEM,
     Coded,
     Collapsed,
     Counts,
@@ -75,7 +76,7 @@ class Request:
 
     def __post_init__(self) -> None:
         if not self.quasi_identifiers:
-            raise ParameterError("No quasi-identifier is named", remedy="Name the columns an intruder may know")
+            raise ParameterError("No quasi-identifier is named", remedy=NAME_THEM)
         if not 0 <= self.suppress <= 1:
             raise ParameterError(f"The share to suppress is {self.suppress}", expected="A share between 0 and 1")
         if not self.models:

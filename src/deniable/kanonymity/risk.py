@@ -22,6 +22,7 @@ import pyarrow as pa
 
 from deniable.errors import ParameterError
 from deniable.kanonymity.encoding import (
+    NAME_THEM,
     Counts,
     Histograms,
     build_histograms,
@@ -234,7 +235,7 @@ def examine(
 ) -> Findings:
     """Measure a table; `fraction` is the share of the population in it, for estimates of uniqueness there."""
     if not quasi_identifiers:
-        raise ParameterError("No quasi-identifier is named", remedy="Name the columns an intruder may know")
+        raise ParameterError("No quasi-identifier is named", remedy=NAME_THEM)
     coded = [_encode_cells(table, name) for name in quasi_identifiers]
     columns, spans = [codes for codes, _ in coded], [span for _, span in coded]
     many, _, class_of = number_rows(columns, spans)

@@ -374,10 +374,9 @@ def refuse_other_unit(posting: Posting, known: frozenset[tuple[str, str]]) -> No
         other = next((each for name, each in sorted(known) if name == held and each != unit), None)
         if other is not None:
             raise AccessRefused(
-                f"'{posting.tables[0]}' was charged for {other} before, and would now be for {unit}: these do not "
-                "add up",
+                f"'{posting.tables[0]}' was protected as {other} before, and would now be as {unit}",
                 expected="One unit of a table, and of the file that it reads, for all that is charged in one ledger",
-                remedy="Put the unit back; or lower the budgets, and run: deniable ledger separate --ledger NEW",
+                remedy="Use the unit of before; or lower the budgets, and run: deniable ledger separate --ledger NEW",
             )
 
 

@@ -474,10 +474,9 @@ def _refuse_other_unit(
         others = sorted(unit for name, unit in charged if name == name_source(path) and unit != source.unit)
         if others and (path == source.path or hold_same_rows(marks, read_marks(kept))):
             raise AccessRefused(
-                f"the rows of '{source.table}' were charged for {others[0]} before, and would now be for "
-                f"{source.unit}: these do not add up",
+                f"the rows of '{source.table}' were protected as {others[0]} before, and would now be as {source.unit}",
                 expected="One unit for one set of rows in one ledger, whatever its tables and files are called",
-                remedy="Put the unit back; or lower the budgets, and run: deniable ledger separate --ledger NEW",
+                remedy="Use the unit of before; or lower the budgets, and run: deniable ledger separate --ledger NEW",
             )
 
 

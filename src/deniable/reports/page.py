@@ -150,7 +150,7 @@ def write_text(text: str, path: Path) -> Path:
             unfinished.unlink()
         raise StorageError(
             f"The page could not be written to {path}: {refused.strerror}",
-            remedy="Choose another place with -o",
+            remedy="Name a file in another folder",
             charge="",
         ) from refused
     return path

@@ -205,7 +205,7 @@ def unmet(findings: Mapping[str, Any], k: int | None, l: dict[str, float], t: di
     failed = []
     if findings["unnamed"] and (k is not None or l or t):
         named = ", ".join(findings["unnamed"][:12]) + (", ..." if len(findings["unnamed"]) > 12 else "")
-        failed.append(f"nobody named {named}, of which nothing was measured: say --qi, --sensitive or --keep")
+        failed.append(f"columns that were not measured: {named}; name them with --qi, --sensitive or --keep")
     if k is not None and findings["k"] < k:
         failed.append(f"k is {findings['k']}, asked was {k}")
     held = {found["column"]: found for found in findings["sensitive"]}

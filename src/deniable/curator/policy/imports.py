@@ -30,6 +30,7 @@ DATASYNTHESIZER_TYPES = {
     "DateTime": ColumnType.DATETIME,
 }
 MOST_CATEGORIES = 50
+OTHERWISE = "From other tools begin with the table itself: deniable policy init TABLE; see docs/compare/index.md"
 DECIDE = "decide: the imported file says nothing of roles"
 TOKEN = Spec("token", {"key": "people"})
 
@@ -65,6 +66,7 @@ def _read(file: Path) -> Mapping[str, Any]:
         raise DataError(
             f"'{file.name}' is not metadata that can be imported",
             expected="SmartNoise's metadata (YAML) or DataSynthesizer's description (JSON)",
+            remedy=OTHERWISE,
         )
     return document
 
@@ -94,9 +96,12 @@ def _choose_table(tables: Mapping[str, Any], wanted: str | None) -> str:
         return str(wanted)
     if wanted is None and len(tables) == 1:
         return next(iter(tables))
+    if not tables:
+        expected = "SmartNoise's metadata, or DataSynthesizer's description"
+        raise ParameterError("the file describes no table", expected=expected, remedy=OTHERWISE)
     raise ParameterError(
         "the file has no table of that name" if wanted else f"the file has {len(tables)} tables",
-        expected=f"--table and one of {', '.join(sorted(tables)) or 'none: it is no metadata of SmartNoise'}",
+        remedy=f"Name one with --table: {', '.join(sorted(tables))}",
     )
 
 
