@@ -243,3 +243,39 @@ def test_a_package_that_is_missing_is_named_before_a_charge(monkeypatch: pytest.
         with pytest.raises(MissingExtra, match="'pandas' is not installed"):
             curator.sample_and_aggregate(len, "data", blocks=2, bounds=(0, 9), epsilon=1, frames="pandas")
         assert curator.ledger.head() is None
+
+
+@pytest.mark.parametrize(
+    ("stated", "told"),
+    [
+        ({"budget": -1}, "the budget is not above 0"),
+        ({"budget": "one"}, "the epsilon of the budget is not a finite number"),
+        ({"max_rows": 0}, "max_rows is not a whole number"),
+        ({"max_rows": 1.5}, "max_rows is not a whole number"),
+        ({"bounds": {"age": (9, 1)}}, "the bounds of 'age' are not lowest, then highest"),
+        ({"bounds": {"sex": (0, 1)}}, "column 'sex' is text, which has no bounds"),
+        ({"categories": {"age": ["x"]}}, "the arguments make no policy: a category cannot be read as integer"),
+    ],
+    ids=str,
+)
+def test_what_is_stated_of_a_frame_is_refused_in_the_words_of_its_arguments(stated: Any, told: str) -> None:
+    with pytest.raises(ParameterError, match=told) as refused:
+        Curator.from_frame(pa.table(FRAME), **{"unit": "id", "budget": 1} | stated)
+    assert refused.value.place is None
+
+
+def test_a_saved_policy_finds_its_file_from_another_folder_and_takes_rows_of_its_tables_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "people.csv").write_text("id,age\n1,3\n2,4\n")
+    (tmp_path / "sub").mkdir()
+    with Curator.from_frame("people.csv", unit="id", budget=1) as curator:
+        saved, ledger = [curator.save_policy(name) for name in ("sub/p.yaml", "p.yaml")], curator.context.place
+        curator.query("SELECT COUNT(*) AS n FROM people", epsilon=0.5)
+    for path in saved:
+        with Curator.open(path, ledger=ledger) as again:
+            assert str(again.remaining()) == "PureDP(epsilon=Fraction(1, 2))"
+    assert 'source: "people.csv"' in saved[1].read_text()
+    with pytest.raises(ParameterError, match=r"no table 'peple', for which rows are given.*Did you mean 'people'\?"):
+        Curator.open(saved[1], sources={"peple": pa.table(FRAME)})

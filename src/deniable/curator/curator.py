@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from deniable.curator.verbs import ReleaseVerbs
-from deniable.errors import ParameterError, guard_arguments
+from deniable.errors import ParameterError, guard_arguments, nearest
 from deniable.policy.document import Policy, read
 
 if TYPE_CHECKING:
@@ -76,6 +76,14 @@ class Curator(ReleaseVerbs):
                 if isinstance(policy, str | Path)
                 else "For a table at hand: Curator.from_frame(table, unit=..., budget=...)",
             )
+        tables = [table.name for table in policy.tables]
+        for name in sources or ():
+            if name not in tables:
+                raise ParameterError(
+                    f"the policy has no table '{name}', for which rows are given",
+                    expected=f"Tables: {', '.join(tables)}",
+                    remedy=nearest(name, tables),
+                )
         given = (("memory", memory), ("threads", threads))
         limits: dict[str, Any] = {name: value for name, value in given if value is not None}
         self._text = ""

@@ -16,7 +16,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from deniable.errors import AccessRefused, ParameterError, nearest
+from deniable.errors import AccessRefused, ParameterError, PolicyError, nearest
 from deniable.policy.budget import (
     ZCDP,
     Amount,
@@ -74,18 +74,29 @@ class FramePolicy:
 
 def describe_frame(frame: Any, wanted: Wanted, ledger: str | Path | None = None) -> FramePolicy:
     """The policy of a table at hand, and the ledger that holds the budget of its people."""
-    from deniable.policy.document import parse
-
     source, at_hand = _hold_rows(frame)
     name = wanted.name or ("data" if at_hand else _name_file(source))
     text = _write_policy(name, source, wanted, at_hand)
-    policy = parse(text, source="the policy made from the arguments", folder=Path.cwd())
+    policy = _parse_stated(text)
     sources = {name: source} if at_hand else {}
     _refuse_accepted(source)
     if ledger is None:
         ledger = _find_ledger(policy, sources)
         _refuse_more(ledger, policy)
     return FramePolicy(text, policy, sources, ledger)
+
+
+def _parse_stated(text: str) -> Policy:
+    """The policy of what was stated; a mistake is told without the place in a text that the caller never saw."""
+    from deniable.policy.document import parse
+
+    try:
+        return parse(text, source="the arguments", folder=Path.cwd())
+    except PolicyError as wrong:
+        first = (wrong.mistakes or (wrong,))[0]
+        raise ParameterError(
+            f"the arguments make no policy: {first.happened}", expected=first.expected, remedy=first.remedy
+        ) from None
 
 
 def _hold_rows(frame: Any) -> tuple[Any, bool]:
@@ -190,6 +201,14 @@ def _write_bounds(field: Field, bounds: Any) -> list[str]:
             expected='Lowest and highest value, such as bounds={"age": (0, 120)}; for decimals also a step: '
             "(0, 1000, 0.01)",
         )
+    if field.type in (ColumnType.TEXT, ColumnType.BOOLEAN):
+        raise ParameterError(
+            f"column '{field.name}' is {field.type}, which has no bounds",
+            expected='Bounds of a column of numbers or dates; for others categories={"sex": ["F", "M"]}',
+            remedy="If it holds numbers or dates in another spelling, such as 12,50 or 31.12.2024, convert it first",
+        )
+    if isinstance(bounds[0], int | float) and isinstance(bounds[1], int | float) and not bounds[0] < bounds[1]:
+        raise ParameterError(f"the bounds of '{field.name}' are not lowest, then highest", expected="Such as (0, 120)")
     low, high, *step = (_write_end(value) for value in bounds)
     steps = step or (["0.01"] if field.type is ColumnType.DECIMAL else [])
     return [f"between: [{low}, {high}]", *(f"step: {each}" for each in steps)]
@@ -223,6 +242,9 @@ def _write_unit(unit: str | None, wanted: Wanted) -> str:
     if unit is None:
         return "    unit: row"
     stated = {name: getattr(wanted, name) for name in BOUNDS if getattr(wanted, name) is not None}
+    for name, value in stated.items():
+        if type(value) is not int or value < 1:
+            raise ParameterError(f"{name} is not a whole number from 1 up", expected=f"Such as {name}=3")
     stated = stated or {"max_rows": 1}
     how = ", bounding: rows" if "max_rows" in stated else ""
     listed = ", ".join(f"{name}: {value}" for name, value in stated.items())
@@ -240,10 +262,10 @@ def _write_budget(asked: Amount | Mapping[str, Amount] | Budget) -> str:
     for name in asked:
         if name not in ("epsilon", "delta", "rho"):
             raise ParameterError(f"a budget has no '{name}'", remedy=nearest(name, ("epsilon", "delta", "rho")))
-    amounts = {name: exact(value, name) for name, value in asked.items()}
-    if not amounts.get("epsilon") and not amounts.get("rho"):
+    amounts = {name: exact(value, f"the {name} of the budget") for name, value in asked.items()}
+    if (not amounts.get("epsilon") and not amounts.get("rho")) or any(amount < 0 for amount in amounts.values()):
         raise ParameterError(
-            "the budget is nothing", expected='An epsilon, such as budget=1, or {"epsilon": 1, "delta": 1e-6}'
+            "the budget is not above 0", expected='An epsilon, such as budget=1, or {"epsilon": 1, "delta": 1e-6}'
         )
     return "{" + ", ".join(f"{name}: {format_number(value)}" for name, value in amounts.items() if value) + "}"
 
@@ -301,10 +323,18 @@ def _refuse_more(ledger: Path, policy: Policy) -> None:
 
 
 def write_policy(text: str, ledger: str, path: Path) -> Path:
-    """Write the policy of a table at hand to a new file, with a note on the ledger that its charges are in."""
+    """Write the policy of a table at hand to a new file, with a note on the ledger that its charges are in.
+
+    A source is looked for beside the policy: in another folder than this one it is named from there.
+    """
     from deniable.curator.policy.draft import save
 
-    save(
-        f"# What was spent is in the ledger {ledger}: use it with --ledger, or Curator.open(ledger=...).\n{text}", path
-    )
+    begin = '    source: "'
+    lines = text.split("\n")
+    for place, line in enumerate(lines):
+        source = line.removeprefix(begin).removesuffix('"')
+        if line.startswith(begin) and path.parent.resolve() != Path.cwd() and Path(source).exists():
+            lines[place] = f'{begin}{Path(source).resolve().as_posix()}"'
+    told = f"# What was spent is in the ledger {ledger}: use it with --ledger, or Curator.open(ledger=...).\n"
+    save(told + "\n".join(lines), path)
     return path
