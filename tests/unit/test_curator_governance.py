@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -13,14 +14,17 @@ from pathlib import Path
 from secrets import token_hex
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from deniable import Curator
+from deniable.assess.utility import count_unique_rows
 from deniable.curator import charge
 from deniable.curator.charge import ChargeWatch, watch_charges
 from deniable.curator.context import ANSWERS, forget_answers
 from deniable.curator.governance import reports, requests, withdrawals
 from deniable.curator.query import sql as query_sql
+from deniable.engines.duckdb import DuckDBEngine
 from deniable.errors import CHARGED, NOTHING_CHARGED, AccessRefused, ExecutionFailed, ParameterError, QueryRefused
 from deniable.governance import requests as rules
 from deniable.governance.grants import Action, Asker, Role
@@ -502,3 +506,19 @@ def test_what_a_steward_charges_on_a_page_names_the_steward(curator: Curator) ->
     curator.query("SELECT COUNT(*) AS n FROM visits WHERE zip = 'x'", epsilon="0.1")
     charged = list(curator.ledger.entries(acts=("charge",)))[-2:]
     assert [(each.analyst, each.details.get("by")) for each in charged] == [("steward", "sam"), ("steward", None)]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_people_who_are_alone_are_counted_and_not_their_rows(seed: int, tmp_path: Path) -> None:
+    drawn = random.Random(seed)
+    who, x = [None, *range(30)], [None, "a", "b", "c"]
+    rows = [(drawn.choice(who), drawn.choice(x), drawn.randrange(5)) for _ in range(80)]
+    rows += rows  # everybody has each row twice
+    with DuckDBEngine(root=tmp_path) as engine:
+        engine.attach("t", pa.table(dict(zip(("who", "x", "y"), map(list, zip(*rows, strict=True)), strict=True))))
+        found = count_unique_rows(engine, "t", ("x", "y"), "who")
+        assert count_unique_rows(engine, "t", ("x", "y")).alone == 0
+    by = {key: {who for who, *rest in rows if tuple(rest) == key and who is not None} for key in {r[1:] for r in rows}}
+    alone = {who for people in by.values() for who in people if len(people) == 1}
+    few = {who for people in by.values() for who in people if len(people) <= 5}
+    assert (found.rows, found.alone, found.few) == (len({r[0] for r in rows} - {None}), len(alone), len(few))

@@ -361,7 +361,7 @@ def score_regression(truth: Numbers, predicted: Numbers, learned_from: Numbers) 
 
 @dataclass(frozen=True, slots=True)
 class Uniqueness:
-    """Of `rows` rows, `alone` are the only ones with their combination, `few` share it with at most four others."""
+    """Of `rows` rows (or people), `alone` are the only ones with their combination, `few` share it with up to four."""
 
     columns: tuple[str, ...]
     rows: int
@@ -379,14 +379,27 @@ class Uniqueness:
         return round(1000 * self.share)
 
 
-def count_unique_rows(engine: Engine, table: str, columns: tuple[str, ...]) -> Uniqueness:
-    """Count rows by their combination of columns, inside the engine."""
+def count_unique_rows(engine: Engine, table: str, columns: tuple[str, ...], unit: str | None = None) -> Uniqueness:
+    """Count rows by their combination of columns, inside the engine; with a `unit`, people who have one in a row."""
     if not columns:
         raise ParameterError(
             "no column was named", expected="One or more columns that an intruder may know", remedy="Name them"
         )
-    keys = ", ".join(quote(column) for column in columns)
-    counted = f"SELECT count(*) AS n FROM {quote(table)} GROUP BY {keys}"
-    sums = "sum(n) AS rows, sum(n) FILTER (WHERE n = 1) AS alone, sum(n) FILTER (WHERE n <= 5) AS few"
-    row = engine.run(f"SELECT {sums} FROM ({counted}) AS c").to_pylist()[0]
-    return Uniqueness(columns, int(row["rows"] or 0), int(row["alone"] or 0), int(row["few"] or 0))
+    keys, rows = ", ".join(quote(column) for column in columns), quote(table)
+    if unit is None:
+        counted = f"SELECT count(*) AS n FROM {rows} GROUP BY {keys}"
+        sums = "sum(n) AS rows, sum(n) FILTER (WHERE n = 1) AS alone, sum(n) FILTER (WHERE n <= 5) AS few"
+        found = engine.run(f"SELECT {sums} FROM ({counted}) AS c")
+    else:
+        who = quote(unit)
+        of_few = f"SELECT {keys}, count(DISTINCT {who}) AS n FROM {rows} GROUP BY {keys}"
+        same = " AND ".join(f"r.{quote(column)} IS NOT DISTINCT FROM c.{quote(column)}" for column in columns)
+        sums = ", ".join(
+            f"count(DISTINCT CASE WHEN n <= {most} THEN {who} END) AS {name}"
+            for name, most in (("alone", 1), ("few", 5))
+        )
+        found = engine.run(
+            f"SELECT count(DISTINCT {who}) AS rows, {sums} FROM {rows} AS r JOIN ({of_few}) AS c ON {same}"
+        )
+    (row,) = found.to_pylist()
+    return Uniqueness(columns, *(int(row[name] or 0) for name in ("rows", "alone", "few")))

@@ -241,7 +241,7 @@ def _print_request(console: Console, told: Mapping[str, Any]) -> None:
     console.print("  cost: " + ", ".join(f"{name} {value}" for name, value in told["cost"].items()), markup=False)
     for table, risk in told.get("risk", {}).items():
         known = ", ".join(risk["columns"])
-        words = f"{known} single out {risk['per_thousand'] / 10:g} % of the rows of {table}"
+        words = f"{known} single out {risk['per_thousand'] / 10:g} % of the {risk.get('of') or 'rows'} of {table}"
         unknown = f"no column of {table} is declared as one that others know"
         console.print(f"  risk: {words if known else unknown}", markup=False)
     if told["justification"]:

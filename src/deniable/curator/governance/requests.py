@@ -45,12 +45,13 @@ TECHNIQUES = tuple(PARAMETERS)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TableRisk(SparseRecord):
-    """How many rows of a table its quasi-identifiers single out; without counts where it has none."""
+    """How many rows (or people: `of`) of a table its quasi-identifiers single out; without counts where it has none."""
 
     columns: list[str]
     rows: int | None = None
     alone: int | None = None
     per_thousand: int = 0
+    of: str | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -269,8 +270,9 @@ def _count_singled_out(context: Context, name: str) -> TableRisk:
     quasi = tuple(column.name for column in table.with_role(ColumnRole.QUASI_IDENTIFIER))
     if table.public or not quasi:
         return TableRisk([])
-    found = count_unique_rows(context.scope.attach(name), name, quasi)
-    return TableRisk(list(quasi), found.rows, found.alone, found.per_thousand)
+    unit = table.unit.column if table.unit is not None else None
+    found = count_unique_rows(context.scope.attach(name), name, quasi, unit)
+    return TableRisk(list(quasi), found.rows, found.alone, found.per_thousand, "people" if unit else None)
 
 
 TERM = timedelta(days=90)
