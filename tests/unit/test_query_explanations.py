@@ -89,6 +89,19 @@ def test_what_one_unit_moves_is_told_in_the_unit_of_the_number(curator: Curator)
     assert all(part["sensitivity"] > alone["sensitivity"] for part in parts)
 
 
+def test_a_notebook_shows_an_explanation_as_lines(curator: Curator) -> None:
+    shown: list[str] = []
+
+    class Printer:
+        text = staticmethod(shown.append)
+
+    curator.explain(COUNTS, epsilon=1)._repr_pretty_(Printer, False)
+    lines = shown[0].splitlines()
+    assert lines[:2] == ["cost:", "  epsilon: 1"]
+    assert "unit: all rows of one pid" in lines
+    assert "QuestionExplanation" not in shown[0]
+
+
 def test_notes_name_the_bound_and_the_keys(curator: Curator) -> None:
     notes = curator.explain(COUNTS, epsilon=1)["notes"]
     rows = curator.policy.table("visits").unit.max_rows_per_group

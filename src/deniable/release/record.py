@@ -46,6 +46,27 @@ class Record(Mapping[str, Any]):
         """The fields as plain values, for JSON."""
         return {name: to_plain(self[name]) for name in self}
 
+    def _repr_pretty_(self, printer: Any, _cycle: bool) -> None:
+        """For notebooks: a line for each field, and lines below it for what it holds."""
+        printer.text("\n".join(_list_lines(self.to_dict())))
+
+
+def _list_lines(value: Any, indent: str = "") -> list[str]:
+    """Plain values as lines, nested ones below their name.
+
+    >>> _list_lines({"cost": {"epsilon": "1"}, "notes": ["a", "b"], "left": None})
+    ['cost:', '  epsilon: 1', 'notes:', '  - a', '  - b', 'left: none']
+    """
+    named = value.items() if isinstance(value, dict) else (("-", part) for part in value)
+    lines = []
+    for name, part in named:
+        mark = name if name == "-" else f"{name}:"
+        if isinstance(part, dict | list):
+            lines += [f"{indent}{mark}", *_list_lines(part, f"{indent}  ")]
+        else:
+            lines.append(f"{indent}{mark} {'none' if part is None else part}")
+    return lines
+
 
 PLAIN = (str, int, float, bool)
 """Types that most values have and that stay as they are."""
