@@ -303,6 +303,24 @@ def test_tokens_are_seen_and_revoked_across_processes(policy: Path, curator: Cur
         requests.issue(curator.context, "ana", Role.ANALYST, ["reserch"])
 
 
+@pytest.mark.parametrize(
+    ("technique", "parameters", "told"),
+    [
+        ("anonymize", {"k": 2, "t": {"diagnosis": 2}}, "t of 'diagnosis' is 2. A number from 0 to 1"),
+        ("anonymize", {"k": 2, "l": {"diagnosis": 0}}, "l of 'diagnosis' is 0. A number from 1 up"),
+        ("anonymize", {"k": 2, "suppress": 1.5}, "rows to leave out is 1.5. A number from 0 to 1"),
+        ("synthesize", {"epsilon": 0, "delta": "1e-6"}, "the budget is 0"),
+    ],
+    ids=str,
+)
+def test_numbers_that_no_release_can_have_are_refused_when_they_are_asked(
+    curator: Curator, technique: str, parameters: dict[str, Any], told: str
+) -> None:
+    with pytest.raises(ParameterError) as refused:
+        requests.ask(curator.context.speak_for(ANA), technique, ["visits"], parameters)
+    assert told in str(refused.value)
+
+
 def test_a_request_is_decided_once_with_a_reason_and_fulfilled_once(curator: Curator) -> None:
     request = requests.ask(curator.context.speak_for(ANA), "mask", ["visits"])
     assert "risk" not in request.as_dict()

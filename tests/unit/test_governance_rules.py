@@ -678,14 +678,14 @@ def test_the_estate_counts_what_ledgers_in_a_database_spent_and_tells_of_one_tha
 
 def test_a_folder_without_a_policy_is_refused(tmp_path: Path) -> None:
     assert "no policy in" in run("estate", tmp_path, refused=True)
-    assert "no folder" in run("estate", tmp_path / "nothing", refused=True)
+    assert "is not a folder" in run("estate", tmp_path / "nothing", refused=True)
 
 
 def test_the_commands_of_two_stewards_terms_and_incidents(policy: Path) -> None:
     at = ("-p", policy)
     asked = json.loads(run("request", "mask", "visits", "--analyst", "ana", "--purpose", "research",
                            "--justification", "to plan", *at, "--json"))  # fmt: skip
-    assert " % of the rows of visits" in run("requests", "--pending", *at)
+    assert " % of the people of visits" in run("requests", "--pending", *at)
     assert "2 stewards must" in run("approve", asked["id"], "--reason", "fine", "--by", "sam", *at)
     assert "approved request" in run("approve", asked["id"], "--reason", "fine", "--by", "sam", *at, refused=True)
     assert "approved: mask" in run("approve", asked["id"], "--reason", "fine", "--by", "sue", *at)

@@ -335,7 +335,7 @@ def test_a_request_is_approved_by_a_second_person(visit):
     assert re.search(r"Asked [\d-]+ [\d:]+ UTC, number \w+; .*k: 5", analyst.inner_text(".request"))
     first = visit("steward", "/requests")
     told = first.inner_text(".request")
-    assert "100 of 300 rows are the only ones" in told
+    assert "100 of 300 people are the only ones" in told
     assert "people: sex" in told
     first.get_by_role("button", name="See what would leave, and attack it").click()
     assert "Attack on the table before release" in first.inner_text(".request")

@@ -50,6 +50,7 @@ def demands(policy: Policy | None, asked: Asked) -> Anonymize:
     >>> demands(None, Asked(k=3)).k
     3
     """
+    _refuse_beyond(asked)
     if policy is None:
         _refuse_unprotected(asked)
     least = (policy.release.anonymize if policy else None) or Anonymize(k=1 if asked.k else 5)
@@ -68,6 +69,18 @@ def demands(policy: Policy | None, asked: Asked) -> Anonymize:
         tuple(dict.fromkeys((*least.models, *asked.models))),
         least.second_release,
     )
+
+
+def _refuse_beyond(asked: Asked) -> None:
+    """Refuse numbers that no table can have: fewer than one different value, a distance or a share above 1."""
+    for column, number in asked.l.items():
+        if number < 1:
+            raise ParameterError(f"l of '{column}' is {float(number):g}", expected="A number from 1 up")
+    shares = {f"t of '{column}'": number for column, number in asked.t.items()}
+    shares |= {} if asked.suppress is None else {"the share of rows to leave out": asked.suppress}
+    for what, share in shares.items():
+        if not 0 <= share <= 1:
+            raise ParameterError(f"{what} is {float(share):g}", expected="A number from 0 to 1")
 
 
 def _refuse_unprotected(asked: Asked) -> None:

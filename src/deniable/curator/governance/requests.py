@@ -22,7 +22,7 @@ from deniable.governance.scram import ScramKeys
 from deniable.governance.tokens import Token
 from deniable.ledger.entry import Act, Posting, digest
 from deniable.policy.access import Purpose
-from deniable.policy.budget import Budget, budget, exact
+from deniable.policy.budget import Budget, budget, exact, refuse_extreme
 from deniable.policy.schema import Role as ColumnRole
 from deniable.policy.schema import normalize_spelling
 from deniable.release.record import Record, SparseRecord
@@ -167,7 +167,7 @@ def read_budget(parameters: Mapping[str, Any], times: int = 1) -> Budget:
         times * exact(parameters[name], name) if parameters.get(name) is not None else None
         for name in ("epsilon", "rho")
     )
-    return budget(epsilon, times * exact(parameters.get("delta", 0), "delta"), rho)
+    return refuse_extreme(budget(epsilon, times * exact(parameters.get("delta", 0), "delta"), rho))
 
 
 def check_request(context: Context, technique: str, tables: Sequence[str], parameters: Mapping[str, Any]) -> None:
