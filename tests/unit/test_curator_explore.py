@@ -126,6 +126,22 @@ def test_what_a_release_would_let_out_is_attacked_before_it_is_approved(ward: Cu
     assert "exposes 1,000 of 1,000;" in as_it_is.attacks[0], "masking the name alone leaves everybody alone"
 
 
+def test_attacks_before_an_approval_count_people_and_not_their_rows(ward: Curator) -> None:
+    """Everybody has each row twice: no row is alone, and everybody is."""
+    path = ward.context.policy.folder / "visits.parquet"
+    rows = pq.read_table(path)
+    pq.write_table(pa.concat_tables([rows, rows]), path)
+    curator = with_mask(ward, "redact")
+    masked = explore.preview_masked(curator.context, "visits", "pseudonymize")
+    assert "exposes 1,000 of 1,000;" in masked.attacks[0]
+    assert "__person" not in masked.columns
+    without = explore.preview_masked(curator.context, "visits", "pseudonymize", ["zip", "sex", "diagnosis"])
+    assert "exposes 1,000 of 1,000;" in without.attacks[0], "also where what tells people apart does not leave"
+    fine = explore.preview_release(curator.context, "visits", Asked(k=2))
+    assert fine.sizes == (4, 4), "k counts people, who have two rows each"
+    assert "exposes no one" in fine.attacks[0]
+
+
 @pytest.mark.parametrize("mask", ["{token: {key: people}}", "{codebook: {key: people, vault: ids.vault}}"])
 def test_rows_that_are_masked_to_be_looked_at_leave_no_trace(ward: Curator, mask: str) -> None:
     curator = with_mask(ward, mask)

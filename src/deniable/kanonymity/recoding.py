@@ -358,6 +358,10 @@ class Recoder:
         out = self._rewrite_table(table, [codes for codes, _, _ in coded], released)
         return out.filter(pa.array(released)) if self.recoding.suppressed_rows is Suppressed.DROP else out
 
+    def is_released(self, table: pa.Table) -> NDArray[np.bool_]:
+        """Whether the class of each row is released."""
+        return np.asarray(self.index.find([c.codes(column_of(table, c.column.name))[0] for c in self.columns]) >= 0)
+
     def generalize(self, table: pa.Table) -> pa.Table:
         """Every row of a table as it would be written if its class were released."""
         coded = [c.codes(column_of(table, c.column.name))[0] for c in self.columns]

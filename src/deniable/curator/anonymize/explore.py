@@ -25,6 +25,7 @@ from deniable.curator.anonymize.request import (
     roles_of,
     statement,
 )
+from deniable.engines.base import PERSON
 from deniable.errors import AccessRefused, DeniableError, Infeasible, ParameterError
 from deniable.policy.schema import Role
 from deniable.release.record import Record
@@ -229,8 +230,10 @@ def preview_release(context: Context, table: str, asked: Asked, columns: tuple[s
         known, secret = prepared.request.quasi_identifiers, prepared.request.sensitive
         checker = Checker(prepared.problem)
         found = solve(checker, None, None)
-        rows = engine.run(statement("SELECT {} FROM {}", (*known, *secret), TABLE))
-        leaving = _recode(prepared, checker, found, rows)
+        unit = context.policy.table(table).unit
+        people = [unit.column] if unit and unit.column in [field.name for field in engine.describe(TABLE)] else []
+        rows = engine.run(statement("SELECT {} FROM {}", tuple(dict.fromkeys((*known, *secret, *people))), TABLE))
+        leaving = _recode(prepared, checker, found, rows, people[0] if people else None)
         view = _view_node(engine, prepared, checker, tuple(int(level) for level in found.levels))
         return replace(view, attacks=_attack_leaving(leaving, known, secret))
 
@@ -251,7 +254,7 @@ def preview_masked(context: Context, table: str, mode: str, columns: Sequence[st
     if context.asker is not None:
         raise AccessRefused("real rows are looked at without noise", remedy="Only the steward may do that")
     before, after = draft_rows(context, table, mode, columns)
-    schema, names = context.policy.table(table), tuple(after.column_names)
+    schema, names = context.policy.table(table), tuple(name for name in after.column_names if name != PERSON)
     known, secret = ([each.name for each in schema.with_role(role) if each.name in names]
                      for role in (Role.QUASI_IDENTIFIER, Role.SENSITIVE))  # fmt: skip
     places = range(0, after.num_rows, max(1, min(after.num_rows // SHOWN_ROWS, APART)))[:SHOWN_ROWS]
@@ -272,13 +275,17 @@ TRIED = 200
 
 
 def _attack_leaving(rows: pa.Table, knows: tuple[str, ...], secret: tuple[str, ...]) -> tuple[str, ...]:
-    """What an intruder who knows some columns could do to rows that would leave, in sentences."""
+    """What an intruder who knows some columns could do to rows that would leave, in sentences.
+
+    People are counted where a further column PERSON, which does not leave, says whose the rows are.
+    """
     from deniable.assess.evidence import Evidence, Settings, run_trials
     from deniable.assess.trials import TRIALS
 
     if not rows.num_rows:
         return ("No row would leave: there is nothing to attack.",)
-    made = run_trials(Evidence(rows, knows, secret), Settings(TRIED), ("uniqueness", "inference"), trials=TRIALS)
+    unit = PERSON if PERSON in rows.column_names else None
+    made = run_trials(Evidence(rows, knows, secret, unit), Settings(TRIED), ("uniqueness", "inference"), trials=TRIALS)
     told = tuple(outcome.as_dict()["sentence"] for each in made for outcome in each.outcomes)
     return told or ("No attack applies: no column leaves that others may know.",)
 
@@ -562,12 +569,19 @@ def _recode_globally(prepared: Prepared, rows: pa.Table) -> pa.Table:
     return _recode(prepared, checker, solve(checker), rows)
 
 
-def _recode(prepared: Prepared, checker: Checker, found: Any, rows: pa.Table) -> pa.Table:
+def _recode(prepared: Prepared, checker: Checker, found: Any, rows: pa.Table, people: str | None = None) -> pa.Table:
+    """The rows as they would leave; with a further column PERSON where a column says whose they are."""
+    import pyarrow as pa
+
     from deniable.kanonymity.anonymize import describe_recoding
     from deniable.kanonymity.recoding import Recoder
 
-    recoding = describe_recoding(prepared, checker, found)
-    return Recoder(recoding, tuple(coded.hierarchy for coded in prepared.columns)).recode(rows)
+    recoder = Recoder(describe_recoding(prepared, checker, found), tuple(c.hierarchy for c in prepared.columns))
+    made = recoder.recode(rows if people is None else rows.append_column(PERSON, rows[people]))
+    if people is None or PERSON in made.column_names:
+        return made
+    whose = rows[people] if made.num_rows == rows.num_rows else rows[people].filter(pa.array(recoder.is_released(rows)))
+    return made.append_column(PERSON, whose)
 
 
 def _recode_locally(prepared: Prepared, rows: pa.Table) -> pa.Table:

@@ -224,18 +224,22 @@ def _record(context: Context, request: Request) -> str:
 def draft_rows(context: Context, table: str, mode: str, columns: Sequence[str] | None) -> tuple[pa.Table, pa.Table]:
     """The rows of a table before and after masking, in one order, for the steward who decides on a request.
 
-    Keys are drawn for it and forgotten, so that no token is one that leaves; nothing is recorded, and no vault written.
+    Where people are told apart, those after it have a further column, PERSON: whose they are. Keys are drawn for it and
+    forgotten, so that no token is one that leaves; nothing is recorded, and no vault written.
     """
     import pyarrow as pa
 
+    from deniable.engines.base import PERSON
     from deniable.masking import streaming
 
     request = Request(check_mode(context.policy, mode).folder, {table: Path()}, mode=mode, columns=columns)
     with context.scope.open_rows({table: table}) as engine:
         plans, _, _ = _plan_tables(engine, context, request, draft=True)
-        batches = list(streaming.regroup_batches(_Read(engine, plans[table], "").stream(), streaming.PART_ROWS))
-        masked = [streaming.mask_batch(plans[table], batch) for batch in batches]
-    return pa.Table.from_batches(batches), pa.Table.from_batches(masked)
+        read = _Read(engine, plans[table], "")
+        batches = list(streaming.regroup_batches(read.stream(), streaming.PART_ROWS))
+        masked = pa.Table.from_batches([streaming.mask_batch(plans[table], batch) for batch in batches])
+    whose = pa.chunked_array(read.whose, pa.uint64())
+    return pa.Table.from_batches(batches), masked.append_column(PERSON, whose) if plans[table].unit else masked
 
 
 def _draw_key(name: str) -> Key:
