@@ -321,6 +321,12 @@ def test_numbers_that_no_release_can_have_are_refused_when_they_are_asked(
     assert told in str(refused.value)
 
 
+def test_a_request_names_who_asks(curator: Curator) -> None:
+    with pytest.raises(AccessRefused, match="nobody is named who asks"):
+        requests.ask(curator.context, "mask", ["visits"])
+    assert not curator.context.state.requests()
+
+
 def test_a_request_is_decided_once_with_a_reason_and_fulfilled_once(curator: Curator) -> None:
     request = requests.ask(curator.context.speak_for(ANA), "mask", ["visits"])
     assert "risk" not in request.as_dict()

@@ -382,7 +382,11 @@ def test_a_steward_who_is_no_analyst_is_told_so_before_a_question(up, chromium):
     assert page.locator("[role=alert]").count() == 0
     assert page.locator("[name=sql]").count() == 0
     page.goto(up.http + "/requests")
-    assert page.locator("select#purpose option").all_inner_texts() == ["research", "care"]
+    assert "A request is made with the token of an analyst" in page.inner_text("main")
+    assert page.locator("main form").count() == 0
+    page.request.post(up.http + "/requests", form={"technique": "mask", "table": "people"})
+    page.goto(up.http + "/requests")
+    assert page.locator("article.request").count() == 0, "nothing was filed"
     context.close()
 
 

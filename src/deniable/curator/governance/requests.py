@@ -395,9 +395,8 @@ def ask(
 ) -> Request:
     """File a request for a release; the steward decides, seeing its cost and (`measure_risk`) its risk.
 
-    An equal request that waits for a decision is returned instead of a second one; so it is where both are filed at one
-    moment, since equal requests have one name in the ledger until the next decision. Of those that one asker files at
-    one moment so many count as may wait.
+    An equal request that waits for a decision is returned instead of a second one, also where both are filed at one
+    moment: equal ones have one name in the ledger until the next decision. Only so many count as may wait.
     The parameter `justification` says what it is needed for; a purpose may demand it.
     """
     context.admit()
@@ -405,13 +404,14 @@ def ask(
     for name in names:
         context.scope.refuse_closed(name)
     (purpose, analyst), asked = context.path, dict(parameters or {})
+    if not analyst:
+        raise AccessRefused("nobody is named who asks", remedy="Ask with the token of an analyst, or name one")
     if not names or len(set(names)) < len(names):
         raise ParameterError("a request names each of its tables once", remedy="Name one table or several")
     reason, demands = str(asked.pop("justification", "") or "").strip(), _find_purpose(context, purpose)
     if demands is not None and demands.justify and not reason:
-        raise ParameterError(
-            f"a request for purpose '{purpose}' says what it is needed for", remedy="Say --justification, in words"
-        )
+        happened = f"a request for purpose '{purpose}' says what it is needed for"
+        raise ParameterError(happened, remedy="Say --justification, in words")
     price = price_request(technique, asked, len(names))
     check_request(context, technique, names, asked)
     listed = find_analyst(context.policy, context.asker) is not None

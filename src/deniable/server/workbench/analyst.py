@@ -252,6 +252,7 @@ class AnalystPages:
             "own_requests.html", here="/requests", name=grant.name, requests=listed, tables=private, delta=delta,
             techniques=requests.TECHNIQUES, purposes=_list_purposes(context, grant), refusal=refusal,
             given=dict(given), chosen=chosen, modes=MODES, sensitive=list(dict.fromkeys(sensitive)),
+            is_steward=grant.role is Role.STEWARD,
         )  # fmt: skip
 
     async def _list_files(self, grant: Grant, request: requests.RequestReport) -> list[str]:
