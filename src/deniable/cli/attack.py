@@ -46,7 +46,12 @@ Listed = Annotated[str | None, typer.Option(help="Columns, separated by commas."
 
 def attack(
     source: Source,
-    knows: Annotated[str | None, typer.Option(help="Columns the intruder knows, separated by commas; all: every released one but the sensitive.")] = None,
+    knows: Annotated[
+        str | None,
+        typer.Option(
+            help="Columns the intruder knows, separated by commas; all: every released one but the sensitive."
+        ),
+    ] = None,
     register: Annotated[str | None, typer.Option(help="A table with names, which the intruder may hold.")] = None,
     original: Annotated[str | None, typer.Option(help="The original rows, to score attacks on a release.")] = None,
     control: Annotated[str | None, typer.Option(help="Rows of other people of the same kind.")] = None,
