@@ -92,7 +92,7 @@ def test_what_is_no_trace_is_refused() -> None:
         sweep_traces(FOUR, ("at", "lat", "lon", "who"))
     with pytest.raises(ParameterError, match="without times"):
         sweep_traces(FOUR, COLUMNS[:3], resolutions=[Resolution(2, "hour")])
-    with pytest.raises(ParameterError, match="no unit of time"):
+    with pytest.raises(ParameterError, match="not a unit of time"):
         Resolution(2, "second")
     with pytest.raises(ParameterError, match="decimals"):
         Resolution(9, "hour")

@@ -6,6 +6,7 @@ import base64
 import hashlib
 import re
 import shutil
+import stat
 import subprocess
 from decimal import Decimal
 from fractions import Fraction
@@ -157,6 +158,9 @@ def test_writing_leaves_the_whole_page_or_the_old_one(tmp_path: Path) -> None:
     target = write(page_of(Paragraph("Zürich")), tmp_path / "deep" / "report.html")
     assert "Zürich" in target.read_text(encoding="utf-8")
     assert [entry.name for entry in target.parent.iterdir()] == ["report.html"]
+    assert stat.S_IMODE(target.stat().st_mode) == 0o600, "as a release: its owner's alone"
+    target.chmod(0o644)
+    assert stat.S_IMODE(write(page_of(Paragraph("again")), target).stat().st_mode) == 0o600
 
 
 def test_a_place_that_cannot_be_written_is_a_refusal(tmp_path: Path) -> None:

@@ -135,15 +135,21 @@ def write(page: Page, path: Path) -> Path:
     Only a page is replaced: nothing that may hold data is lost to a name that was mistaken.
     """
     refuse_other_than_page(path)
-    return write_text(render(page), path)
+    return write_text(render(page), path, OWN)
 
 
-def write_text(text: str, path: Path) -> Path:
-    """Write a finished page under its name, whole or not at all."""
+OWN = 0o600
+"""A page may tell of people: as a release, it is its owner's alone to read until somebody else is given it."""
+
+
+def write_text(text: str, path: Path, mode: int = 0o666) -> Path:
+    """Write a finished page under its name, whole or not at all; `mode` is who may read it, as far as users may."""
     unfinished = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        unfinished.write_text(text, encoding="utf-8")
+        descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
+        with open(descriptor, "w", encoding="utf-8", newline="\n") as file:
+            file.write(text)
         unfinished.replace(path)
     except OSError as refused:
         if unfinished.exists():
