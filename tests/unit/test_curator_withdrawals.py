@@ -373,7 +373,7 @@ def test_a_link_to_a_table_that_tells_nobody_apart_is_a_mistake_and_dropping_one
     from deniable.policy.document import parse
 
     for wrong in ("nothing", "visits"):
-        with pytest.raises(PolicyError, match="no other table that tells people apart"):
+        with pytest.raises(PolicyError, match="not another table that tells people apart"):
             parse(LINKED.replace("same_people_as: people", f"same_people_as: {wrong}"))
     found = list_loosened(parse(LINKED), parse(LINKED.replace("    same_people_as: people\n", "")))
     assert any("no longer left out" in words for words in found)

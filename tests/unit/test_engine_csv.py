@@ -150,7 +150,7 @@ def test_a_header_alone_is_an_empty_table(engine: DuckDBEngine, tmp_path: Path) 
 
 
 def test_an_empty_file_is_refused(engine: DuckDBEngine, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="not even a header"):
+    with pytest.raises(DataError, match="no header line"):
         attach(engine, tmp_path, "")
 
 

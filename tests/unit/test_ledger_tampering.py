@@ -218,7 +218,7 @@ def test_the_database_itself_refuses_to_change_or_delete_an_entry(written: tuple
 
 def test_a_file_that_is_no_ledger_is_refused_in_words(tmp_path: Path) -> None:
     (tmp_path / "x.sqlite").write_bytes(b"not a database" * 100)
-    with pytest.raises(IntegrityError, match="no ledger"):
+    with pytest.raises(IntegrityError, match="not a ledger"):
         SqliteStore(tmp_path / "x.sqlite")
 
 
