@@ -130,7 +130,8 @@ def ask_standard_question_in_spark(rows: int, judged: bool = False) -> float:
           f" {ours[1]:.2f} and {theirs[1]:.2f} wall seconds, the least of 5 in turns")  # fmt: skip
     if judged:
         bar("times SQL by hand in Spark, CPU", ours[0] / theirs[0], 1.3)
-        bar("CPU seconds in Spark, a fifth of Tumult Analytics'", ours[0], 75 / 5)
+        if rows >= 1_000_000:  # so many took Tumult Analytics 75 CPU seconds where it was measured, its start included
+            bar("CPU seconds in Spark, the first time, over a fifth of Tumult Analytics'", first[0], 75 / 5)
     return ours[0]
 
 
