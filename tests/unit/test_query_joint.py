@@ -119,10 +119,10 @@ def test_measuring_together_is_chosen_only_where_it_errs_less() -> None:
 
 def test_an_explanation_says_what_is_measured_together() -> None:
     notes = explain(_plan(PIVOTS, "visits")).notes
-    assert "at the price of one" in notes[0]
+    assert "for the price of one" in notes[0]
     assert "3 disjoint cells" in notes[0]
     assert "each cell by itself" in notes[0]
-    assert "in all of them together" in notes[0]
+    assert "for all of them together" in notes[0]
 
 
 # -- strategies -------------------------------------------------------------------------------------------------------

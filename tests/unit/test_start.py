@@ -136,7 +136,7 @@ def test_few_rows_are_not_recommended_to_be_synthetic() -> None:
         ({"unit": "patiant"}, "Did you mean 'patient'?"),
         ({"roles": {"diagnose": "sensitive"}}, "Did you mean 'diagnosis'?"),
         ({"roles": {"age": "quasi identifier"}}, "Did you mean 'quasi-identifier'?"),
-        ({"roles": "age"}, "no list of columns"),
+        ({"roles": "age"}, "not a list of columns"),
         ({"values": {"sexx": "learn"}}, "Did you mean 'sex'?"),
         ({"k": "1"}, "A whole number, 2 or more"),
         ({"epsilon": "100"}, "at most 10"),

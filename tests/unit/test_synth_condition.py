@@ -65,10 +65,10 @@ def test_without_a_number_of_rows_the_share_of_the_table_is_drawn(model) -> None
     ("where", "message"),
     [
         ({"sez": "M"}, "Did you mean 'sex'"),
-        ({"sex": "X"}, "no value"),
-        ({"age": "121"}, "no value"),
-        ({"age": "old"}, "no value"),
-        ({"sex": "null"}, "no value"),
+        ({"sex": "X"}, "not a value"),
+        ({"age": "121"}, "not a value"),
+        ({"age": "old"}, "not a value"),
+        ({"sex": "null"}, "not a value"),
         ({"id": "7"}, "no column"),
     ],
 )

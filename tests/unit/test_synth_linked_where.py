@@ -94,7 +94,7 @@ def test_what_no_one_can_be_is_refused_with_the_nearest(model: LinkedModel) -> N
         generate_linked(model, 5, where={"wrd": "eyes"})
     with pytest.raises(ParameterError, match="'patient'"):
         generate_linked(model, 5, where={"patient": "p1"})
-    with pytest.raises(ParameterError, match="no value of column 'ward'"):
+    with pytest.raises(ParameterError, match="not a value of column 'ward'"):
         generate_linked(model, 5, where={"ward": "teeth"})
 
 
