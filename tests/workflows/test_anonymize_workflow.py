@@ -267,7 +267,7 @@ def test_a_population_makes_k_map_possible(clinic: Path) -> None:
         (("visits.csv", "--qi", "zip", "--l", "diagnosis=40", "-o", "o.csv"), "generalizing everything reaches 4"),
         (("absent.csv", "--qi", "zip", "-o", "o.csv"), "absent.csv"),
         (("visits.csv", "--qi", "zip", "--hierarchy", "zip=none.csv", "-o", "o.csv"), "none.csv"),
-        (("visits.csv", "--qi", "zip", "--suppress", "7", "-o", "o.csv"), "between 0 and 1"),
+        (("visits.csv", "--qi", "zip", "--suppress", "7", "-o", "o.csv"), "from 0 to 1"),
         (("visits.csv", "--update", "none.parquet"), "no recoding"),
     ],
 )

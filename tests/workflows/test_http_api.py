@@ -343,7 +343,7 @@ def test_the_steward_sees_risk_and_incidents_and_holds_tokens_up(serve):
         [own] = httpx.get(up.http + "/v1/requests", headers=ana).json()["requests"]
         assert "risk" not in own, "what is read off the rows is for the steward"
         session = up.session("steward")
-        assert "of 300 rows are the only ones" in httpx.get(up.steward + "/requests", cookies=session).text
+        assert "of 300 people are the only ones" in httpx.get(up.steward + "/requests", cookies=session).text
         assert httpx.post(up.http + "/v1/query", json={"sql": COUNT, "epsilon": "1"}, headers=ana).status_code == 200
         found = httpx.get(up.steward + "/v1/incidents", headers=steward).json()
         assert [each["who"] for each in found["usage"]] == ["ana"]

@@ -239,7 +239,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"slots": "hour"}, "no column is named that tells the time"),
     ({"time": "at"}, "without slots changes nothing"),
     ({"time": "name", "slots": "hour"}, "declared as text"),
-    ({"time": "at", "slots": "minute"}, "no kind of slots"),
+    ({"time": "at", "slots": "minute"}, "not a kind of slots"),
     ({"grid": "round"}, "no kind of grid"),
     ({"per_person": 0}, "rows of one person"),
     ({"per_person": True}, "rows of one person"),
@@ -248,7 +248,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"to": ("lat", "lat")}, "once each"),
     ({"to": "lat,lon"}, "not a list of names"),
     ({"to": ("free", "lon")}, "no declared bounds"),
-    ({"to": ("nowhere", "lon")}, "no column of 'visits'"),
+    ({"to": ("nowhere", "lon")}, "not a column of 'visits'"),
     ({"to": GOAL, "grid": "uniform"}, "a choice of maps alone"),
     ({"out": "map.xyz"}, "map.xyz"),
     ({"confidence": 2}, "confidence"),
@@ -289,7 +289,7 @@ def test_words_of_the_command_that_cannot_be_are_refused(town: Path, words: tupl
 
 
 def test_an_analyst_sees_the_columns_that_are_granted_and_pays_for_them(town: Path) -> None:
-    with pytest.raises(ParameterError, match="no column of 'visits'"):
+    with pytest.raises(ParameterError, match="not a column of 'visits'"):
         places("--epsilon", "1", "--analyst", "eva", "--purpose", "research")
     assert "Cost: epsilon 1" in places("--epsilon", "1", "--analyst", "ana", "--purpose", "research")
     with pytest.raises(BudgetExceeded):
