@@ -194,6 +194,7 @@ def test_what_cannot_be_made_is_refused_when_it_is_filed_and_again_when_it_is_ap
         made = requests.ask(context, "synthesize", ["visits"], ASKED)
         for technique, parameters, words in (
             ("synthesize", {"epsilon": "1e59", "delta": "1e-6"}, "above 10,000"),
+            ("synthesize", {"epsilon": "9e3", "delta": "1e-6"}, "asked rho"),
             ("anonymize", {"k": 2_000_000}, "rows of 'visits' are read"),
         ):
             with pytest.raises(DeniableError, match=words):
