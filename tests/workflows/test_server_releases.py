@@ -103,7 +103,10 @@ def test_where_two_must_approve_nothing_is_begun_after_the_first(serve, clinic_p
 
 
 def test_of_those_who_decide_over_http_at_one_moment_one_is_told_yes_and_that_is_what_happens(served):
-    """Eight stewards approve or decline each of a few requests at once: one word stands, and nobody else is told so."""
+    """Eight stewards approve or decline each of a few requests at once: one word stands, and nobody else is told so.
+
+    What was approved can be declined until it is made: then both are told yes, and the second word stands.
+    """
     ana = deniable.connect(served.http, served.tokens["ana"], timeout=120)
     words, approved = ("approve", "decline") * 4, 0
     with ThreadPoolExecutor(len(words)) as pool, steward(served) as client:
@@ -116,7 +119,7 @@ def test_of_those_who_decide_over_http_at_one_moment_one_is_told_yes_and_that_is
 
             told = list(pool.map(decide, words))
             yes = [word for word, status in zip(words, told, strict=True) if status == 200]
-            assert len(yes) == 1, told
+            assert sorted(yes) in (["approve"], ["decline"], ["approve", "decline"]), told
             assert set(told) <= {200, 400, 403}
             until("released" if yes == ["approve"] else "declined", ana, filed["id"])
             approved += yes == ["approve"]

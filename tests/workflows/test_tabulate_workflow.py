@@ -374,7 +374,7 @@ def test_a_person_counts_with_as_many_rows_as_the_noise_is_made_for(at: Path) ->
         ("invariants: {block: total}\n    rho: 1", "level 'block'"),
         ("invariants: {state: [sex], town: [age]}\n    rho: 1", "leave out columns"),
         ("levels: {town: 1, tonw: 2}\n    rho: 1", "tonw"),
-        ("measure: [{by: [town]}]\n    rho: 1", "no margin"),
+        ("measure: [{by: [town]}]\n    rho: 1", "not a margin"),
         ("epsilon: 1\n    rho: 1", "epsilon"),
         ("areas: {levels: [sex, town], table: towns}\n    rho: 1", "twice"),
     ],
