@@ -209,7 +209,7 @@ def test_a_replaced_person_has_no_samples_and_counts_for_two() -> None:
      {"learning_rate": 0.0}, {"learning_rate": float("nan")}],
 )  # fmt: skip
 def test_settings_that_cannot_be_used_are_refused(wrong: dict[str, Any]) -> None:
-    with pytest.raises(ParameterError, match="cannot be used|is not a number"):
+    with pytest.raises(ParameterError, match=r"cannot be used|is not a number"):
         _plan("ill", **wrong)
 
 
