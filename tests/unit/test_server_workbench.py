@@ -6,6 +6,7 @@ import json
 import re
 import shlex
 from fractions import Fraction
+from pathlib import Path
 from types import SimpleNamespace
 
 import pyarrow as pa
@@ -14,14 +15,17 @@ import pytest
 pytest.importorskip("starlette", reason="the server extra is not installed")
 
 from deniable import Curator
+from deniable.curator.governance import requests
 from deniable.curator.governance.reports import state_plainly
 from deniable.curator.query.metadata import QuestionPreview
 from deniable.dp.accounting import accountant_for, rho_within
 from deniable.dp.accounting.events import GaussianEvent
+from deniable.errors import BudgetExceeded
 from deniable.governance.grants import Asker
 from deniable.ledger import Balance
 from deniable.policy.budget import ApproxDP, PureDP
 from deniable.policy.document import parse
+from deniable.server.refusals import translate_for_page
 from deniable.server.service import Question
 from deniable.server.workbench.analyst import say_preview
 from deniable.server.workbench.answers import view_answer, write_elsewhere
@@ -265,3 +269,42 @@ def test_a_long_label_is_broken_into_lines_and_none_is_cut():
 def test_controls_that_turn_letters_are_written_out_in_a_label():
     drawn = str(draw_intervals("Counts", [Interval("paid\u202etxt", 3.0, 1.0, 5.0)]))
     assert r">paid\u202etxt<" in drawn
+
+
+POLICY_IN_EPSILON = """
+version: 1
+dataset: clinic
+tables:
+  visits:
+    source: visits.csv
+    unit: {column: pid, max_groups: 1, max_rows_per_group: 1}
+    columns: {pid: {type: integer, role: identifier}, sex: {role: sensitive, categories: [F, M]}}
+budgets:
+  dataset: {epsilon: 4, delta: 1e-6, accounting: zcdp}
+  purposes: {care: {epsilon: 4, delta: 1e-6}}
+  analysts: {ana: {purposes: [care], epsilon: 1, delta: 1e-6}}
+"""
+
+
+def test_a_page_tells_no_rho_where_epsilon_was_asked(tmp_path: Path) -> None:
+    (tmp_path / "policy.yaml").write_text(POLICY_IN_EPSILON)
+    (tmp_path / "visits.csv").write_text("pid,sex\n" + "".join(f"{n},{'FM'[n % 2]}\n" for n in range(40)))
+    ana, sql = Asker("ana", "care"), "SELECT COUNT(*) AS n FROM visits"
+    with Curator.open(tmp_path / "policy.yaml") as curator:
+        curator.query(sql, rho="0.001", who=ana)
+        context = curator.context.speak_for(ana)
+        for asked, only in (
+            (lambda: curator.query(sql + " WHERE sex = 'F'", epsilon=3, who=ana), False),
+            (lambda: curator.query(sql + " WHERE sex = 'F'", epsilon=3, delta="1e-8", who=ana), False),
+            (lambda: requests.ask(context, "synthesize", ["visits"], {"epsilon": 900, "delta": "1e-6"}), True),
+        ):
+            with pytest.raises(BudgetExceeded, match="rho") as refused:
+                asked()
+            told = translate_for_page(refused.value, only_epsilon=only)
+            assert "rho" not in told.message
+            assert "--" not in told.message
+            assert told.message.startswith("this takes more than is left of the budget of analyst 'ana'")
+            assert told.message.endswith("Nothing was charged.")
+        with pytest.raises(BudgetExceeded) as refused:
+            curator.query(sql + " WHERE sex = 'F'", rho=3, who=ana)
+        assert "rho 3" in translate_for_page(refused.value).message, "who asks in rho is told in rho"

@@ -9,7 +9,16 @@ import copy
 import re
 from typing import Any
 
-from deniable.errors import CHARGED, NO_BUDGET, UNSURE, AccessRefused, DeniableError, InternalError, StorageError
+from deniable.errors import (
+    CHARGED,
+    NO_BUDGET,
+    UNSURE,
+    AccessRefused,
+    BudgetExceeded,
+    DeniableError,
+    InternalError,
+    StorageError,
+)
 from deniable.server.monitoring import locate_failure, log_to_stderr
 
 HTTP_STATUS = {
@@ -125,6 +134,27 @@ def translate_failure(failure: Exception) -> DeniableError:
     kind = StorageError if failure.code in ("storage", "data", "integrity", "key") else InternalError
     return kind("deniable cannot answer now", remedy="Tell the steward, who finds the reason in the server's log",
                 charge=failure.charged, **_name_earlier(failure))  # fmt: skip
+
+
+def translate_for_page(failure: Exception, *, only_epsilon: bool = False) -> DeniableError:
+    """The refusal that a page shows: without rho where epsilon was asked, as where a form has `only_epsilon`.
+
+    >>> happened = "asked epsilon 9, and 0.3 of rho 1.5 is left (analyst 'ana')"
+    >>> translate_for_page(BudgetExceeded(happened, remedy="Ask for at most rho 0.3")).message[:65]
+    "this takes more than is left of the budget of analyst 'ana'. Choo"
+    """
+    refusal = translate_failure(failure)
+    in_epsilon = only_epsilon or refusal.happened.startswith("asked epsilon")
+    if not isinstance(refusal, BudgetExceeded) or not in_epsilon or " rho " not in f"{refusal.message} ":
+        return refusal
+    found = re.findall(r"\((the dataset|purpose '[^']*'|analyst '[^']*')\)", refusal.happened)
+    whose = f" of {found[-1]}" if found else ""
+    return BudgetExceeded(
+        f"this takes more than is left of the budget{whose}",
+        remedy="Choose a smaller epsilon. What is left stands beside questions, and under Budgets",
+        charge=refusal.charged,
+        **refusal.fields,  # type: ignore[arg-type]
+    )
 
 
 def _name_earlier(refusal: DeniableError) -> dict[str, Any]:

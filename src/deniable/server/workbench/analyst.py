@@ -27,7 +27,7 @@ from deniable.server.formats import PARQUET, render_plan
 from deniable.server.http.bodies import QuestionBody
 from deniable.server.http.endpoints import read_json, respond_json
 from deniable.server.limits import wait_for_quantum
-from deniable.server.refusals import describe_refusal, translate_failure
+from deniable.server.refusals import describe_refusal, translate_failure, translate_for_page
 from deniable.server.service import AGENT_REQUEST, Question, Service
 from deniable.server.workbench.answers import KeptAnswers, view_answer, write_elsewhere
 from deniable.server.workbench.pages import Pages, format_amount, quote_name, read_fields, read_form, say_left
@@ -109,7 +109,7 @@ class AnalystPages:
                 cell["answer"] = await self._find_answer(grant, question)
                 cell["elsewhere"] = self._write_elsewhere(request, question)
         except Exception as failure:
-            cell["refusal"] = translate_failure(failure).message
+            cell["refusal"] = translate_for_page(failure).message
         await wait_for_quantum(since, self._service.limits.quantum)
         return await self._render_ask(grant, [cell], form.get("purpose", ""))
 
@@ -155,7 +155,7 @@ class AnalystPages:
             if refusal.code not in ("query", "parameter", "budget"):
                 raise
             # A question that is half typed is no failure of the request: what is wrong with it is the preview.
-            return respond_json({"mistake": describe_refusal(translate_failure(refusal))})
+            return respond_json({"mistake": describe_refusal(translate_for_page(refusal))})
         words = say_preview(told)
         return respond_json({**told.to_dict(), "words": words, "elsewhere": self._write_elsewhere(request, question)})
 
@@ -280,7 +280,8 @@ class AnalystPages:
             technique = form.get("technique", "")
             await self._run(grant, lambda: requests.ask(context, technique, tables, parameters))
         except DeniableError as refusal:
-            return await self._render_requests(grant, translate_failure(refusal).message, fields)
+            told = translate_for_page(refusal, only_epsilon=True).message
+            return await self._render_requests(grant, told, fields)
         return RedirectResponse("/requests", 303)
 
     async def _show_terms(self, request: Request, grant: Grant) -> Response:

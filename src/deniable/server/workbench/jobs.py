@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 from starlette.responses import Response
 
 from deniable.curator.charge import ChargeWatch, watch_charges
-from deniable.errors import DeniableError, Stopped
+from deniable.errors import BudgetExceeded, DeniableError, Stopped
 from deniable.server.http.endpoints import respond_json
 from deniable.server.monitoring import locate_failure, log_to_stderr
+from deniable.server.refusals import translate_for_page
 
 if TYPE_CHECKING:
     from deniable.governance.grants import Grant
@@ -53,7 +54,9 @@ def begin_job(service: Service, grant: Grant, title: str, work: Callable[[Job], 
         except DeniableError as refusal:
             if refusal.__cause__ is not None:
                 log_to_stderr(f"failed: {locate_failure(refusal)}")
-            job.refusal = refusal.message  # refusals about files are the steward's own, and are told as they are
+            # Refusals about files are the steward's own, and are told as they are.
+            over = isinstance(refusal, BudgetExceeded)
+            job.refusal = (translate_for_page(refusal, only_epsilon=True) if over else refusal).message
         finally:
             job.ended = True
 

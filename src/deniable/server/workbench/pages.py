@@ -30,7 +30,7 @@ from deniable.query import builder
 from deniable.reports import page
 from deniable.server.http.endpoints import admit_request, read_bytes, respond_refusal
 from deniable.server.limits import wait_for_quantum
-from deniable.server.refusals import TokenRefused, find_http_status, translate_failure
+from deniable.server.refusals import TokenRefused, find_http_status, translate_failure, translate_for_page
 from deniable.server.service import Service
 
 SESSION_SECONDS = 8 * 3600
@@ -106,7 +106,7 @@ class Pages:
                 return await show(request, grant)
             except Exception as failure:
                 await wait_for_quantum(since, self.service.limits.quantum)
-                return self.show_refusal(request, translate_failure(failure), grant)
+                return self.show_refusal(request, translate_for_page(failure), grant)
 
         return open_page
 
@@ -128,7 +128,7 @@ class Pages:
             except Exception as failure:
                 await self.service.recall_charge(grant, request.headers.get("x-request-id", ""), failure)
                 await wait_for_quantum(since, self.service.limits.quantum)
-                return respond_refusal(translate_failure(failure))
+                return respond_refusal(translate_for_page(failure))
 
         return endpoint
 

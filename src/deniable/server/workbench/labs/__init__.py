@@ -21,7 +21,7 @@ from starlette.routing import Route
 
 from deniable.errors import AccessRefused, DeniableError, ParameterError
 from deniable.governance.grants import Action, Grant, Role
-from deniable.server.refusals import translate_failure
+from deniable.server.refusals import translate_for_page
 from deniable.server.service import build_not_found
 from deniable.server.workbench.jobs import Job, begin_job
 from deniable.server.workbench.pages import Pages, read_form
@@ -151,7 +151,8 @@ class Laboratories:
             if lab.charges(given) and given.get("again") != "yes":
                 self._refuse_second(lab, given)  # nothing is waited for from here until the run is noted
         except DeniableError as refusal:
-            return await self._render_form(grant, lab, given, translate_failure(refusal).message)
+            told = translate_for_page(refusal, only_epsilon=True).message
+            return await self._render_form(grant, lab, given, told)
         run, identity = Run(lab, table, given), secrets.token_hex(8)
 
         def do(job: Job) -> None:
