@@ -240,7 +240,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"time": "at"}, "without slots changes nothing"),
     ({"time": "name", "slots": "hour"}, "declared as text"),
     ({"time": "at", "slots": "minute"}, "not a kind of slots"),
-    ({"grid": "round"}, "no kind of grid"),
+    ({"grid": "round"}, "not a kind of grid"),
     ({"per_person": 0}, "rows of one person"),
     ({"per_person": True}, "rows of one person"),
     ({"box": (1, 2, 3)}, "four ends"),
