@@ -115,8 +115,7 @@ SETTINGS = [
 @pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("setting", SETTINGS, ids=str)
 def test_intervals_of_logistic_coefficients_have_the_truth(setting: tuple[tuple[str, ...], int, str]) -> None:
-    # 200 fits in each of twelve settings measured 0.950 to 1.000 (docs/topics/learning.md): 0.9 is about four
-    # deviations of 60 fits below 0.95, the effects of one fit being nearly independent.
+    # 0.9 is about four deviations of 60 fits below 0.95, the effects of one fit being nearly independent.
     assert _cover(*setting, 60) >= 0.9
 
 
