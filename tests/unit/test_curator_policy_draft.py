@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from deniable.curator import Curator
 from deniable.curator.policy.draft import MARK, decide_role, draft, draft_table, is_code, save, yaml_word
 from deniable.engines.duckdb import DuckDBEngine
 from deniable.errors import DataError, ParameterError, PolicyError
@@ -569,3 +571,43 @@ def test_codes_like_diagnoses_whose_rows_have_one_sex_are_suspected_and_drafted_
     assert (made.unit, made.unit_sure) == ("c0", False)
     text = draft(str(tmp_path / "rows.csv"))
     assert "c0:\n        type: text\n        role: identifier" in text
+
+
+def _write_clinic(path: Path, born: str = "{day:02}.{month:02}.19{year}") -> Path:
+    lines = []
+    for n in range(300):
+        day = born.format(day=n % 28 + 1, month=n % 12 + 1, year=40 + n % 60)
+        lines.append(f"P{n % 90};{day};{n % 7 + 1}.{100 + n},50;{60 + n % 30},{n % 10}\n")
+    path.write_text("Patient;Geboren;Kosten;Gewicht\n" + "".join(lines), encoding="utf-8")
+    return path
+
+
+def test_a_draft_says_how_a_file_spells_numbers_and_dates_and_the_policy_reads_it_so(tmp_path: Path) -> None:
+    source = _write_clinic(tmp_path / "clinic.csv")
+    text = draft(str(source), tmp_path)
+    assert '    csv: {decimal: ",", thousands: ".", dates: day-first}  # confirm' in text
+    policy = parse(text, folder=tmp_path)
+    with DuckDBEngine(root=tmp_path) as engine:
+        engine.attach("clinic", "clinic.csv", policy.table("clinic"))
+        row = engine.run("SELECT * FROM clinic LIMIT 1").to_pylist()[0]
+    assert row == {"Patient": "P0", "Geboren": date(1940, 1, 1), "Kosten": 1100.5, "Gewicht": 60.0}
+
+
+def test_a_draft_leaves_dates_that_can_be_read_in_two_ways_to_the_steward(tmp_path: Path) -> None:
+    source = tmp_path / "clinic.csv"
+    source.write_text("Patient;Geboren\n" + "".join(f"P{n};0{n % 9 + 1}/0{n % 7 + 1}/19{40 + n}\n" for n in range(50)))
+    text = draft(str(source), tmp_path)
+    assert "dates: day-first} or month-first" in text
+    assert "type: date" not in text
+
+
+def test_a_frame_that_is_a_file_reads_decimal_commas(tmp_path: Path) -> None:
+    curator = Curator.from_frame(
+        str(_write_clinic(tmp_path / "clinic.csv")),
+        unit="Patient",
+        budget=100,
+        bounds={"Gewicht": (0, 200)},
+        max_rows=10,
+    )
+    mean = curator.query("SELECT AVG(Gewicht) AS mean FROM clinic", epsilon=50).scalar()
+    assert 70 < mean < 80

@@ -5,15 +5,20 @@ from __future__ import annotations
 import csv
 import gzip
 from collections.abc import Iterator
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
 from pathlib import Path
+from random import Random
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from deniable.engines import BadRows, CsvDialect
 from deniable.engines.duckdb import DuckDBEngine
+from deniable.engines.duckdb.csv import find_spelling
 from deniable.errors import DataError
-from deniable.policy.schema import Column, ColumnType, TableSchema
+from deniable.policy.schema import THOUSANDS, Column, ColumnType, DateOrder, TableSchema
 
 
 @pytest.fixture
@@ -347,3 +352,110 @@ def test_names_without_rows_are_a_header_though_one_of_them_could_be_a_truth_val
     for rows in (f"Ann,2020{end}", "a,f\nb,t\nc,f\n"):
         with pytest.raises(DataError, match="looks like data"):
             attach(engine, tmp_path, rows)
+
+
+def spell(number: Decimal, decimal: str, thousands: str | None) -> str:
+    """A number as people of a country write it: the twin of what the engine reads."""
+    return f"{number:,}".replace(",", "T").replace(".", decimal).replace("T", thousands or "")
+
+
+@pytest.mark.parametrize("thousands", [None, *THOUSANDS])
+@pytest.mark.parametrize("decimal", [".", ","])
+def test_numbers_are_read_as_they_are_spelled(
+    engine: DuckDBEngine, tmp_path: Path, decimal: str, thousands: str | None
+) -> None:
+    if decimal == thousands:
+        pytest.skip("one sign cannot be both")
+    random = Random(7)
+    numbers = [Decimal(random.randint(-(10**9), 10**9)) / 100 for _ in range(500)] + [Decimal("0"), Decimal("-0.5")]
+    lines = [f"{place};{spell(number, decimal, thousands)}\n" for place, number in enumerate(numbers)]
+    content = "id;fee\n" + "".join(lines)
+    for declared in ((), (Column("id", ColumnType.INTEGER), Column("fee", ColumnType.DECIMAL))):
+        attach(engine, tmp_path, content, *declared, delimiter=";", decimal=decimal, thousands=thousands)
+        assert types(engine) == ["integer", "decimal"]
+        assert [row[1] for row in rows(engine)] == [float(number) for number in numbers]
+
+
+@pytest.mark.parametrize("order", [DateOrder.DAY_FIRST, DateOrder.MONTH_FIRST])
+@pytest.mark.parametrize("sign", [".", "/", "-"])
+@pytest.mark.parametrize("padded", [True, False])
+def test_dates_are_read_in_their_order(
+    engine: DuckDBEngine, tmp_path: Path, order: DateOrder, sign: str, padded: bool
+) -> None:
+    days = [date(1899, 12, 31) + timedelta(days=97 * place) for place in range(600)]
+    two = [(day.day, day.month) if order is DateOrder.DAY_FIRST else (day.month, day.day) for day in days]
+    width = 2 if padded else 1
+    texts = [f"{a:0{width}}{sign}{b:0{width}}{sign}{day.year}" for (a, b), day in zip(two, days, strict=True)]
+    content = "seen,at\n" + "".join(f"{text},{text} 07:05:03.5\n" for text in texts)
+    for declared in ((), (Column("seen", ColumnType.DATE), Column("at", ColumnType.DATETIME))):
+        attach(engine, tmp_path, content, *declared, dates=order)
+        assert types(engine) == ["date", "datetime"]
+        found = rows(engine)
+        assert [row[0] for row in found] == days
+        assert [row[1] for row in found] == [datetime.combine(day, time(7, 5, 3, 500_000)) for day in days]
+
+
+@pytest.mark.parametrize(
+    ("kind", "dialect", "bad"),
+    [
+        (ColumnType.DECIMAL, {"decimal": ","}, "1.5"),
+        (ColumnType.DECIMAL, {"decimal": ",", "thousands": "."}, "1.5"),
+        (ColumnType.DECIMAL, {"decimal": ",", "thousands": "."}, "12.34,5"),
+        (ColumnType.DECIMAL, {"thousands": ","}, "1,5"),
+        (ColumnType.DECIMAL, {}, "1,5"),
+        (ColumnType.DATE, {"dates": DateOrder.DAY_FIRST}, "12/31/2024"),
+        (ColumnType.DATE, {"dates": DateOrder.MONTH_FIRST}, "31/12/2024"),
+        (ColumnType.DATE, {"dates": DateOrder.DAY_FIRST}, "31.12.24"),
+        (ColumnType.DATE, {"dates": DateOrder.DAY_FIRST}, "31.02.2024"),
+        (ColumnType.DATE, {}, "30.12.2024"),
+    ],
+)
+def test_what_is_spelled_in_another_way_is_refused_by_its_line_and_no_value_is_shown(
+    engine: DuckDBEngine, tmp_path: Path, kind: ColumnType, dialect: dict[str, Any], bad: str
+) -> None:
+    with pytest.raises(DataError, match="line 3") as refused:
+        attach(engine, tmp_path, f"id;x\n1;\n2;{bad}\n", Column("x", kind), delimiter=";", **dialect)
+    assert bad not in str(refused.value)
+    assert ("12,50" if kind is ColumnType.DECIMAL else "31.12.2024") in str(refused.value)
+
+
+def test_a_spelling_changes_no_text(engine: DuckDBEngine, tmp_path: Path) -> None:
+    content = "note;when\n1.234,50 a;31.12.2024 x\n2,5;1.1.2024\n"
+    attach(engine, tmp_path, content, delimiter=";", decimal=",", thousands=".", dates=DateOrder.DAY_FIRST)
+    assert rows(engine) == [["1.234,50 a", "31.12.2024 x"], ["2,5", "1.1.2024"]]
+
+
+@pytest.mark.parametrize(
+    ("columns", "with_points", "expected"),
+    [
+        ({"fee": ["12,50", "3"]}, False, {"decimal": ","}),
+        ({"fee": ["1.234,50", "3"]}, False, {"decimal": ",", "thousands": "."}),
+        ({"fee": ["1,234.50"]}, False, {"decimal": ".", "thousands": ","}),
+        ({"fee": ["1'234.50"]}, False, {"decimal": ".", "thousands": "'"}),
+        ({"fee": ["1 234,50"], "weight": ["71,5"]}, False, {"decimal": ",", "thousands": " "}),
+        ({"fee": ["12,50"]}, True, {}),  # elsewhere decimals have points: these are something else
+        ({"fee": ["1,234"]}, False, "fee"),
+        ({"fee": ["0,125"]}, False, {"decimal": ","}),
+        ({"fee": ["1,2,3", "4"]}, False, {}),
+        ({"seen": ["31.12.2024", "1.2.2024"]}, False, {"dates": DateOrder.DAY_FIRST}),
+        ({"seen": ["03.04.2024"]}, False, {"dates": DateOrder.DAY_FIRST}),
+        ({"seen": ["12/31/2024 10:15"]}, False, {"dates": DateOrder.MONTH_FIRST}),
+        ({"seen": ["03/04/2024"], "born": ["31/12/1970"]}, False, {"dates": DateOrder.DAY_FIRST}),
+        ({"seen": ["03/04/2024"]}, False, "seen"),
+        ({"seen": ["13/04/2024"], "born": ["04/13/1970"]}, False, "seen"),
+        ({"phone": ["079 123 45 67"], "zip": ["02138"], "empty": []}, False, {}),
+    ],
+)
+def test_a_spelling_is_suggested_only_where_it_is_the_only_one(
+    columns: dict[str, list[str]], with_points: bool, expected: dict[str, Any] | str
+) -> None:
+    longest = max(map(len, columns.values()))
+    rows = pa.table({name: pa.array([*v, *[None] * (longest - len(v))], pa.string()) for name, v in columns.items()})
+    found, doubtful = find_spelling(rows, with_points=with_points)
+    if isinstance(expected, str):
+        assert not found
+        assert len(doubtful) == 1
+        assert f"'{expected}'" in doubtful[0]
+    else:
+        assert found == expected
+        assert not doubtful

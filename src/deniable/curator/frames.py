@@ -29,7 +29,7 @@ from deniable.policy.budget import (
     format_number,
     say_budget,
 )
-from deniable.policy.schema import ColumnType, Role, make_dialect
+from deniable.policy.schema import ColumnType, CsvDialect, Role, make_dialect
 from deniable.storage import write_whole
 
 if TYPE_CHECKING:
@@ -138,25 +138,29 @@ def _name_file(source: str) -> str:
 def _write_policy(name: str, source: Any, wanted: Wanted, at_hand: bool) -> str:
     from deniable.curator.policy.draft import Draft, write_document
 
-    fields = _read_fields(source, wanted.encoding)
+    fields, csv = _read_fields(source, wanted.encoding)
     known = [field.name for field in fields]
     unit = _check_unit(wanted.unit, known)
     for stated in (wanted.bounds, wanted.categories):
         for column in stated or {}:
             _refuse_unknown(column, known)
     columns = tuple(_draft_column(field, unit, wanted) for field in fields)
-    made = Draft(name, f"{name}.parquet" if at_hand else source, wanted.encoding, unit, 0, columns)
+    made = Draft(name, f"{name}.parquet" if at_hand else source, csv, unit, 0, columns)
     head = [f"# Made by Curator.from_frame{': name the file of the rows under source' if at_hand else ''}."]
     rest = ["release:", "  joint: {most: 0.05}", "budgets:", f"  dataset: {_write_budget(wanted.budget)}"]
     return write_document(made, [_write_unit(unit, wanted)], head, rest, dataset=DATASET)
 
 
-def _read_fields(source: Any, encoding: str | None) -> tuple[Field, ...]:
+def _read_fields(source: Any, encoding: str | None) -> tuple[tuple[Field, ...], CsvDialect | None]:
+    from deniable.curator.policy.draft import is_csv, read_as_spelled
     from deniable.engines.duckdb import DuckDBEngine
 
+    csv = make_dialect(encoding)
     with DuckDBEngine() as engine:
-        engine.attach("table", source, csv=make_dialect(encoding))
-        return tuple(engine.describe("table"))
+        engine.attach("table", source, csv=csv)
+        if is_csv(source):
+            csv, _ = read_as_spelled(engine, source, csv)
+        return tuple(engine.describe("table")), csv
 
 
 def _check_unit(unit: object, known: Sequence[str]) -> str | None:

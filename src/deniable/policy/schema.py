@@ -178,12 +178,25 @@ class BadRows(StrEnum):
     """Leave out lines with too many or too few fields, and read a value of the wrong type as null."""
 
 
+THOUSANDS = (".", ",", " ", "'", "\u2019", "\u00a0", "\u202f")
+"""What may stand between the thousands of a number: 1.234, 1,234, 1 234, 1'234."""
+
+
+class DateOrder(StrEnum):
+    """In which order the parts of a date stand: 2024-12-31, 31.12.2024, or 12/31/2024."""
+
+    YEAR_FIRST = "year-first"
+    DAY_FIRST = "day-first"
+    MONTH_FIRST = "month-first"
+
+
 @dataclass(frozen=True, slots=True)
 class CsvDialect:
     """How a CSV file is written; whatever is None is found out from the file.
 
     `encoding` is any codec that Python knows. Without it a byte-order mark decides, then UTF-8 is expected; no other
-    encoding is guessed, since a wrong guess changes names silently.
+    encoding is guessed, since a wrong guess changes names silently. Nor is a spelling of numbers and dates: without a
+    word, decimals have a point and dates are in ISO 8601.
     """
 
     delimiter: str | None = None
@@ -192,6 +205,16 @@ class CsvDialect:
     encoding: str | None = None
     null: str = ""
     bad_rows: BadRows = BadRows.REFUSE
+    decimal: str = "."
+    thousands: str | None = None
+    dates: DateOrder = DateOrder.YEAR_FIRST
+
+    @property
+    def spelling(self) -> dict[str, str]:
+        """How numbers and dates are spelled, as a policy says it; empty where they are spelled as everywhere."""
+        said = {"decimal": self.decimal, "thousands": self.thousands, "dates": str(self.dates)}
+        plain = {"decimal": ".", "thousands": None, "dates": str(DateOrder.YEAR_FIRST)}
+        return {word: value for word, value in said.items() if value is not None and value != plain[word]}
 
 
 def make_dialect(encoding: str | None) -> CsvDialect | None:

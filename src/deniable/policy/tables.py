@@ -31,6 +31,7 @@ from deniable.policy.schema import (
     Column,
     ColumnType,
     CsvDialect,
+    DateOrder,
     Edges,
     Endpoint,
     Link,
@@ -219,6 +220,10 @@ def _dialect(entry: Section, mistakes: Mistakes) -> CsvDialect:
     if encoding is not None and find_codec(encoding) is None:
         expected = "An encoding is named as in utf-8, latin-1, cp1252, utf-16"
         mistakes.add(entry.place_of("encoding"), f"there is no encoding '{encoding}'", expected)
+    decimal, thousands = entry.get("decimal", "."), entry.get("thousands", None)
+    if decimal == thousands:
+        expected = 'Two signs, such as 1.234,50 with decimal: "," and thousands: "."'
+        mistakes.add(entry.place_of("thousands"), "decimals and thousands have the same sign", expected)
     return CsvDialect(
         entry.get("delimiter", None),
         entry.get("quote", None),
@@ -226,6 +231,9 @@ def _dialect(entry: Section, mistakes: Mistakes) -> CsvDialect:
         encoding,
         entry.get("null", ""),
         BadRows(entry.get("bad_rows", "refuse")),
+        decimal,
+        thousands,
+        DateOrder(entry.get("dates", "year-first")),
     )
 
 

@@ -247,7 +247,7 @@ def gather_evidence(policy: Policy, name: str) -> list[ColumnEvidence]:
     table = policy.table(name)
     plain = not table.source.startswith(tuple(f"{scheme}:" for scheme in SCHEMES))
     source = str(policy.path(table.source)) if plain else table.source
-    made = draft_table(source, policy.folder, encoding=table.csv.encoding, declared=table.names)
+    made = draft_table(source, policy.folder, policy=table)
     roles = {column.name: str(column.role) for column in table.columns}
     return [
         ColumnEvidence(column.name, roles.get(column.name, "not declared"), str(column.role), column.reason)

@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Any
 from deniable.errors import DataError, ParameterError
 from deniable.policy.document import READ_FROM_DATA
 from deniable.policy.layout.masks import MASKS
-from deniable.policy.schema import ColumnType, Role, Spec, make_dialect
+from deniable.policy.schema import ColumnType, CsvDialect, Role, Spec, TableSchema, make_dialect
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from deniable.attacks.uniqueness import JointRisk
-    from deniable.engines.base import Field
+    from deniable.engines.base import Engine, Field
     from deniable.masking.detectors import Profile
     from deniable.masking.identifiers import Finding
     from deniable.masking.person_column import PersonColumn
@@ -73,12 +73,14 @@ class Draft:
 
     table: str
     source: str
-    encoding: str | None
+    csv: CsvDialect | None
     unit: str | None
     rows: int
     columns: tuple[Drafted, ...]
     unit_reason: str = ""
     unit_sure: bool = True
+    doubtful: tuple[str, ...] = ()
+    """What numbers or dates look like that can be read in two ways, for the steward to decide."""
 
 
 _QUASI_NAMES = (
@@ -108,23 +110,28 @@ def draft_table(
     show_values: bool = False,
     encoding: str | None = None,
     progress: Progress | None = None,
-    declared: Sequence[str] = (),
+    policy: TableSchema | None = None,
 ) -> Draft:
     """Look at a table: its columns with their roles as far as the evidence goes, and who seems to be a person.
 
-    `declared` are names of columns that a policy knows: they are names even where a row holds the same word.
+    What a `policy` says of the table holds: how its file is written, and the names of its columns, which are names
+    even where a row holds the same word.
     """
     from deniable.engines.fetching import FetchingEngine
     from deniable.masking.detectors import profile_columns
 
+    written = is_csv(source)
+    csv, doubtful = policy.csv if policy is not None else make_dialect(encoding), ()
     with FetchingEngine() as engine:
-        engine.attach("table", source, csv=make_dialect(encoding))
+        engine.attach("table", source, csv=csv)
+        if written and policy is None:
+            csv, doubtful = read_as_spelled(engine, source, csv)
         fields, count = engine.describe("table"), engine.count("table")
         # One statement: a table of thousands of columns takes seconds to bind.
         rows = engine.run(f'SELECT * FROM "table" USING SAMPLE reservoir({DRAFT_ROWS} ROWS) REPEATABLE (1)')  # noqa: S608
     _refuse_unseen_names(rows)
-    if source.lower().endswith((".csv", ".tsv", ".csv.gz")):
-        _refuse_row_as_names(rows, declared)
+    if written:
+        _refuse_row_as_names(rows, () if policy is None else policy.names)
     _tell(progress, 0.4)
     if unit is not None and unit not in rows.column_names:
         raise ParameterError(f"the table has no column '{unit}'", expected=f"One of {', '.join(rows.column_names)}")
@@ -132,11 +139,37 @@ def draft_table(
     columns = draft_columns(rows, fields, profiles, show_values=show_values)
     found = None if unit is not None else _find_unit(rows, profiles, columns)
     _tell(progress, 1.0)
-    made = Draft(name_table(source), _relate(source, folder), encoding, unit, count, columns)
+    made = Draft(name_table(source), _relate(source, folder), csv, unit, count, columns, doubtful=doubtful)
     if found is None:
         return made
     decided = tuple(_name_people(column, found) for column in columns)
     return replace(made, unit=found.name, columns=decided, unit_reason=found.reason, unit_sure=found.sure)
+
+
+def is_csv(source: Any) -> bool:
+    """Whether a source is a file of text, whose numbers and dates may be spelled in several ways."""
+    return isinstance(source, str) and source.lower().endswith((".csv", ".tsv", ".csv.gz"))
+
+
+def read_as_spelled(engine: Engine, source: str, csv: CsvDialect | None) -> tuple[CsvDialect | None, tuple[str, ...]]:
+    """Attach a file of text anew if its numbers and dates are spelled in another way, with what stays doubtful."""
+    from deniable.engines.base import quote
+    from deniable.engines.duckdb.csv import find_spelling
+
+    fields = engine.describe("table")
+    texts = ", ".join(quote(field.name) for field in fields if field.type is ColumnType.TEXT)
+    if not texts:
+        return csv, ()
+    rows = engine.run(f'SELECT {texts} FROM "table" LIMIT {SPELLED_ROWS}')  # noqa: S608
+    found, doubtful = find_spelling(rows, with_points=any(field.type is ColumnType.DECIMAL for field in fields))
+    if found:
+        csv = replace(csv or CsvDialect(), **found)
+        engine.attach("table", source, csv=csv)
+    return csv, doubtful
+
+
+SPELLED_ROWS = 10_000
+"""Rows from which the spelling of numbers and dates is found. Whether it holds is then checked in all of them."""
 
 
 def _refuse_unseen_names(rows: pa.Table) -> None:
@@ -460,13 +493,21 @@ def write_document(
         "tables:",
         f"  {yaml_word(made.table)}:",
         f"    source: {yaml_word(made.source)}",
-        *([f"    csv: {{encoding: {yaml_word(made.encoding)}}}"] if made.encoding else []),
+        *_write_csv(made),
         *unit,
         "    columns:",
     ]
     for column in made.columns:
         lines += _write_column(column)
     return "\n".join([*lines, *(rest or _REST)]) + "\n"
+
+
+def _write_csv(made: Draft) -> list[str]:
+    csv = made.csv or CsvDialect()
+    said = {"encoding": csv.encoding} if csv.encoding else {}
+    words = ", ".join(f"{word}: {yaml_word(value)}" for word, value in (said | csv.spelling).items())
+    confirm = "  # confirm: numbers and dates are spelled so" if csv.spelling else ""
+    return [*([f"    csv: {{{words}}}{confirm}"] if words else []), *(f"    # {each}" for each in made.doubtful)]
 
 
 def _write_column(column: Drafted) -> list[str]:

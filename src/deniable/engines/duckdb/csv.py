@@ -9,14 +9,16 @@ name lines, never what stands in them."""
 from __future__ import annotations
 
 import csv
+import itertools
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import islice
 from pathlib import Path
 from typing import Any
+
+import pyarrow as pa
 
 from deniable.engines.base import Field, normalize_names
 from deniable.engines.duckdb import scan
@@ -24,7 +26,7 @@ from deniable.engines.duckdb.connection import Limits, find_probe, literal, lite
 from deniable.engines.duckdb.scan import Scan, collect_declared_types, slot, slots
 from deniable.engines.sources import Files, as_utf8, refuse_encoding
 from deniable.errors import DataError, Place, pluralize
-from deniable.policy.schema import BadRows, ColumnType, CsvDialect, TableSchema
+from deniable.policy.schema import THOUSANDS, BadRows, ColumnType, CsvDialect, DateOrder, TableSchema
 
 # ruff: noqa: S608  (statements here are made of our own words, quoted names and quoted paths; no user text)
 
@@ -60,8 +62,8 @@ def _build_scan(
 ) -> Scan:
     fields = tuple(Field(name, type, scan.NATIVE[type]) for name, type in zip(layout.names, chosen, strict=True))
     expressions = tuple(
-        scan.render_text(slot(p), field.type) if field.name in declared else _cast_verified(slot(p), field.type)
-        for p, field in enumerate(fields)
+        scan.render_text(text, field.type) if field.name in declared else _cast_verified(text, field.type)
+        for field, text in zip(fields, (layout.text(p, f.type) for p, f in enumerate(fields)), strict=True)
     )
     relation = layout.relation(", ignore_errors = true" if bad_rows is BadRows.SKIP else "")
     return Scan(relation, fields, expressions, paths=layout.paths, notes=notes, plain=True, held=held)
@@ -89,7 +91,7 @@ def _find_layout(
     names = normalize_names(first if header else [""] * len(first))
     if header:
         _require_same_header(paths, delimiter, quoting, first)
-    return Layout(paths, delimiter, quoting, escape, header, names, dialect.null)
+    return Layout(paths, delimiter, quoting, escape, header, names, dialect)
 
 
 def _sniff(connection: Any, path: Path, dialect: CsvDialect, title: str, lines: int) -> tuple[str, str, str, bool]:
@@ -118,7 +120,7 @@ LONGEST = 1 << 20
 
 def _shows_quotes(path: Path, lines: int) -> bool:
     with path.open("rb") as file:
-        first = islice(iter(partial(file.readline, LONGEST), b""), lines)
+        first = itertools.islice(iter(partial(file.readline, LONGEST), b""), lines)
         return any(b'"' in line or b"'" in line or len(line) == LONGEST for line in first)
 
 
@@ -188,7 +190,7 @@ class Layout:
     escape: str
     header: bool
     names: tuple[str, ...]
-    null: str
+    dialect: CsvDialect
 
     def relation(self, extra: str = "") -> str:
         """The table function that reads every field as text."""
@@ -196,9 +198,90 @@ class Layout:
         return (
             f"read_csv({literals(self.paths)}, auto_detect = false, columns = {{{columns}}}, header = {self.header}, "
             f"delim = {literal(self.delimiter)}, quote = {literal(self.quote)}, escape = {literal(self.escape)}, "
-            f"nullstr = {literal(self.null)}, allow_quoted_nulls = false, hive_partitioning = false, "
+            f"nullstr = {literal(self.dialect.null)}, allow_quoted_nulls = false, hive_partitioning = false, "
             f"buffer_size = {BUFFER_BYTES}{extra})"
         )
+
+    def text(self, position: int, type: ColumnType) -> str:
+        """The text of a column, with numbers and dates spelled as the engine reads them."""
+        return respell(slot(position), type, self.dialect)
+
+
+def respell(column: str, type: ColumnType, dialect: CsvDialect) -> str:
+    """The expression of a text in which numbers have a decimal point alone, and dates are in ISO 8601.
+
+    What is spelled in another way than the dialect says fits no type afterwards: with a decimal comma 1.5 is no number.
+    """
+    if type in NUMBERS:
+        if dialect.thousands is not None:
+            thousands, decimal = re.escape(dialect.thousands), re.escape(dialect.decimal)
+            grouped = f"^ *[-+]?[0-9]{{1,3}}({thousands}[0-9]{{3}})+({decimal}[0-9]+)? *$"
+            alone = f"replace({column}, {literal(dialect.thousands)}, '')"
+            column = f"CASE WHEN regexp_matches({column}, {literal(grouped)}) THEN {alone} ELSE {column} END"
+        return f"translate({column}, ',.', '.,')" if dialect.decimal == "," else column
+    if type in DATES and dialect.dates is not DateOrder.YEAR_FIRST:
+        day, month = ("1", "2") if dialect.dates is DateOrder.DAY_FIRST else ("2", "1")
+        padded = f"regexp_replace({column}, '^ *([0-9][./-])', '0\\1')"
+        padded = f"regexp_replace({padded}, '^( *[0-9]{{2}}[./-])([0-9][./-])', '\\10\\2')"
+        iso = f"\\3-\\{month}-\\{day}\\4"
+        return f"regexp_replace({padded}, '^ *([0-9]{{2}})[./-]([0-9]{{2}})[./-]([0-9]{{4}})(.*)$', '{iso}')"
+    return column
+
+
+NUMBERS, DATES = (ColumnType.INTEGER, ColumnType.DECIMAL), (ColumnType.DATE, ColumnType.DATETIME)
+
+
+def find_spelling(rows: pa.Table, *, with_points: bool) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """How columns of text spell numbers and dates, if in one way alone; and what is doubtful, for people to decide.
+
+    A spelling is a guess until somebody confirms it: `1,5` may be a list of two choices. Where other columns hold
+    numbers `with_points`, no comma stands before decimals.
+    """
+    texts = {name: rows[name].drop_null().unique().to_pylist() for name in rows.column_names}
+    numbers, unsure = _choose_spelling(
+        texts, [each for each in NUMBER_SPELLINGS if not with_points or each[0]["decimal"] == "."]
+    )
+    dates, undated = _choose_spelling(texts, DATE_SPELLINGS)
+    number = (
+        f'{unsure}: numbers such as 1,234 can be read in several ways; say csv: {{decimal: ","}} or {{thousands: ","}}'
+    )
+    date = f"{undated}: dates such as 03/04/2020 can be read in two ways; say csv: {{dates: day-first}} or month-first"
+    return numbers | dates, tuple(told for told, names in ((number, unsure), (date, undated)) if names)
+
+
+def _choose_spelling(
+    texts: Mapping[str, list[str]], spellings: Sequence[tuple[dict[str, Any], str]]
+) -> tuple[dict[str, Any], str]:
+    """The spelling that fits every column which any fits; or the names of the columns, where several fit."""
+    fitting = {
+        name: [said for said, pattern in spellings if all(map(re.compile(pattern).fullmatch, values))]
+        for name, values in texts.items()
+        if values
+    }
+    spelled = {name: fits for name, fits in fitting.items() if fits}
+    common = [said for said, _ in spellings if spelled and all(said in fits for fits in spelled.values())]
+    if common and len({next(iter(said.values())) for said in common}) == 1:
+        return common[0], ""
+    return {}, ", ".join(f"'{name}'" for name in spelled)
+
+
+def _spell_numbers() -> list[tuple[dict[str, Any], str]]:
+    """Each spelling of numbers with its pattern, the plain one first."""
+    found = [({"decimal": ","}, "-?(0|[1-9][0-9]*)(,[0-9]+)?")]
+    for decimal, thousands in itertools.product(",.", THOUSANDS):
+        if decimal != thousands:
+            grouped = f"[1-9][0-9]{{0,2}}({re.escape(thousands)}[0-9]{{3}})+"
+            pattern = f"-?(0|[1-9][0-9]*|{grouped})({re.escape(decimal)}[0-9]+)?"
+            found.append(({"decimal": decimal, "thousands": thousands}, pattern))
+    return found
+
+
+_DAY, _MONTH, _YEAR, _TIME = "(0?[1-9]|[12][0-9]|3[01])", "(0?[1-9]|1[0-2])", "[0-9]{4}", "([ T][0-9]{2}:[0-9]{2}.*)?"
+NUMBER_SPELLINGS = _spell_numbers()
+DATE_SPELLINGS = [
+    ({"dates": DateOrder.DAY_FIRST}, rf"{_DAY}[./-]{_MONTH}[./-]{_YEAR}{_TIME}"),
+    ({"dates": DateOrder.MONTH_FIRST}, rf"{_MONTH}[/-]{_DAY}[/-]{_YEAR}{_TIME}"),  # with points, the day is first
+]
 
 
 SAMPLE_ROWS, SAMPLE_VALUES = 1_000, 200_000
@@ -227,17 +310,21 @@ def infer_types(
     fixed = {p: declared[name] for p, name in enumerate(layout.names) if name in declared}
     open_to = {p: tuple(scan.INFERRED) for p in range(len(layout.names)) if p not in fixed}
     first = layout.relation(", ignore_errors = true") if held is None else held.table
-    possible = _find_possible_types(connection, first, len(layout.names), open_to)
+    possible = _find_possible_types(connection, first, layout, open_to)
     holding, unfit = _test_types(connection, whole if held is None else held.table, layout, possible, fixed)
     chosen = fixed | {p: (*kinds, ColumnType.TEXT)[0] for p, kinds in holding.items()}
     return InferredTypes(tuple(chosen[p] for p in range(len(layout.names))), unfit)
 
 
-def _find_possible_types(connection: Any, relation: str, width: int, open_to: Kinds) -> Kinds:
+def _find_possible_types(connection: Any, relation: str, layout: Layout, open_to: Kinds) -> Kinds:
     """The types like which a column's first values look; all of them where it begins without a value.
 
-    Here and not in the engine, which takes longer to prepare so many patterns than to read most files.
+    Here and not in the engine, which takes longer to prepare so many patterns than to read most files. What is spelled
+    in another way is left to the engine, which respells it.
     """
+    if layout.dialect.spelling:
+        return open_to
+    width = len(layout.names)
     rows = min(SAMPLE_ROWS, max(1, SAMPLE_VALUES // width))
     sample = connection.execute(f"SELECT * FROM {relation} LIMIT {rows}").fetchall()
     columns = list(zip(*sample, strict=True)) or [()] * width
@@ -254,8 +341,9 @@ def _test_types(
 ) -> tuple[Kinds, dict[int, int]]:
     """Of the types each column may have, those that hold; and the number of misfits in columns of a fixed type."""
     pairs = [(p, kind) for p, kinds in open_to.items() for kind in kinds]
-    width = len(layout.names)
-    tests = [(p, _render_unlike, kind) for p, kind in pairs] + [(p, _render_misfit, kind) for p, kind in fixed.items()]
+    width, dialect = len(layout.names), layout.dialect
+    unlike, misfit = partial(_render_unlike, dialect), partial(_render_misfit, dialect)
+    tests = [(p, unlike, kind) for p, kind in pairs] + [(p, misfit, kind) for p, kind in fixed.items()]
     if width > WIDE:
         seen, counts = _count_long_values(connection, relation, width, tests)
     else:
@@ -299,11 +387,13 @@ def _count_long_values(
     return [found.get(p, nothing)[0] for p in range(width)], counts
 
 
-def _render_misfit(column: str, kind: ColumnType) -> str:
-    return "false" if kind is ColumnType.TEXT else scan.render_misfit(column, "VARCHAR", kind)
+def _render_misfit(dialect: CsvDialect, column: str, kind: ColumnType) -> str:
+    text = respell(column, kind, dialect)
+    return "false" if kind is ColumnType.TEXT else scan.render_misfit(text, "VARCHAR", kind)
 
 
-def _render_unlike(column: str, kind: ColumnType) -> str:
+def _render_unlike(dialect: CsvDialect, column: str, kind: ColumnType) -> str:
+    column = respell(column, kind, dialect)
     like = f"regexp_matches({column}, {literal(scan.INFERRED[kind])})"
     return f"{column} IS NOT NULL AND NOT ({like} AND TRY_CAST({column} AS {scan.NATIVE[kind]}) IS NOT NULL)"
 
@@ -369,11 +459,17 @@ def _refuse_values(connection: Any, layout: Layout, unfit: Mapping[int, int], de
         raise DataError(
             f"{pluralize(count, 'value')} of column '{name}' of '{path.name}' are not of the declared type "
             f"'{declared[name]}': at line {_join_numbers(found)}" + (" and more" if count > len(found) else ""),
-            remedy="Correct the file or the type in the policy, or read them as null with bad rows: skip",
+            remedy="Correct the file or the type in the policy, or read them as null with bad rows: skip. "
+            + _SPELLINGS.get(declared[name], ""),
             place=Place(path.name, found[0]),
             column=name,
             count=count,
         )
+
+
+_SPELLINGS = dict.fromkeys(NUMBERS, 'Numbers such as 12,50 need csv: {decimal: ","}') | dict.fromkeys(
+    DATES, "Dates such as 31.12.2024 need csv: {dates: day-first}"
+)
 
 
 def _find_misfit_lines(connection: Any, layout: Layout, position: int, type: ColumnType) -> tuple[Path, list[int]]:
@@ -381,7 +477,7 @@ def _find_misfit_lines(connection: Any, layout: Layout, position: int, type: Col
     column = f"c{position}"
     for path in layout.paths:
         numbered = f"SELECT {column}, row_number() OVER () AS record FROM {replace(layout, paths=(path,)).relation()}"
-        unfit = scan.render_misfit(column, "VARCHAR", type)
+        unfit = _render_misfit(layout.dialect, column, type)
         sql = f"SELECT record FROM ({numbered}) WHERE {unfit} ORDER BY record LIMIT {SHOWN}"
         records = [row[0] + layout.header for row in connection.execute(sql).fetchall()]
         if records:

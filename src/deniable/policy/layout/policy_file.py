@@ -26,7 +26,7 @@ from deniable.policy.grammar import (
 from deniable.policy.layout.hierarchies import HIERARCHIES
 from deniable.policy.layout.masks import MASKS
 from deniable.policy.layout.release import RELEASE
-from deniable.policy.schema import BadRows, Bounding, ColumnType, Neighboring, Role
+from deniable.policy.schema import THOUSANDS, BadRows, Bounding, ColumnType, DateOrder, Neighboring, Role
 
 DOUBTS = ("much-loss", "large-delta")
 """What a policy may say only if its steward says so twice: in its place, and under accepts."""
@@ -99,6 +99,11 @@ CSV = Record(
         Field("header", Flag(), "whether the first line names the columns", default="found out"),
         Field("null", Text("a word"), "how a missing value is written, beside an empty one", default="empty"),
         Field("bad_rows", Choice(tuple(BadRows)), "whether lines that do not fit are refused", default="refuse"),
+        Field("decimal", Choice((".", ",")), "what stands before the decimals of a number", default="."),
+        Field("thousands", Choice(THOUSANDS), "what stands between the thousands of a number", default="nothing"),
+        Field(
+            "dates", Choice(tuple(DateOrder)), "the order of 2024-12-31, 31.12.2024, 12/31/2024", default="year-first"
+        ),
     ),
     meaning="How a CSV file is written, where the file itself does not tell.",
 )
