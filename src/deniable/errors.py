@@ -10,8 +10,10 @@ from __future__ import annotations
 import difflib
 import functools
 import inspect
-from collections.abc import Callable, Iterable
+import os
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from decimal import Decimal
 from numbers import Real
 from typing import Any, ClassVar, TypeVar, cast
 
@@ -265,14 +267,22 @@ def guard_arguments(kind: type) -> None:
             setattr(kind, name, type(held)(guarded) if bare is not held else guarded)
 
 
-def guard_call(called: Called) -> Called:
-    """A function that refuses keywords which it does not have, and takes numbers of numpy as plain ones."""
+def guard_call(called: Called, name: str = "") -> Called:
+    """A function that refuses keywords it does not have and arguments of another type, and takes numpy's numbers."""
 
     @functools.wraps(called)
     def call(*given: Any, **named: Any) -> Any:
-        check_keywords(called, named, called.__name__)
-        _check_places(called, given, named)
-        return called(*map(plain, given), **{word: plain(value) for word, value in named.items()})
+        check_keywords(called, named, name or called.__name__)
+        given, named = tuple(map(plain, given)), {word: plain(value) for word, value in named.items()}
+        bound = _bind_places(called, given, named, name or called.__name__)
+        try:
+            for word, value in bound.items():
+                _check_type(called, word, value)
+            return called(*given, **named)
+        except ParameterError as refusal:
+            if refusal.charged == NO_BUDGET and _takes_budget(called):  # after a charge, a refusal says so
+                refusal.charged = NOTHING_CHARGED
+            raise
 
     return cast(Called, call)
 
@@ -290,15 +300,101 @@ def check_keywords(called: Callable[..., Any], named: Iterable[str], name: str) 
             )
 
 
-def _check_places(called: Callable[..., Any], given: tuple[Any, ...], named: dict[str, Any]) -> None:
-    """Refuse a call that lacks an argument, or has one too many or twice."""
+def _bind_places(
+    called: Callable[..., Any], given: tuple[Any, ...], named: dict[str, Any], name: str
+) -> dict[str, Any]:
+    """The arguments by their names; refuses a call that lacks one, or has one too many or twice."""
     try:
-        _read_signature(called).bind(*given, **named)
+        return _read_signature(called).bind(*given, **named).arguments
     except TypeError as wrong:
-        known = _list_keywords(called) or []
+        known = _list_keywords(called) or ["epsilon", "rho", "delta and others, by their names"]
         raise ParameterError(
-            f"{called.__name__}(): {wrong}", expected=f"Its arguments: {', '.join(known)}", charge=NOTHING_CHARGED
+            f"{name}(): {wrong}", expected=f"Its arguments: {', '.join(known)}", charge=NOTHING_CHARGED
         ) from None
+
+
+BUDGETS = {"epsilon", "rho", "budget"}
+
+
+@functools.cache
+def _takes_budget(called: Callable[..., Any]) -> bool:
+    return bool(BUDGETS & set(_read_signature(called).parameters))
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, Real | Decimal) and not isinstance(value, bool)
+
+
+def _is_listed(value: Any) -> bool:
+    return hasattr(value, "__iter__") and not isinstance(value, str | bytes | Mapping)
+
+
+TYPES: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "None": (lambda value: value is None, ""),
+    "bool": (lambda value: isinstance(value, bool), "True or False"),
+    "int": (_is_number, "a whole number"),
+    "float": (_is_number, "a number"),
+    "Amount": (lambda value: _is_number(value) or isinstance(value, str), "a number such as 0.5"),
+    "str": (lambda value: isinstance(value, str), "a text"),
+    "Path": (lambda value: isinstance(value, os.PathLike), "a path"),
+    "Sequence[str]": (
+        lambda value: _is_listed(value) and (iter(value) is value or all(isinstance(each, str) for each in value)),
+        "a list of texts, such as ['age', 'sex']",
+    ),
+    "Sequence": (_is_listed, "a list"),
+    "Iterable": (_is_listed, "a list"),
+    "Mapping": (lambda value: isinstance(value, Mapping), "a mapping, such as {'age': ...}"),
+    "Callable": (callable, "a function"),
+    "Asker": (lambda value: hasattr(value, "name") and hasattr(value, "purpose"), "an Asker"),
+    "date": (lambda value: hasattr(value, "isoformat"), "a date"),
+}
+"""The types of public arguments as they are written in signatures: what fits each, and what it is called."""
+
+
+def _check_type(called: Callable[..., Any], name: str, value: Any) -> None:
+    """Refuse an argument of another type than its annotation tells; what TYPES does not know is let through."""
+    allowed = _read_types(called).get(name, ())
+    if not allowed or any(fits(value) for fits, _ in allowed):
+        return
+    words = list(dict.fromkeys(word for _, word in allowed if word))
+    raise ParameterError(
+        f"{called.__name__}(): {name} is {_name_type(value)}",
+        expected=f"It is {' or '.join(words)}",
+        charge=NOTHING_CHARGED if _takes_budget(called) else NO_BUDGET,
+    )
+
+
+def _name_type(value: Any) -> str:
+    if value is None:
+        return "None"
+    if _is_listed(value) and isinstance(value, list | tuple | set):
+        return f"a {type(value).__name__} of {', '.join(sorted({type(e).__name__ for e in value})) or 'nothing'}"
+    return "a text" if isinstance(value, str) else f"of type {type(value).__name__}"
+
+
+@functools.cache
+def _read_types(called: Callable[..., Any]) -> dict[str, tuple[tuple[Callable[[Any], bool], str], ...]]:
+    """What each argument may be, by its name; left out where any of its types is not known here."""
+    found = {}
+    for name, parameter in _read_signature(called).parameters.items():
+        written = parameter.annotation
+        if isinstance(written, str) and parameter.kind is not parameter.VAR_POSITIONAL:
+            kinds = [TYPES.get(each, TYPES.get(each.partition("[")[0])) for each in _split_union(written)]
+            found[name] = tuple(kind for kind in kinds if kind) if all(kinds) else ()
+    return found
+
+
+def _split_union(written: str) -> list[str]:
+    """The types of a union, as they are written.
+
+    >>> _split_union("Mapping[str, int | None] | None")
+    ['Mapping[str, int | None]', 'None']
+    """
+    parts = [""]
+    for word in written.split(" | "):
+        open_before = parts[-1].count("[") > parts[-1].count("]")
+        parts = [*parts[:-1], f"{parts[-1]} | {word}"] if open_before else [*parts, word]
+    return parts[1:]
 
 
 @functools.cache

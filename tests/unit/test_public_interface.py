@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import threading
+from collections.abc import Callable, Sequence
 from datetime import date, datetime
 from pathlib import Path
 from typing import Any
@@ -24,13 +25,17 @@ from deniable.client.answer import Answer
 from deniable.client.connection import AsyncConnection, Connection
 from deniable.errors import (
     NOTHING_CHARGED,
+    TYPES,
     UNSURE,
     BudgetExceeded,
+    DataError,
     MissingExtra,
     ParameterError,
     QueryRefused,
     Stopped,
     StorageError,
+    _split_union,
+    guard_call,
     plain,
 )
 
@@ -254,7 +259,8 @@ def test_a_package_that_is_missing_is_named_before_a_charge(monkeypatch: pytest.
         ({"max_rows": 1.5}, "max_rows is not a whole number"),
         ({"bounds": {"age": (9, 1)}}, "the bounds of 'age' are not lowest, then highest"),
         ({"bounds": {"sex": (0, 1)}}, "column 'sex' is text, which has no bounds"),
-        ({"categories": {"age": ["x"]}}, "the arguments make no policy: a category cannot be read as integer"),
+        ({"bounds": (0, 1)}, "bounds is of type tuple|bounds is a tuple of int"),
+        ({"categories": {"age": ["x"]}}, "the arguments cannot be used: a category cannot be read as integer"),
     ],
     ids=str,
 )
@@ -279,3 +285,84 @@ def test_a_saved_policy_finds_its_file_from_another_folder_and_takes_rows_of_its
     assert 'source: "people.csv"' in saved[1].read_text()
     with pytest.raises(ParameterError, match=r"no table 'peple', for which rows are given.*Did you mean 'people'\?"):
         Curator.open(saved[1], sources={"peple": pa.table(FRAME)})
+
+
+WRONG: dict[str, tuple[Callable[[Curator], object], str]] = {
+    "who": (lambda c: c.query("SELECT COUNT(*) FROM data", epsilon=1, who="ana"), r"who is a text\. It is an Asker"),
+    "sql": (lambda c: c.query(None, epsilon=1), r"sql is None\. It is a text"),  # type: ignore[arg-type]
+    "epsilon": (
+        lambda c: c.query("SELECT COUNT(*) FROM data", epsilon=pa.scalar(0.5)),
+        "epsilon is of type DoubleScalar",
+    ),
+    "k": (lambda c: c.anonymize("data", k="5"), r"k is a text\. It is a whole number"),  # type: ignore[arg-type]
+    "l": (lambda c: c.anonymize("data", k=5, l=2), r"l is of type int\. It is a mapping"),  # type: ignore[arg-type]
+    "a text for a list": (lambda c: c.check("data", "sex"), r"quasi_identifiers is a text\. It is a list of texts"),
+    "a column that is not there": (lambda c: c.check("data", ["sax"]), "no column 'sax'.*Did you mean 'sex'"),
+    "no function": (
+        lambda c: c.sample_and_aggregate("mean", "data", blocks=2, bounds=(0, 9), epsilon=1),  # type: ignore[arg-type]
+        r"function is a text\. It is a function",
+    ),
+    "by its place": (lambda c: c.table("data").count().ask(0.5), "ask.*Its arguments: epsilon"),  # type: ignore[call-arg]
+    "no file": (lambda c: c.generate("nothing.json"), "there is no file 'nothing.json'"),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_an_argument_of_another_type_is_refused_in_the_callers_words_and_nothing_is_charged(wrong: str) -> None:
+    call, told = WRONG[wrong]
+    with ask_frame() as curator:
+        with pytest.raises((ParameterError, DataError), match=told):
+            call(curator)
+        assert curator.ledger.head() is None
+
+
+@pytest.mark.parametrize("epsilon", ["x", -1, float("nan")])
+def test_a_refused_budget_says_that_nothing_was_charged(epsilon: Any) -> None:
+    with ask_frame() as curator:
+        for ask in (curator.query, curator.explain):
+            with pytest.raises(ParameterError, match=r"Nothing was charged\.$"):
+                ask("SELECT COUNT(*) AS n FROM data", epsilon=epsilon)
+
+
+def test_a_closed_curator_says_so_and_closes_twice() -> None:
+    curator = ask_frame()
+    curator.close()
+    curator.close()
+    with pytest.raises(ParameterError, match=r"this curator was closed\. Open it again"):
+        curator.query("SELECT COUNT(*) FROM data", epsilon=1)
+    with pytest.raises(ParameterError, match=r"Curator\(\): missing a required argument: 'policy'"):
+        Curator()  # type: ignore[call-arg]
+
+
+def test_every_public_annotation_is_checked_or_let_through_by_intent() -> None:
+    """A type that is written otherwise than in TYPES would silently not be checked."""
+    unknown = {
+        part
+        for name in dir(Curator)
+        if not name.startswith("_") and callable(getattr(Curator, name))
+        for each in inspect.signature(getattr(Curator, name)).parameters.values()
+        if isinstance(each.annotation, str)
+        for part in _split_union(each.annotation)
+        if part not in TYPES and part.partition("[")[0] not in TYPES
+    }
+    assert unknown <= LET_THROUGH
+
+
+LET_THROUGH = {
+    "Any", "Budget", "Engine", "Event", "LinkedModel", "SynthModel", "Tabulation", "threading.Event",
+    "tuple[Amount, Amount]", "tuple[str, Sequence[str]]", "tuple[str, str]",
+}  # fmt: skip
+
+
+def test_a_generator_of_names_is_not_used_up_by_the_check() -> None:
+    @guard_call
+    def take(names: Sequence[str]) -> list[str]:
+        return list(names)
+
+    assert take(name for name in ("a", "b")) == ["a", "b"]  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("limit", "told"), [({"memory": "lots"}, "memory is not"), ({"threads": 0}, "less than 1")])
+def test_a_limit_that_is_none_is_named(limit: dict[str, Any], told: str) -> None:
+    with pytest.raises(ParameterError, match=told):
+        Curator.from_frame(pa.table(FRAME), unit="id", budget=1, **limit).query("SELECT COUNT(*) FROM data", epsilon=1)

@@ -248,3 +248,17 @@ def test_a_number_has_as_many_digits_as_its_error_leaves(value: float, error: fl
     from deniable.release.display import show_number
 
     assert show_number({"n": value, "n_low": value - error, "n_high": value + error}, "n") == shown
+
+
+def test_keys_and_values_may_be_given_as_lists() -> None:
+    asked = Question("visits").filter(sex=["F", "M"]).group_by(["sex", "age"]).agg(count()).sort("count")
+    assert asked.sql == (
+        "SELECT sex, age, COUNT(*) AS count FROM visits WHERE (sex IN ('F', 'M')) GROUP BY sex, age ORDER BY count"
+    )
+    with pytest.raises(ParameterError, match="one or more values"):
+        col("sex").is_in([])
+
+
+def test_a_question_lists_its_steps_and_not_its_parts() -> None:
+    assert {"filter", "agg", "sql", "ask", "table"} <= set(dir(Question("visits")))
+    assert not {"asker", "kept", "conditions", "joins"} & set(dir(Question("visits")))

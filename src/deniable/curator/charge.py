@@ -402,7 +402,7 @@ def _restate_refusal(context: Context, job: Job[Any], over: BudgetExceeded) -> B
     else:
         own = f"a delta of at most {round_amount(least.delta)}" if least.delta else "no delta: that is used up"
         other = f"another of at most rho {round_amount(least.rho)} with {own}"
-        remedy = f"What fits: {pure}, or {other}. --explain says how many"
+        remedy = f"Ask {pure}, or {other}"
     happened = f"asked {say_budget(job.cost)}, and {context.state_left()} is left ({where})"
     return BudgetExceeded(happened, remedy=remedy, **over.fields)  # type: ignore[arg-type]
 

@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from deniable.curator.verbs import ReleaseVerbs
-from deniable.errors import ParameterError, guard_arguments, nearest
+from deniable.errors import NOTHING_CHARGED, ParameterError, guard_arguments, guard_call, nearest
 from deniable.policy.document import Policy, read
 
 if TYPE_CHECKING:
@@ -545,7 +545,9 @@ class Curator(ReleaseVerbs):
 
     def close(self) -> None:
         """Let go of the tables and the ledger."""
-        self.context.close()
+        if not isinstance(self.context, _Closed):
+            self.context.close()
+            self.context = _Closed()  # type: ignore[assignment]
 
     def __enter__(self) -> Self:
         return self
@@ -573,4 +575,14 @@ def _listed(keys: str | Sequence[str]) -> list[str]:
     return [keys] if isinstance(keys, str) else list(keys)
 
 
+class _Closed:
+    """What a closed curator has instead of its tables and ledger."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise ParameterError(
+            "this curator was closed", remedy="Open it again: Curator.open(...)", charge=NOTHING_CHARGED
+        )
+
+
 guard_arguments(Curator)
+Curator.__init__ = guard_call(Curator.__init__, "Curator")  # type: ignore[method-assign]

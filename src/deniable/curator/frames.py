@@ -95,7 +95,7 @@ def _parse_stated(text: str) -> Policy:
     except PolicyError as wrong:
         first = (wrong.mistakes or (wrong,))[0]
         raise ParameterError(
-            f"the arguments make no policy: {first.happened}", expected=first.expected, remedy=first.remedy
+            f"the arguments cannot be used: {first.happened}", expected=first.expected, remedy=first.remedy
         ) from None
 
 
@@ -141,7 +141,9 @@ def _write_policy(name: str, source: Any, wanted: Wanted, at_hand: bool) -> str:
     fields, csv = _read_fields(source, wanted.encoding)
     known = [field.name for field in fields]
     unit = _check_unit(wanted.unit, known)
-    for stated in (wanted.bounds, wanted.categories):
+    for word, stated in (("bounds", wanted.bounds), ("categories", wanted.categories)):
+        if stated is not None and not isinstance(stated, Mapping):
+            raise ParameterError(f"{word} is not a mapping of columns", expected=f'Such as {word}={{"age": (0, 120)}}')
         for column in stated or {}:
             _refuse_unknown(column, known)
     columns = tuple(_draft_column(field, unit, wanted) for field in fields)
@@ -233,7 +235,8 @@ def _write_categories(field: Field, categories: Sequence[Any] | None) -> list[st
         return []
     if isinstance(categories, str) or not isinstance(categories, Sequence) or not categories:
         raise ParameterError(
-            f"the categories of '{field.name}' are not a list", expected='Such as categories={"sex": ["F", "M"]}'
+            f"the categories of '{field.name}' are not a list of one or more values",
+            expected='Such as categories={"sex": ["F", "M"]}: what is publicly known, and not read from the rows',
         )
     words = (yaml_word(each) if field.type is ColumnType.TEXT else str(each) for each in categories)
     return [f"categories: [{', '.join(words)}]"]

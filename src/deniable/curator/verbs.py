@@ -62,7 +62,7 @@ class ReleaseVerbs:
         keep_order: bool = False,
         who: Asker | None = None,
     ) -> Release:
-        """Mask one table as the policy says, in memory. `keys` are masking keys, `mode` pseudonymize or anonymize."""
+        """Mask one table as the policy says, in memory. `keys` are masking keys, `mode` pseudonymize or safe-harbor."""
         from deniable.curator.mask.run import mask_rows
 
         return mask_rows(self._for(who), table, mode=mode, keys=keys, columns=columns, keep_order=keep_order)

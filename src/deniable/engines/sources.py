@@ -410,7 +410,7 @@ def _convert_column(series: Any, name: str) -> pa.ChunkedArray | pa.Array:
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError):
         # Arrow's own message quotes the value it stumbled over.
         raise DataError(
-            f"column '{name}' of the frame mixes types",
+            f"column '{name}' of the frame mixes types, or has a type that tables do not hold",
             remedy="Give it one type first, for example with astype(str)",
             column=name,
         ) from None

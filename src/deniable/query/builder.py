@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from datetime import date, datetime
 from decimal import Decimal
 from fractions import Fraction
@@ -122,7 +122,7 @@ class Expression:
         """Whether a value is one of a list."""
         values = values.tolist() if hasattr(values, "tolist") else values  # an array or a column of a frame
         if isinstance(values, str) or not isinstance(values, Sequence) or not values:
-            raise ParameterError("is_in takes a list of values", expected='Such as col("sex").is_in(["F", "M"])')
+            raise ParameterError("is_in takes a list of one or more values", expected='col("sex").is_in(["F", "M"])')
         return Expression(f"({self.text} IN ({', '.join(write_value(each) for each in values)}))")
 
     def is_between(self, low: Value, high: Value) -> Expression:
@@ -223,8 +223,15 @@ class Question:
     joins: tuple[str, ...] = ()
 
     def filter(self, *conditions: Expression | str, **equal: Value) -> Question:
-        """Keep rows that satisfy all conditions; `sex="F"` is short for `col("sex") == "F"`."""
-        stated = (*conditions, *(col(name) == value for name, value in equal.items()))
+        """Keep rows that satisfy all conditions; `sex="F"` is short for `col("sex") == "F"`, a list for `is_in`.
+
+        A condition that is a text is SQL, and is taken as it is.
+        """
+        listed = {name: value for name, value in equal.items() if isinstance(value, list | tuple)}
+        stated = (
+            *conditions,
+            *(col(name).is_in(value) if name in listed else col(name) == value for name, value in equal.items()),
+        )
         return replace(self, conditions=(*self.conditions, *(_condition(each) for each in stated)))
 
     def where(self, *conditions: Expression | str, **equal: Value) -> Question:
@@ -236,9 +243,10 @@ class Question:
         written = on.text if isinstance(on, Expression) else on
         return replace(self, joins=(*self.joins, f"JOIN {quote_name(table)} ON {written}"))
 
-    def group_by(self, *keys: Column, rollup: bool = False) -> Question:
+    def group_by(self, *keys: Column | Sequence[Column], rollup: bool = False) -> Question:
         """One row for each combination of keys; with `rollup` also for the shorter ones."""
-        return replace(self, keys=(*self.keys, *(_argument(key) for key in keys)), rolled=rollup or self.rolled)
+        each = [key for given in keys for key in (given if isinstance(given, list | tuple) else (given,))]
+        return replace(self, keys=(*self.keys, *map(_argument, each)), rolled=rollup or self.rolled)
 
     def agg(self, *aggregates: Aggregate, **named: Aggregate) -> Question:
         """What to compute of each group: `agg(count(), average=mean("charge"))`."""
@@ -288,6 +296,10 @@ class Question:
         listed = (_argument(each) + (" DESC" if descending else "") for each in expressions)
         return replace(self, order=(*self.order, *listed))
 
+    def sort(self, *expressions: Column, descending: bool = False) -> Question:
+        """The same as `order_by`."""
+        return self.order_by(*expressions, descending=descending)
+
     def limit(self, rows: int) -> Question:
         """Only the first noisy rows."""
         rows = _read_scalar(rows)
@@ -314,6 +326,11 @@ class Question:
             ("LIMIT", "" if self.first is None else str(self.first)),
         ]
         return [f"{word} {text}" for word, text in parts if text]
+
+    def __dir__(self) -> list[str]:
+        """What a caller may use: the steps and the statement, not the parts it is made of."""
+        parts = {part.name for part in fields(self)} - {"table"}
+        return [name for name in object.__dir__(self) if name not in parts]
 
     def __repr__(self) -> str:
         """The statement, as far as it goes."""

@@ -308,6 +308,7 @@ class BlocksExplanation(BlocksSummary):
     unit: str
     neighbors: str
     remaining: dict[str, str] | None
+    notes: list[str]
 
 
 CONFIDENCE = 0.95

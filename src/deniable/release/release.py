@@ -203,9 +203,10 @@ def _read_statement(path: Path) -> tuple[Statement, bool]:
     try:
         content = path.read_bytes()
     except FileNotFoundError:
-        raise IntegrityError(
-            f"there is no statement '{path.name}'", remedy="A release has its statement beside it: ask for both files"
-        ) from None
+        missing = f"there is no statement '{path.name}'"
+        if not path.with_name(path.name.removesuffix(".release.json")).exists():
+            missing = f"there is no file '{path.name.removesuffix('.release.json')}', and no statement of it"
+        raise IntegrityError(missing, remedy="A release has its statement beside it: ask for both files") from None
     except OSError:
         raise DataError(f"'{path.name}' could not be read", remedy="Check its permissions") from None
     try:

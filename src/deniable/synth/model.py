@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from deniable.dp.accounting import Event, GaussianEvent, from_dict, to_dict
-from deniable.errors import IntegrityError, ParameterError
+from deniable.errors import DataError, IntegrityError, ParameterError
 from deniable.policy.schema import ColumnType, Spec
 from deniable.storage import write_whole
 from deniable.synth.bins import CollapsedDomain
@@ -73,6 +73,16 @@ class SynthModel:
     """Public rules that drawn rows keep exactly."""
 
 
+def write_bytes(model: SynthModel) -> bytes:
+    """A model as bytes that may be stored: all of it is public."""
+    return json.dumps(to_plain(model), separators=(",", ":")).encode()
+
+
+def read_bytes(stored: bytes) -> SynthModel:
+    """The model in stored bytes."""
+    return from_plain(json.loads(stored))
+
+
 def save(model: SynthModel, path: Path) -> None:
     """Write a model file, whole or not at all."""
     write_whole(path, json.dumps(to_plain(model), separators=(",", ":")).encode())
@@ -92,6 +102,8 @@ def refuse_other_files(path: Path) -> Iterator[None]:
     """Whatever goes wrong in reading means that the file is no model of ours."""
     try:
         yield
+    except FileNotFoundError:
+        raise DataError(f"there is no file '{path.name}'", remedy="Name a model that was written before") from None
     except (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError, ArithmeticError, RecursionError):
         raise IntegrityError(
             f"'{path.name}' is not a model of ours, or was changed", remedy="Describe the table again"

@@ -177,7 +177,16 @@ def check_rows(
     person = schema.unit.column if schema.unit is not None else None
     named = dict.fromkeys((*known, *secret, *(() if person is None else (person,))))
     listed = ", ".join(map(quote, named)) or "*"
-    rows = context.scope.attach(table).run(f"SELECT {listed} FROM {quote(table)}")  # noqa: S608  quoted names
+    engine = context.scope.attach(table)
+    present = [field.name for field in engine.describe(table)]
+    for name in named:
+        if name not in present:
+            raise ParameterError(
+                f"the table has no column '{name}'",
+                expected=f"Columns: {', '.join(present)}",
+                remedy=nearest(name, present),
+            )
+    rows = engine.run(f"SELECT {listed} FROM {quote(table)}")  # noqa: S608  quoted names
     examined, measured = examine(rows, known, secret), list[Any]()
     if person is not None and known:
         least = demands(context.policy, Asked())

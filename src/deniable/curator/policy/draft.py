@@ -121,7 +121,8 @@ def draft_table(
     from deniable.masking.detectors import profile_columns
 
     written = is_csv(source)
-    csv, doubtful = policy.csv if policy is not None else make_dialect(encoding), ()
+    csv = policy.csv if policy is not None else make_dialect(encoding)
+    doubtful: tuple[str, ...] = ()
     with FetchingEngine() as engine:
         engine.attach("table", source, csv=csv)
         if written and policy is None:

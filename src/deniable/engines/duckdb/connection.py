@@ -43,11 +43,10 @@ class Limits:
 
     def __post_init__(self) -> None:
         sized = self.memory is None or _SIZE.match(self.memory)
-        if not sized or (self.threads is not None and self.threads < 1):
-            raise ParameterError(
-                f"an engine cannot have {self.memory} of memory and {self.threads} threads",
-                expected="Limits are written as memory '512MB' or '2GB', and threads from 1",
-            )
+        if not sized:
+            raise ParameterError("memory is not an amount of memory", expected="Such as '512MB' or '2GB'")
+        if self.threads is not None and self.threads < 1:
+            raise ParameterError("threads is less than 1", expected="A whole number from 1 up")
 
     def config(self) -> dict[str, str]:
         """The settings with which every connection of this engine is opened."""

@@ -149,6 +149,13 @@ def translate_pattern(pattern: str) -> str:
     return _PART.sub(lambda found: WRITTEN[found[0]], pattern)
 
 
+HINT = (
+    "reads a text that is written out, such as TO_DATE('31.12.2024', 'DD.MM.YYYY'), and not a column. The policy reads "
+    "such a column, with csv: {dates: day-first} and type: date. CAST(x AS DATE) reads 2024-12-31, and all else as NULL"
+)
+"""What to do about a column of dates in another spelling."""
+
+
 def read_date(text: str, pattern: str) -> datetime:
     """A literal text read by a pattern as PostgreSQL writes it."""
     try:

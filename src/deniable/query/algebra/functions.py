@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
+from deniable.errors import pluralize
 from deniable.query.algebra import dates
 from deniable.query.algebra import intervals as rule
 from deniable.query.algebra import intervals as word
@@ -174,7 +175,9 @@ def call(name: str, *arguments: Expression) -> Expression:
     """Apply an allow-listed function; Mismatch says what does not fit."""
     function = FUNCTIONS[name]
     if not function.least <= len(arguments) <= function.most:
-        raise Mismatch(f"takes {function.least} to {function.most} arguments, not {len(arguments)}")
+        least, most = function.least, function.most
+        wanted = pluralize(least, "argument") if least == most else f"{least} to {most} arguments"
+        raise Mismatch(f"takes {wanted}, not {len(arguments)}")
     if any(argument.facts.opaque for argument in arguments):
         raise Mismatch(OPAQUE)
     facts = function.rule(tuple(argument.facts for argument in arguments))

@@ -291,9 +291,14 @@ def _one_kind(facts: tuple[Facts, ...]) -> Kind:
         return next(iter(kinds))
     if kinds <= set(NUMERIC):
         return Kind.DECIMAL
-    raise Mismatch(
-        "mixes " + " and ".join(sorted(kind.value for kind in kinds)) + "; write CAST(x AS TEXT) or the like"
-    )
+    advice = "compare values of one type"
+    if kinds & {Kind.DATE, Kind.DATETIME} and Kind.TEXT in kinds:
+        advice = "write CAST(x AS DATE) for a text such as 2024-12-31; it takes all other texts for NULL"
+    elif kinds & set(NUMERIC) and Kind.TEXT in kinds:
+        advice = "write CAST(x AS DECIMAL) for a text such as 12.5; it takes all other texts for NULL"
+    elif Kind.BOOLEAN in kinds:
+        advice = "compare a column of texts with one of them, such as x = 'yes'"
+    raise Mismatch("mixes " + " and ".join(sorted(kind.value for kind in kinds)) + "; " + advice)
 
 
 def union(facts: tuple[Facts, ...], nullable: bool = True) -> Facts:

@@ -507,3 +507,20 @@ def _write_pattern_part(part: str) -> str:
         return _PATTERN[part]
     quoted = part.replace("\\", "\\\\").replace('"', '\\"').replace("'", "''")
     return f'"{quoted}"'
+
+
+def list_long_capitals() -> tuple[str, str, str]:
+    """Letters whose capitals are several letters: Spark would write those, DuckDB one letter or the small one.
+
+    They are put aside as private characters while the others are changed, and come back as the one capital letter.
+    """
+    found = [chr(code) for code in range(128, 0x1FFFF) if len(chr(code).upper()) > 1]
+    aside = "".join(chr(0x10F000 + place) for place in range(len(found)))
+    return "".join(found), aside, "".join(_capitalize_alone(letter) for letter in found)
+
+
+def _capitalize_alone(letter: str) -> str:
+    if letter == "ß":
+        return "ẞ"
+    titled = letter.title()  # the Greek letters with an iota below have one capital letter, which is their title form
+    return titled if len(titled) == 1 and unicodedata.category(titled) == "Lt" else letter

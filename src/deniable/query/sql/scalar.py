@@ -15,7 +15,7 @@ from fractions import Fraction
 from sqlglot import expressions as exp
 
 from deniable.errors import QueryRefused
-from deniable.query.algebra.dates import DAY, add_months, add_seconds, read_date, read_seconds, translate_pattern
+from deniable.query.algebra.dates import DAY, HINT, add_months, add_seconds, read_date, read_seconds, translate_pattern
 from deniable.query.algebra.expression import ColumnRef, Expression, Kind, Literal, literal
 from deniable.query.algebra.functions import FUNCTION_FORMS, call
 from deniable.query.algebra.intervals import PARTS, TRUNCATIONS, Mismatch
@@ -206,7 +206,7 @@ def _bind_joined(node: exp.DPipe, inner: Callable[[exp.Expression], Expression])
     tests = [call("is_null", each) for each in bound if each.facts.nullable]
     if not tests:
         return joined
-    return call("case", tests[0] if len(tests) == 1 else call("or", *tests), literal(None), joined)
+    return call("case", functools.reduce(lambda left, right: call("or", left, right), tests), literal(None), joined)
 
 
 def _bind_any(node: exp.Expression, scope: Scope, inner: Callable[[exp.Expression], Expression]) -> Expression:
@@ -342,7 +342,7 @@ def _bind_moment(
     found = [inner(part) for part in parts if part is not None]
     written = [part for part in found if isinstance(part, Literal)]
     if not written or len(written) != len(found) or len(found) > 2:
-        raise Mismatch("takes a text that is written out and its pattern; for a column write CAST(x AS DATE)")
+        raise Mismatch(HINT)
     if len(written) == 2:
         moment = read_date(str(written[0].value), str(written[1].value))
     elif isinstance(written[0].value, str):

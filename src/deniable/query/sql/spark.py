@@ -7,7 +7,6 @@ Functions whose last digit the Java library may round otherwise (EXP, LN, LOG10,
 
 from __future__ import annotations
 
-import unicodedata
 from itertools import groupby
 from typing import Any
 
@@ -22,6 +21,7 @@ from deniable.query.sql.postgresql import (
     is_double,
     is_interval,
     is_null,
+    list_long_capitals,
     name_type,
     read_number,
     read_whole,
@@ -136,6 +136,8 @@ def _work_out_bound(node: Any) -> int | None:
             return _find_bound(node.this)
         case exp.Coalesce():
             return _find_most([node.this, *node.expressions])
+        case exp.Case() if (share := _find_share(node)) is not None:
+            return share
         case exp.Case():
             return _find_most([*(each.args["true"] for each in node.args["ifs"]), node.args.get("default")])
         case exp.Greatest() | exp.Least():
@@ -144,6 +146,61 @@ def _work_out_bound(node: Any) -> int | None:
             return _find_bound(_find_source(node))
         case _:
             return None
+
+
+def _find_share(node: exp.Case) -> int | None:
+    """CASE WHEN n > m THEN (s * a) // n ELSE s * b END: the bound of what a person adds to a group.
+
+    Where s is a sum over rows of which n are counted, it is at most n times the bound of what is summed; so this is at
+    most max(a, m * b) times that bound.
+    """
+    (when, *others), kept = node.args["ifs"], node.args.get("default")
+    over, shrunk = when.this.unnest(), when.args["true"]
+    if others or node.this or not (isinstance(over, exp.GT) and isinstance(shrunk, exp.IntDiv)):
+        return None
+    scaled, rows = shrunk.this.unnest(), over.this
+    alike = isinstance(scaled, exp.Mul) and isinstance(kept, exp.Mul) and scaled.this == kept.this
+    numbers = [read_number(each) for each in (over.expression, scaled.expression, kept.expression)] if alike else [None]
+    each = _find_summed(scaled.this, rows) if shrunk.expression == rows else None
+    if each is None or any(number is None or number < 0 or number % 1 for number in numbers):
+        return None
+    most, first, second = (int(number or 0) for number in numbers)
+    return each * max(first, most * second)
+
+
+def _find_summed(total: Any, rows: Any) -> int | None:
+    """The bound of what is summed, if all rows in which it is not null are counted; both are columns of one query."""
+    if not isinstance(total, exp.Column) or not isinstance(rows, exp.Column) or total.table != rows.table:
+        return None
+    added, counted = _find_source(total), _find_source(rows)
+    if isinstance(added, exp.Coalesce) and [read_number(each) for each in added.expressions] == [0]:
+        added = added.this
+    if not isinstance(added, exp.Sum) or not isinstance(counted, exp.Count):
+        return None
+    among, own = counted.this, _find_nulls(added.this)
+    named = [among.this, *among.expressions] if isinstance(among, exp.Coalesce) else [among]
+    return _find_bound(added.this) if own and any(_find_nulls(each) == own for each in named) else None
+
+
+def _find_nulls(node: Any) -> str:
+    """By what it is decided whether a whole number is null: equal texts are null in the same rows; empty if unknown."""
+    place = id(node.parent_select)
+    match node:
+        case exp.Paren() | exp.Neg():
+            return _find_nulls(node.this)
+        case exp.Cast() if name_type(node) == name_type(node.this) == "BIGINT":
+            return _find_nulls(node.this)
+        case exp.Add() | exp.Sub() if find_bound(node) is not None:
+            parts = [_find_nulls(each) for each in (node.this, node.expression) if read_number(each) is None]
+            return parts[0] if len(parts) == 1 else ""
+        case exp.Case() if len(node.args["ifs"]) == 1 and not node.args.get("default") and not node.this:
+            inner = _find_nulls(node.args["ifs"][0].args["true"])
+            return inner and f"[{place} {node.args['ifs'][0].this.sql()}: {inner}]"
+        case exp.Column():
+            source = _find_source(node)
+            return (source is not None and _find_nulls(source)) or f"<{place} {node.sql()}>"
+        case _:
+            return ""
 
 
 def _multiply(left: int | None, right: int | None) -> int | None:
@@ -191,23 +248,6 @@ def _find_source(column: Any) -> Any:
                 return next((item.unalias() for item in selected if item.alias_or_name == column.name), None)
         select = select.parent_select
     return None
-
-
-def _list_long_capitals() -> tuple[str, str, str]:
-    """Letters whose capitals are several letters: Spark would write those, DuckDB one letter or the small one.
-
-    They are put aside as private characters while the others are changed, and come back as the one capital letter.
-    """
-    found = [chr(code) for code in range(128, 0x1FFFF) if len(chr(code).upper()) > 1]
-    aside = "".join(chr(0x10F000 + place) for place in range(len(found)))
-    return "".join(found), aside, "".join(_capitalize_alone(letter) for letter in found)
-
-
-def _capitalize_alone(letter: str) -> str:
-    if letter == "ß":
-        return "ẞ"
-    titled = letter.title()  # the Greek letters with an iota below have one capital letter, which is their title form
-    return titled if len(titled) == 1 and unicodedata.category(titled) == "Lt" else letter
 
 
 class DeniableSparkGenerator(SparkGenerator):  # type: ignore[misc]  # the parser has no types here
@@ -467,7 +507,7 @@ class DeniableSparkGenerator(SparkGenerator):  # type: ignore[misc]  # the parse
 
     def upper_sql(self, node: exp.Upper) -> str:
         """Capital letters, each by itself."""
-        letters, aside, capitals = _list_long_capitals()
+        letters, aside, capitals = list_long_capitals()
         return f"translate(upper(translate({self.sql(node.this)}, '{letters}', '{aside}')), '{aside}', '{capitals}')"
 
     def like_sql(self, node: exp.Like) -> str:
