@@ -199,6 +199,10 @@ def test_a_refusal_is_in_the_unit_that_was_asked_and_its_advice_fits(tmp_path: P
             ((unit, amount),) = asked.items()
             assert refused.value.happened.startswith(f"asked {unit} {amount}, and 0.5 of epsilon 1 ")
             assert refused.value.happened.endswith("(analyst 'ana')")
+            told = refused.value.fields
+            assert told["unit"] == unit
+            assert told["asked"] == float(amount), "asked and remaining are in one unit"
+            assert told["remaining"] == (0.5 if unit == "epsilon" else 0.0)
         curator.query(count.format(2), epsilon="0.5", who=ana)
 
 

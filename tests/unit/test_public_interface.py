@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 import inspect
+import json
 import math
 import re
 import socket
@@ -21,6 +23,7 @@ import pytest
 
 import deniable
 from deniable import Curator
+from deniable.cli.main import main
 from deniable.client.answer import Answer
 from deniable.client.connection import AsyncConnection, Connection
 from deniable.errors import (
@@ -366,3 +369,36 @@ def test_a_generator_of_names_is_not_used_up_by_the_check() -> None:
 def test_a_limit_that_is_none_is_named(limit: dict[str, Any], told: str) -> None:
     with pytest.raises(ParameterError, match=told):
         Curator.from_frame(pa.table(FRAME), unit="id", budget=1, **limit).query("SELECT COUNT(*) FROM data", epsilon=1)
+
+
+def test_a_server_that_does_not_listen_charged_nothing() -> None:
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        port = held.getsockname()[1]
+    with (
+        deniable.connect(f"http://127.0.0.1:{port}", "token") as server,
+        pytest.raises(Stopped, match=r"no server listens at .*Nothing was charged\."),
+    ):
+        server.query("SELECT COUNT(*) FROM visits", epsilon=1)
+    with pytest.raises(ParameterError, match=r"not the address of a server.*Curator\.open"):
+        deniable.connect("town/policy.yaml")
+
+
+def test_an_async_connection_is_a_context() -> None:
+    async def ask() -> str:
+        async with deniable.connect_async("http://127.0.0.1:1", "token") as server:
+            return server.connection.url
+
+    assert asyncio.run(ask()) == "http://127.0.0.1:1"
+
+
+def test_words_that_no_command_has_are_refused_as_json_where_json_was_asked(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for words in (["query", "SELECT 1", "--epsilom", "1"], ["query"], ["nothing"]):
+        monkeypatch.setattr("sys.argv", ["deniable", *words, "--json"])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        told = json.loads(capsys.readouterr().out)
+        assert ended.value.code == 2
+        assert (told["error"], told["charged"]) == ("parameter", False)

@@ -20,7 +20,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from deniable.cli.terminal import refuse
-from deniable.errors import DeniableError, InternalError
+from deniable.errors import NOTHING_CHARGED, DeniableError, InternalError, ParameterError
 
 EPILOG = """\b
 Workflows:
@@ -324,12 +324,20 @@ def main() -> None:
     """Run one command; every refusal leaves as one paragraph (or one JSON document) and a documented exit code."""
     as_json = "--json" in sys.argv
     try:
-        build_command(sys.argv[1:])()
+        ended = build_command(sys.argv[1:])(standalone_mode=not as_json)
+        if as_json and type(ended) is int:
+            sys.exit(ended)
+    except typer.Abort:
+        sys.exit(1)
     except DeniableError as refusal:
         if isinstance(refusal, InternalError) and os.environ.get("DENIABLE_DEBUG"):
             raise
         sys.exit(refuse(refusal, as_json))
     except Exception as failure:
+        if hasattr(failure, "format_message"):  # words that no command has, which the library refuses
+            happened = failure.format_message().rstrip(".")
+            wrong = ParameterError(happened, remedy="--help shows the options", charge=NOTHING_CHARGED)
+            sys.exit(refuse(wrong, as_json))
         # The message of an unforeseen failure may quote data, so only its type is shown.
         bug = InternalError(
             f"An unforeseen {type(failure).__name__} in deniable itself",

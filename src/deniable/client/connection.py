@@ -11,6 +11,7 @@ import http.client
 import json
 import os
 import shutil
+import socket
 import ssl
 import time
 import urllib.error
@@ -21,7 +22,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 from urllib.parse import quote, urlencode, urlsplit
 
 from deniable import errors
@@ -40,6 +41,8 @@ from deniable.storage import whole_file
 
 UNREACHED = (urllib.error.URLError, http.client.HTTPException, ConnectionError, TimeoutError)
 """What happens where no server answers, or another one than ours."""
+NEVER_ARRIVED = (ConnectionRefusedError, socket.gaierror)
+"""What happens where no request can have arrived, so that nothing was charged."""
 ATTEMPTS = 5
 AGAIN = (429, 502, 503, 504)
 """Statuses after which the same request may be sent again."""
@@ -57,13 +60,15 @@ def connect(
     >>> server.query("SELECT sex, COUNT(*) AS n FROM visits GROUP BY sex", epsilon=0.5)    # doctest: +SKIP
     """
     given = token if token is not None else os.environ.get("DENIABLE_TOKEN", "")
-    if not given:
-        raise AccessRefused("there is no token", remedy="Give one, or set DENIABLE_TOKEN", charge="")
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise ParameterError(
-            "this is not the address of a server", expected="Something like https://data.clinic.example"
+            "this is not the address of a server",
+            expected="Something like https://data.clinic.example",
+            remedy="For a policy file use Curator.open",
         )
+    if not given:
+        raise AccessRefused("there is no token", remedy="Give one, or set DENIABLE_TOKEN", charge="")
     if parts.scheme == "http" and parts.hostname not in LOOPBACK:
         raise ParameterError("a token may not travel unencrypted to another machine", remedy="Use https://")
     check_seconds(timeout)
@@ -241,6 +246,7 @@ class Connection:
             asked.add_header("Content-Type", "application/json")
         # Only what the server can recognize as the same request is sent twice.
         safe = method != "POST" or "X-Request-Id" in (headers or {})
+        arrived = False
         for attempt in range(ATTEMPTS):
             last = attempt + 1 == ATTEMPTS or not safe
             try:
@@ -251,11 +257,18 @@ class Connection:
                 refusal = _read_refusal(failure)
                 if last or failure.code not in AGAIN:
                     raise refusal from None
-            except (*UNREACHED, json.JSONDecodeError):
+            except (*UNREACHED, json.JSONDecodeError) as failure:
+                arrived |= not isinstance(getattr(failure, "reason", failure), NEVER_ARRIVED)
                 if last:
                     break
             time.sleep(0.1 * 2**attempt)
-        raise _build_unreachable(self.url, (headers or {}).get("X-Request-Id", "")) from None
+        raise _build_unreachable(self.url, (headers or {}).get("X-Request-Id", ""), arrived) from None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Nothing is kept open between calls."""
 
 
 @guard_call
@@ -274,6 +287,12 @@ class AsyncConnection:
     """
 
     connection: Connection
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Nothing is kept open between calls."""
 
     async def query(
         self,
@@ -424,8 +443,11 @@ def _read_refusal(failure: urllib.error.HTTPError) -> DeniableError:
         return Stopped(f"the server answered with status {failure.code}", remedy="Try again later", charge="")
 
 
-def _build_unreachable(url: str, request: str = "") -> Stopped:
+def _build_unreachable(url: str, request: str = "", arrived: bool = True) -> Stopped:
     """A server that gave no answer of deniable's; whether a question was charged is known under its request id."""
+    if not arrived:
+        remedy = "Check that the server runs, and its address"
+        return Stopped(f"no server listens at {url}", remedy=remedy, request=request)
     happened = f"the server at {url} cannot be reached, did not answer in time, or is not a server of deniable"
     again = f"Ask again with request='{request}', under which it is charged once"
     remedy = f"Check the address. {again}" if request else "Check the address, and try again"

@@ -300,7 +300,7 @@ def charge(
             remedy="Open the policy with Curator.open, or with ledger=",
         )
     details = {**job.details, **_state_claim(job), "epoch": epoch or context.epoch, **_name_sources(context, job)}
-    details |= {"by": watch.by} if (watch := _WATCH.get()) is not None and watch.by else {}
+    details |= {"by": watch.by} if (watch := WATCH.get()) is not None and watch.by else {}
     posting = replace(posting, details=details | ({ANSWER: digest(answer)} if answer else {}))
     try:
         receipt = _record_charge(context, posting, priced)
@@ -341,7 +341,7 @@ class ChargeWatch:
     """The steward who does it, by name, where one is known; it stands in the entry."""
 
 
-_WATCH: ContextVar[ChargeWatch | None] = ContextVar("deniable_charge_watch", default=None)
+WATCH: ContextVar[ChargeWatch | None] = ContextVar("deniable_charge_watch", default=None)
 
 
 def _record_charge(context: Context, posting: Posting, priced: bool) -> Receipt:
@@ -349,7 +349,7 @@ def _record_charge(context: Context, posting: Posting, priced: bool) -> Receipt:
 
     A refusal of the ledger is of a charge that was not made, or says otherwise.
     """
-    watch = _WATCH.get()
+    watch = WATCH.get()
     if watch is None or not priced:
         return context.ledger.record(posting)
     before, watch.charged = watch.charged, watch.charged or None
@@ -369,7 +369,7 @@ def watch_charges(watch: ChargeWatch) -> Iterator[None]:
     A refusal that knows of no charge is told of it; what is unforeseen becomes a refusal that says whether there was
     one.
     """
-    token = _WATCH.set(watch)
+    token = WATCH.set(watch)
     try:
         yield
     except DeniableError as refusal:
@@ -381,7 +381,7 @@ def watch_charges(watch: ChargeWatch) -> Iterator[None]:
         happened = "something unforeseen happened in deniable itself"
         raise InternalError(happened, remedy="Tell the steward", charge=told) from failure
     finally:
-        _WATCH.reset(token)
+        WATCH.reset(token)
 
 
 def _restate_refusal(context: Context, job: Job[Any], over: BudgetExceeded) -> BudgetExceeded:
@@ -392,18 +392,16 @@ def _restate_refusal(context: Context, job: Job[Any], over: BudgetExceeded) -> B
     least, stated = find_kinds(each for _, each in kept), any(not isinstance(each.limit, ZCDP) for _, each in kept)
     if job.cost is None or least is None or not stated or not over.happened.startswith("asked "):
         return over
-    is_pure = isinstance(job.cost, PureDP)
-    where = min(kept, key=lambda each: (0 if is_pure else each[0].rho, each[0].epsilon))[1].node
+    where = min(kept, key=lambda e: (0 if isinstance(job.cost, PureDP) else e[0].rho, e[0].epsilon))[1].node
     pure = f"a pure question, one without a delta, of at most epsilon {round_amount(least.epsilon)}"
-    if not least.epsilon:
-        remedy = "The budget is used up"
-    elif not least.rho:
-        remedy = f"Only {pure} fits"
-    else:
+    remedy = f"Only {pure} fits" if least.epsilon else "The budget is used up"
+    if least.epsilon and least.rho:
         own = f"a delta of at most {round_amount(least.delta)}" if least.delta else "no delta: that is used up"
-        other = f"another of at most rho {round_amount(least.rho)} with {own}"
-        remedy = f"Ask {pure}, or {other}"
+        remedy = f"Ask {pure}, or another of at most rho {round_amount(least.rho)} with {own}"
     happened = f"asked {say_budget(job.cost)}, and {context.state_left()} is left ({where})"
+    if isinstance(job.cost, PureDP | ZCDP):
+        unit = "epsilon" if isinstance(job.cost, PureDP) else "rho"
+        over.fields |= {"unit": unit, "asked": float(getattr(job.cost, unit)), "remaining": float(getattr(least, unit))}
     return BudgetExceeded(happened, remedy=remedy, **over.fields)  # type: ignore[arg-type]
 
 

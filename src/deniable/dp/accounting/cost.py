@@ -207,6 +207,7 @@ def refuse_over(
     raise BudgetExceeded(
         f"asked {unit} {shorten(asked)}{_add_delta(delta)}, remaining {told}{rest}",
         remedy=remedy,
+        unit=unit,
         asked=float(asked),
         remaining=float(amount),
         delta=float(delta),

@@ -214,17 +214,24 @@ def _list_json_types(hint: str) -> list[str]:
     return sorted({_JSON_TYPES[word.split("[")[0].replace("NoneType", "None")] for word in words})
 
 
+_WORDS = {"string": "a text", "number": "a number", "boolean": "true or false", "array": "a list",
+          "object": "an object with fields", "null": "null"}  # fmt: skip
+
+
 def _check_field(name: str, value: Any, rules: dict[str, Any]) -> None:
     kinds: dict[str, Any] = {"string": str, "number": int | float, "boolean": bool, "array": list, "object": dict,
                              "null": type(None)}  # fmt: skip
     allowed = rules["type"]
     fits = any(isinstance(value, kinds[kind]) for kind in allowed)
     if not fits or (isinstance(value, bool) and "boolean" not in allowed):
-        raise ParameterError(f"the field '{name}' has the wrong type", expected=f"It is {' or '.join(allowed)}")
+        words = " or ".join(_WORDS[kind] for kind in allowed if kind != "null" or len(allowed) == 1)
+        raise ParameterError(f"the field '{name}' is of another type", expected=f"It is {words}")
     size = len(value) if isinstance(value, str | list | dict) else 0
     longest = rules.get("maxLength", rules.get("maxItems", rules.get("maxProperties", math.inf)))
     if isinstance(value, str | list | dict) and not rules.get("minLength", rules.get("minItems", 0)) <= size <= longest:
-        raise ParameterError(f"the field '{name}' is too long or too short", expected=f"At most {longest}")
+        least = rules.get("minLength", rules.get("minItems", 0))
+        told = "is empty" if not size else "is too short" if size < least else "is too long"
+        raise ParameterError(f"the field '{name}' {told}", expected=f"{least} to {longest} characters or items")
     if isinstance(value, int | float) and not isinstance(value, bool):
         _check_number(name, value, rules)
 
@@ -232,7 +239,13 @@ def _check_field(name: str, value: Any, rules: dict[str, Any]) -> None:
 def _check_number(name: str, value: float, rules: dict[str, Any]) -> None:
     low, high = rules.get("exclusiveMinimum", -math.inf), rules.get("exclusiveMaximum", math.inf)
     if not low < value < high or value > rules.get("maximum", math.inf) or not -1e300 < value < 1e300:
-        raise ParameterError(f"the field '{name}' is out of range")
+        high = min(high, rules.get("maximum", math.inf))
+        said = [f"above {low:g}" if low > -math.inf else "", f"at most {high:g}" if high < math.inf else ""]
+        if rules.get("exclusiveMaximum", math.inf) == high:
+            said[1] = said[1].replace("at most", "below")
+        raise ParameterError(
+            f"the field '{name}' is out of range", expected=f"A number {' and '.join(filter(None, said))}".rstrip()
+        )
 
 
 def _refuse_constant(_word: str) -> float:
