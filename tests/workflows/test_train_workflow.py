@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -123,3 +125,43 @@ def test_predicting_refuses_what_is_no_model_and_rows_that_lack_a_column(town: P
     assert refused.returncode == 2
     assert "sex" in refused.stderr
     assert not (town / "never.csv").exists()
+
+
+@pytest.mark.parametrize(
+    ("where", "told", "entries"),
+    [
+        ("deniable.curator.train._split_rows", ("stopped after it was charged", "charge stands", "ledger show"), 1),
+        ("deniable.curator.train.plan_training", ("stopped before anything was charged", "Nothing was charged"), 0),
+    ],
+)
+def test_control_c_says_whether_something_was_charged_and_how_to_go_on(
+    town: Path, where: str, told: tuple[str, ...], entries: int
+) -> None:
+    def count() -> int:
+        shown = json.loads(run_command("ledger", "show", "--json", cwd=town).stdout)
+        return len([each for each in shown["entries"] if "model" in json.dumps(each)])
+
+    module, name = where.rsplit(".", 1)
+    script = f"""
+import os, signal, sys, time
+import {module} as patched
+from deniable.cli.main import main
+
+def interrupt(*_):
+    os.kill(os.getpid(), signal.SIGINT)
+    time.sleep(60)
+
+patched.{name} = interrupt
+sys.argv = ["deniable", *sys.argv[1:]]
+main()
+"""
+    before = count()
+    words = ("train", "visits", "--target", "charge", "--features", "sex", "--epsilon", "0.1", "--delta", "1e-8")
+    done = subprocess.run(
+        [sys.executable, "-c", script, *words, "-o", "stopped.json"],
+        cwd=town, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 2, done.stderr
+    assert all(word in done.stderr for word in told), done.stderr
+    assert count() == before + entries
+    assert not (town / "stopped.json").exists()

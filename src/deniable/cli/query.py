@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -383,14 +384,15 @@ def sample_and_aggregate(
         emit_answer(curator, answer, out, as_json)
 
 
-def open_for_answer(policy: Path, ledger: str | None, out: Path | None, explain: bool) -> Curator:
+@contextmanager
+def open_for_answer(policy: Path, ledger: str | None, out: Path | None, explain: bool) -> Iterator[Curator]:
     """The curator of a command that answers or only explains."""
     from deniable.storage import refuse_unwritable
 
     refuse_unwritable(out, rows=True)
-    opened = open_curator(policy, ledger, charges=not explain)
-    refuse_unwritable(out)  # once more, since the files that are read are known by now
-    return opened
+    with open_curator(policy, ledger, charges=not explain) as opened:
+        refuse_unwritable(out)  # once more, since the files that are read are known by now
+        yield opened
 
 
 def emit_answer(curator: Curator, answer: QueryAnswer, out: Path | None, as_json: bool) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from deniable.errors import DeniableError
+from deniable.errors import CHARGED, NOTHING_CHARGED, UNSURE, Cancelled, DeniableError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -106,15 +106,34 @@ LedgerOption = Annotated[
 DEFAULT_POLICY = Path("policy.yaml")
 
 
-def open_curator(policy: Path, ledger: str | None, *, charges: bool = True) -> Curator:
+@contextmanager
+def open_curator(policy: Path, ledger: str | None, *, charges: bool = True) -> Iterator[Curator]:
     """The curator of a policy with its ledger: every command opens a policy here, so that whoever withdrew is left out.
 
-    A command that charges nothing makes no ledger where there is none.
+    A command that charges nothing makes no ledger where there is none. Control-C tells whether something was charged.
     """
+    from deniable.curator.charge import WATCH, ChargeWatch
     from deniable.curator.context import find_ledger, ledger_of
     from deniable.curator.curator import Curator
 
-    return Curator.open(policy, ledger=(ledger_of if charges else find_ledger)(policy, ledger))
+    token = WATCH.set(watch := ChargeWatch())
+    try:
+        with Curator.open(policy, ledger=(ledger_of if charges else find_ledger)(policy, ledger)) as curator:
+            yield curator
+    except KeyboardInterrupt:
+        raise _tell_stopped(watch.charged) from None
+    finally:
+        WATCH.reset(token)
+
+
+def _tell_stopped(charged: bool | None) -> Cancelled:
+    if charged is False:
+        return Cancelled("stopped before anything was charged", remedy="Run it again", charge=NOTHING_CHARGED)
+    return Cancelled(
+        "stopped after it was charged" if charged else "stopped while the ledger was written",
+        remedy="See the entry with `deniable ledger show`; running it again is charged unless its answer was kept",
+        charge=CHARGED if charged else UNSURE,
+    )
 
 
 def name_asker(name: str, purpose: str) -> Asker | None:
