@@ -5,7 +5,12 @@ The same rows are in the embedded engine and in PostgreSQL, which is started for
 several runs in turns: PostgreSQL works in a process of its own. Then random questions, whose exact numbers must be
 equal in both, and sizes for the cost model of `docs/scale.md`.
 
-    python bench/engines.py [--spark] [--rows 1000000] [--questions 200] [--sizes 100000 300000 3000000]
+With `--spark`, rows are generated and stay in Spark on this machine; CPU seconds of its process and this one are told.
+`--techniques` counts quasi-identifiers and searches a k-anonymous recoding, and describes a table for synthesis from
+marginals, at the same numbers of rows; `--memory` is what Java may use.
+
+    python bench/engines.py [--rows 1000000] [--questions 200] [--sizes 100000 300000]
+    python bench/engines.py --spark [--rows 1000000] [--sizes 100000 10000000] [--techniques] [--memory 8g]
 """
 
 from __future__ import annotations
@@ -16,8 +21,9 @@ import random
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +33,7 @@ from _query_tables import FAILED, KEYS, SAMPLED, SQL, bar, schema
 from deniable.engines.duckdb import DuckDBEngine
 from deniable.engines.postgresql.engine import PostgreSQLEngine
 from deniable.policy.budget import PureDP
+from deniable.policy.schema import Column, TableSchema
 from deniable.query.compile import compile_query
 from deniable.query.execute import execute
 from deniable.query.sql.dialects import render_for_postgresql
@@ -106,33 +113,92 @@ def write_by_hand_for_spark(relation: str) -> str:
     )
 
 
-def ask_standard_question_in_spark(rows: int, judged: bool = False) -> float:
-    """The question of the title in Spark on this machine beside SQL by hand; its CPU seconds."""
+SPARK_ROWS = (
+    "SELECT pmod(xxhash64(id, 1), 100000) AS user,"
+    " concat('k', lpad(CAST(pmod(xxhash64(id, 2), 100) AS STRING), 2, '0')) AS k,"
+    " pmod(xxhash64(id, 3), 101) AS v, CASE WHEN pmod(xxhash64(id, 4), 2) = 0 THEN 'F' ELSE 'M' END AS sex"
+    " FROM range(0, {rows})"
+)
+"""Generated in Spark, so that no row passes through this process."""
+
+
+@contextmanager
+def fill_spark(rows: int) -> Iterator[tuple[Any, str]]:
+    """An engine over a folder of Parquet files of so many rows, and what a statement by hand reads it as."""
     from deniable.engines.spark.engine import SparkEngine, locate_table
     from deniable.query.sql.dialects import render_for_spark
 
-    plan = compile_query(SQL, (schema(SAMPLED),), PureDP(1))
-    with tempfile.TemporaryDirectory() as folder, DuckDBEngine() as here, SparkEngine(render=render_for_spark) as there:
-        path = Path(folder) / "t.parquet"
-        here.write(
-            here.run(
-                "SELECT CAST(hash(i, 1) % 100000 AS BIGINT) AS \"user\", 'k' || lpad(CAST(hash(i, 2) % 100 AS VARCHAR),"
-                f" 2, '0') AS k, CAST(hash(i, 3) % 101 AS BIGINT) AS v FROM range(0, {rows}) AS r(i)"
-            ),
-            path,
-        )
-        there.attach("t", f"spark:{path}", schema(SAMPLED))
-        by_hand = write_by_hand_for_spark(locate_table(f"spark:{path}").relation)
+    with tempfile.TemporaryDirectory() as folder, SparkEngine(render=render_for_spark) as there:
+        path = f"spark:{folder}/t"
+        there._session.sql(SPARK_ROWS.format(rows=rows)).write.parquet(f"{folder}/t")
+        there.attach("t", path, describe_rows())
+        yield there, locate_table(path).relation
+
+
+def describe_rows() -> TableSchema:
+    """The table of the standard question, with one column more."""
+    table = schema(SAMPLED)
+    return replace(table, columns=(*table.columns, Column("sex", categories=("F", "M"))))
+
+
+def ask_standard_question_in_spark(rows: int, judged: bool = False, techniques: bool = False) -> float:
+    """The question of the title in Spark on this machine beside SQL by hand; its CPU seconds."""
+    plan, times = compile_query(SQL, (describe_rows(),), PureDP(1)), 5 if rows <= 3_000_000 else 1
+    with fill_spark(rows) as (there, relation):
+        by_hand = write_by_hand_for_spark(relation)
         works = [lambda: execute(plan, there), lambda: there._session.sql(by_hand).collect()]
         first, *_ = spend_cpu(works[:1], 1)
-        ours, theirs = spend_cpu(works, 5)
+        spend_cpu(works, 1)  # Java compiles what runs often
+        ours, theirs = spend_cpu(works, times)
+        if techniques:
+            count_in_spark(there, rows)
     print(f"{rows:,} rows: Spark {ours[0]:.1f} CPU seconds, {first[0]:.1f} the first time, by hand {theirs[0]:.1f};"
-          f" {ours[1]:.2f} and {theirs[1]:.2f} wall seconds, the least of 5 in turns")  # fmt: skip
+          f" {ours[1]:.2f} and {theirs[1]:.2f} wall seconds, the least of {times} in turns;"
+          f" {_peak_memory():.1f} GB at most", flush=True)  # fmt: skip
     if judged:
         bar("times SQL by hand in Spark, CPU", ours[0] / theirs[0], 1.3)
         if rows >= 1_000_000:  # so many took Tumult Analytics 75 CPU seconds where it was measured, its start included
             bar("CPU seconds in Spark, the first time, over a fifth of Tumult Analytics'", first[0], 75 / 5)
     return ours[0]
+
+
+def count_in_spark(there: Any, rows: int) -> None:
+    """k-anonymity and marginals: counted there, and all that follows from the counts."""
+    from deniable.engines.fetching import count_combinations
+    from deniable.kanonymity.anonymize import search
+    from deniable.kanonymity.models import KAnonymity
+    from deniable.kanonymity.request import Request, prepare
+    from deniable.policy.budget import ApproxDP
+    from deniable.policy.schema import Spec
+    from deniable.synth.describe import describe_table, render_bounded_select
+    from deniable.synth.encode import RowsElsewhere
+
+    known, table = ("k", "v", "sex"), describe_rows()
+
+    def anonymize() -> Any:
+        counted = count_combinations(there, "t", known, "n", 1_000_000)
+        trees = {"v": Spec("intervals", {"widths": [10, 50]})}
+        return search(prepare(counted, Request(known, (KAnonymity(5),)), trees, counts="n"))
+
+    def describe() -> Any:
+        bounded = render_bounded_select(table, SAMPLED, SAMPLED.rows_learned, known)
+        asked = RowsElsewhere(bounded, there.run)
+        return describe_table(asked, table, ApproxDP(1, 1e-6), most_rows=SAMPLED.rows_learned, columns=known)
+
+    for name, work in (("k-anonymity", anonymize), ("marginals", describe)):
+        ((cpu, wall),) = spend_cpu([work], 1)
+        print(f"{rows:,} rows, {name}: {cpu:.1f} CPU seconds, {wall:.1f} wall seconds", flush=True)
+
+
+def _peak_memory() -> float:
+    """GB that this process and those that it started held at most, each by itself added up."""
+    total = 0
+    for status in Path("/proc").glob("[0-9]*/status"):
+        with suppress(OSError, StopIteration):
+            held = dict(line.split(":", 1) for line in status.read_text().splitlines() if ":" in line)
+            if int(status.parent.name) == os.getpid() or _is_below(int(held["PPid"])):
+                total += int(held.get("VmHWM", "0 kB").split()[0])
+    return total / 1e6
 
 
 def fit_line(points: Sequence[tuple[int, float]]) -> tuple[float, float]:
@@ -222,12 +288,16 @@ def main() -> int:
     parser.add_argument("--questions", type=int, default=200)
     parser.add_argument("--sizes", type=int, nargs="+", default=[], help="other numbers of rows, for the cost model")
     parser.add_argument("--spark", action="store_true", help="Spark on this machine instead of PostgreSQL")
+    parser.add_argument("--techniques", action="store_true", help="k-anonymity and marginals in Spark too")
+    parser.add_argument("--memory", default="", help="what Java may use, such as 8g")
     asked = parser.parse_args()
     from postgres_cluster import cluster
 
     if asked.spark:
         sizes = (asked.rows, *asked.sizes)
-        points = [(rows, ask_standard_question_in_spark(rows, judged=rows == asked.rows)) for rows in sizes]
+        if asked.memory:
+            os.environ["PYSPARK_SUBMIT_ARGS"] = f"--driver-memory {asked.memory} pyspark-shell"
+        points = [(rows, ask_standard_question_in_spark(rows, rows == asked.rows, asked.techniques)) for rows in sizes]
         if asked.sizes:
             print_model(sorted(points))
         return 1 if FAILED else 0

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import random
+from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date, datetime
 from fractions import Fraction
 from typing import Any
@@ -14,7 +15,9 @@ import pyarrow as pa
 import pytest
 
 import clinic
+from clinic import UNIT
 from deniable.engines.duckdb import DuckDBEngine
+from deniable.engines.fetching import count_combinations, has_one_row_each
 from deniable.errors import QueryRefused
 from deniable.policy.budget import ZCDP
 from deniable.policy.schema import Bounding
@@ -24,6 +27,10 @@ from deniable.query.execute import measure
 from deniable.query.keys import PublicKeys
 from deniable.query.plan import QueryPlan
 from deniable.query.sql.dialects import refuse_unsupported
+from deniable.synth.describe import encode_table, render_bounded_select
+from deniable.synth.domain import attributes_of, build_domain
+from deniable.synth.encode import RowsElsewhere
+from deniable.synth.marginal import count_all
 from engines_elsewhere import UploadingAdbc, UploadingPostgreSQL, UploadingSpark
 from sql_grammar import Grammar
 
@@ -147,6 +154,36 @@ def test_random_questions_have_equal_exact_answers(both: Both) -> None:
     questions = QUICK_QUESTIONS[both.there.dialect]
     assert ask_random(both, questions, seed=20) >= (questions + 1) // 2  # every second one has people with more rows
     assert both.rows > questions  # something was compared
+
+
+MEASURED = ("sex", "age", "delta", "charge", "day", "insured")
+
+
+def test_marginals_are_counted_in_each_engine_as_python_counts_them(both: Both) -> None:
+    table = next(each for each in clinic.TABLES if each.name == "visits")
+    attributes = attributes_of(table, MEASURED)
+    domain, cliques = build_domain(attributes), [(0,), (1,), (3,), (4,), (0, 1), (2, 3), (4, 5), (0, 1, 3)]
+    rows = both.here.run("SELECT * FROM visits WHERE pid IS NOT NULL")
+    exact = count_all(encode_table(rows, attributes), domain, cliques)
+    everything = render_bounded_select(table, replace(UNIT, max_rows=None), 1_000, MEASURED)
+    for engine in (both.here, both.there):
+        found = count_all(RowsElsewhere(everything, engine.run).encode(attributes), domain, cliques)
+        for one, other in zip(exact, found, strict=True):
+            assert (one == other).all()
+    people = Counter(rows["pid"].to_pylist())
+    few = RowsElsewhere(render_bounded_select(table, UNIT, 2, MEASURED), both.there.run).encode(attributes)
+    assert count_all(few, domain, [(0,)])[0].sum() == sum(min(each, 2) for each in people.values())
+
+
+def test_combinations_are_counted_in_each_engine_as_python_counts_them(both: Both) -> None:
+    columns = ("sex", "day", "city", "insured", "age")
+    rows = both.here.run("SELECT * FROM visits").select(columns).to_pylist()
+    exact = Counter(tuple(row.values()) for row in rows)
+    for engine in (both.here, both.there):
+        found = count_combinations(engine, "visits", columns, "n", 1_000).to_pylist()
+        assert {tuple(row[name] for name in columns): row["n"] for row in found} == exact
+    assert not has_one_row_each(both.there, "visits", "pid")
+    assert not has_one_row_each(both.there, "visits", "note")
 
 
 @pytest.mark.slow

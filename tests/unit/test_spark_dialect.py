@@ -24,7 +24,12 @@ from deniable.policy.budget import PureDP
 from deniable.policy.schema import Column, ColumnType, TableSchema
 from deniable.query.algebra.functions import FUNCTION_FORMS
 from deniable.query.compile import compile_query
-from deniable.query.sql.dialects import UNSUPPORTED_BY_SPARK, refuse_unsupported, render_for_spark
+from deniable.query.sql.dialects import (
+    UNSUPPORTED_BY_SPARK,
+    refuse_unsupported,
+    render_for_postgresql,
+    render_for_spark,
+)
 from engines_elsewhere import EDGES, TABLE, TEXTS, UploadingSpark, read_exactly, write_form, write_parquet
 
 NUMBERS = [
@@ -264,3 +269,52 @@ def test_code_that_was_compiled_for_a_question_serves_for_another_salt(
             spark_session.conf.set(name, value)
     assert "XXH64" in codes[0]
     assert codes[0] == codes[1]
+
+
+SHARES = (
+    "SELECT k, sum(CASE WHEN n > {most} THEN (s * 16384) // {under} ELSE s * 8192 END) AS x FROM (SELECT k, k AS other,"
+    " COALESCE(sum({summed}), 0) AS s, count({counted}) AS n FROM (SELECT k, b, v,"
+    " CASE WHEN b THEN 100 - CAST(v AS BIGINT) END AS a, CASE WHEN b THEN CAST(v AS BIGINT) - 0 END AS c,"
+    " CASE WHEN NOT b THEN v END AS d FROM (SELECT k, b, CASE WHEN v > 0 THEN least(100, greatest(0, v)) END AS v"
+    " FROM t) AS t) AS p GROUP BY k) AS u GROUP BY k"
+)
+TYPES = {"t": {"k": "BIGINT", "b": "BOOLEAN", "v": "BIGINT"}}
+
+
+@pytest.mark.parametrize(
+    ("summed", "counted", "most", "under", "fits"),
+    [
+        ("a", "a", "2", "n", True),
+        ("c", "COALESCE(a, d, NULL)", "2", "n", True),
+        ("a", "c", "2", "n", True),
+        ("a", "d", "2", "n", False),
+        ("a", "v", "2", "n", False),
+        ("v", "a", "2", "n", False),
+        ("a", "k", "2", "n", False),
+        ("a", "DISTINCT a", "2", "n", False),
+        ("a", "a", "other", "n", False),
+        ("a", "a", "2", "other", False),
+    ],
+)
+def test_shares_of_people_are_summed_in_64_bits_only_where_they_are_known_to_be_small(
+    summed: str, counted: str, most: str, under: str, fits: bool
+) -> None:
+    found = render_for_spark(SHARES.format(summed=summed, counted=counted, most=most, under=under), TYPES).sql
+    assert ("shiftright" not in found and "sum(CAST(CASE" in found) is fits
+
+
+def test_a_whole_result_is_sorted_here_and_lists_with_numbers_are_not_made_distinct() -> None:
+    keys = "SELECT DISTINCT * FROM (SELECT unnest(['a', 'b']) AS w, unnest(range(2)) AS c) AS p"
+    statement = f"SELECT k.w, t.v AS n FROM ({keys}) AS k LEFT JOIN t ON t.k = k.c ORDER BY k.w"
+    found = render_for_spark(statement, TYPES)
+    assert found.order == ("w",)
+    assert "ORDER BY" not in found.sql
+    assert "DISTINCT" not in found.sql
+    assert render_for_spark(statement + " LIMIT 1", TYPES).order == ()
+    for kept in (" DESC", " NULLS FIRST", ", t.b"):
+        other = render_for_spark(statement + kept, TYPES)
+        assert not other.order
+        assert "ORDER BY" in other.sql
+    for several in ("SELECT DISTINCT k FROM t", keys.replace("*", "w"), keys.replace(", unnest(range(2)) AS c", "")):
+        assert "DISTINCT" in render_for_spark(several, TYPES).sql
+    assert render_for_postgresql(statement, TYPES).order == ()

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import psycopg
+import pyarrow as pa
 import pytest
 from typer.testing import CliRunner
 
@@ -164,6 +165,121 @@ def test_rows_are_brought_out_for_k_anonymity_up_to_the_limit(database: str, tab
     with Curator.open(few, ledger=None) as curator, pytest.raises(DataError, match="more than 599 rows"):
         curator.anonymize("visits", tmp_path / "more.csv")
     assert not (tmp_path / "more.csv").exists()
+
+
+ONE_EACH = """
+version: 1
+dataset: clinic
+tables:
+  visits:
+    source: "{source}"
+    rows_out: {rows_out}
+    unit: {{column: pid}}
+    columns:
+      pid: {{type: text, role: identifier}}
+      sex: {{categories: [F, M], role: quasi-identifier}}
+      age: {{type: integer, between: [0, 100], role: quasi-identifier, hierarchy: {{intervals: {{widths: [10, 50]}}}}}}
+      city: {{role: insensitive}}
+release: {{anonymize: {{k: 3, suppress: 1}}}}
+budgets: {{dataset: {{epsilon: 100, delta: 1e-5, accounting: zcdp}}}}
+"""
+
+
+def one_row_each(rows: int, names: str = "p{}") -> pa.Table:
+    """People with one row each, with few combinations of what is not their name."""
+    return pa.table({
+        "pid": [names.format(place) for place in range(rows)],
+        "sex": ["FM"[place % 2] for place in range(rows)],
+        "age": [20 + place % 7 * 5 if place % 11 else None for place in range(rows)],
+        "city": ["Ada" if place % 3 else "Brin" for place in range(rows)],
+    })  # fmt: skip
+
+
+def released(path: Path) -> list[str]:
+    """The lines of a file, in an order of their own."""
+    return sorted(path.read_text().splitlines())
+
+
+@pytest.mark.parametrize("method", ["optimal", "mondrian"])
+def test_k_anonymity_counts_where_the_rows_are_and_releases_the_same_rows(
+    database: str, table: str, tmp_path: Path, method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("deniable.engines.postgresql.engine.fetch_table", lambda *_: pytest.fail("rows were copied"))
+    rows, source = one_row_each(400), f"{database}#care.{table}_one"
+    write_table(rows, source)
+    with Curator(parse(ONE_EACH.format(source=source, rows_out=150), folder=tmp_path)) as there:
+        made = there.anonymize("visits", tmp_path / "there.csv", method=method)
+        assert not [each for each in made.details["warnings"] if "brought here" in each]
+    with Curator(parse(ONE_EACH.format(source="x.csv", rows_out=1), folder=tmp_path), sources={"visits": rows}) as here:
+        here.anonymize("visits", tmp_path / "here.csv", method=method)
+    assert released(tmp_path / "there.csv") == released(tmp_path / "here.csv")
+    assert len(released(tmp_path / "there.csv")) > 300
+    with (
+        Curator(parse(ONE_EACH.format(source=source, rows_out=10), folder=tmp_path)) as few,
+        pytest.raises(DataError, match="by the columns asked for, has more than 10 rows"),
+    ):
+        few.anonymize("visits", tmp_path / "more.csv")
+
+
+@pytest.mark.parametrize("names", ["p{}", "ä{}"], ids=["somebody has two rows", "names that could be one"])
+def test_k_anonymity_brings_rows_here_and_says_so_where_people_may_have_several(
+    database: str, table: str, tmp_path: Path, names: str
+) -> None:
+    rows, source = one_row_each(60, names), f"{database}#care.{table}_one"
+    write_table(pa.concat_tables([rows, rows.slice(0, 1)]) if names == "p{}" else rows, source)
+    with Curator(parse(ONE_EACH.format(source=source, rows_out=100), folder=tmp_path)) as there:
+        made = there.anonymize("visits", tmp_path / "there.csv")
+    told = "the rows of visits are brought here from where they are, 100 of them at most (rows_out in the policy)"
+    assert told in made.details["warnings"]
+
+
+def test_identifiers_are_still_looked_for_in_what_was_counted_elsewhere(
+    database: str, table: str, tmp_path: Path
+) -> None:
+    rows, source = one_row_each(400, "person-{}-x"), f"{database}#care.{table}_one"
+    write_table(rows.set_column(3, "city", rows["pid"]), source)
+    with (
+        Curator(parse(ONE_EACH.format(source=source, rows_out=1_000), folder=tmp_path)) as there,
+        pytest.raises(Exception, match="column 'city' has the values of the identifier 'pid'"),
+    ):
+        there.anonymize("visits", tmp_path / "there.csv")
+
+
+BROUGHT = "the rows of visits are brought here from where they are, 5 of them at most (rows_out in the policy)"
+
+
+def test_synthesis_counts_where_the_rows_are_and_else_says_so_and_keeps_to_the_limit(
+    database: str, table: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    run = PostgreSQLEngine.run
+    monkeypatch.setattr(
+        PostgreSQLEngine, "run", lambda self, sql, *a, **k: (asked.append(sql), run(self, sql, *a, **k))[1]
+    )
+    with Curator.open(write_policy(tmp_path, database, table, rows_out=5)) as curator:
+        kept = {"epsilon": 5, "delta": "1e-7", "columns": ("sex", "age", "charge")}
+        made = curator.synthesize("visits", tmp_path / "made.csv", rows=20, **kept)
+        assert asked
+        assert all("GROUPING SETS" in each for each in asked)
+        assert "notes" not in made.details
+        before, ana = curator.remaining(), Asker("ana", role=Role.ANALYST)
+        with pytest.raises(ExecutionFailed) as refusal:
+            curator.describe("visits", epsilon=1, delta="1e-7", columns=("sex", "city"), who=ana)
+        assert str(refusal.value) == str(ExecutionFailed())
+        assert curator.remaining() != before
+        failed = [entry.details["cause"] for entry in curator.ledger.entries() if entry.act == "fail"]
+        assert failed == [
+            "'visits' has more than 5 rows, which is as many as may be brought out of the place where they are"
+        ]
+        told = curator.explain_sample_and_aggregate("visits", blocks=5, bounds=(0, 10), epsilon=1)
+        assert told.notes == [BROUGHT]
+        with pytest.raises(ExecutionFailed):
+            curator.sample_and_aggregate(len, "visits", blocks=5, bounds=(0, 10), epsilon=1, who=ana)
+    with Curator.open(write_policy(tmp_path, database, table, rows_out=5_000)) as curator:
+        made = curator.synthesize(
+            "visits", tmp_path / "text.csv", epsilon=5, delta="1e-7", rows=20, columns=("sex", "city")
+        )
+        assert made.details["notes"] == [BROUGHT.replace("5 of", "5,000 of")]
 
 
 def break_off(address: str, kill: str) -> threading.Thread:

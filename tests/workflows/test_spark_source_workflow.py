@@ -96,8 +96,19 @@ def test_a_table_larger_than_what_may_be_collected_is_counted(tmp_path: Path) ->
     with Curator.open(write_policy(tmp_path, write_parquet(rows, tmp_path), rows_out=10**6)) as curator:
         found = curator.query("SELECT sex, COUNT(*) AS n FROM visits GROUP BY sex", epsilon=50).to_pylist()
         assert [abs(row["n"] - count / 2) < 50 for row in found] == [True, True]
+        model = curator.describe("visits", epsilon=5, delta="1e-7", columns=("sex", "age", "charge"))
+        assert abs(curator.generate(model).num_rows - count) < 2_000
         with pytest.raises(StorageError, match=r"spark\.driver\.maxResultSize"):
             curator.mask("visits")
+    few = tmp_path / "few.yaml"
+    text = POLICY.replace("city: {{role: insensitive}}", "city: {{role: identifier}}").replace(
+        "sensitive}}", "identifier}}"
+    )
+    few.write_text(text.format(source=write_parquet(rows, tmp_path), rows_out=200))
+    with Curator.open(few) as curator:
+        made = curator.anonymize("visits", tmp_path / "out.csv")
+        assert made.details["released"] == count
+        assert not [each for each in made.details["warnings"] if "brought here" in each]
 
 
 def test_a_question_that_takes_too_long_is_stopped_and_stays_charged(

@@ -202,6 +202,8 @@ def _print_details(console: Console, out: Path, details: Mapping[str, Any]) -> N
     joint = f"and {pluralize(tables, 'combination')} of two or three" if tables else "each by itself"
     console.print(f"Method {details['method']}: measured {columns}, {joint}")
     console.print(f"Why: {details['reason']}", markup=False)
+    for note in details.get("notes", ()):
+        console.print(f"Note: {note}", markup=False)
     for clique in details["measured"][:12]:
         console.print(f"  {clique}", markup=False)
     if len(details["measured"]) > 12:

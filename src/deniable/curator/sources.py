@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from deniable.errors import DataError, ParameterError, PolicyError, QueryRefused
+from deniable.errors import DataError, ParameterError, PolicyError, QueryRefused, StorageError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -29,7 +29,10 @@ def make_engine_for(policy: Policy, sources: Mapping[str, Any], rows: bool, **li
     if rows:
         from deniable.engines.fetching import FetchingEngine
 
-        return FetchingEngine(root=policy.folder, **limits)
+        def open_there(source: str) -> Engine:
+            return _open_engine(source.partition(":")[0], policy.folder)
+
+        return FetchingEngine(open_there=open_there, root=policy.folder, **limits)
     kinds = sorted({each.partition(":")[0] for each in away})
     if len(kinds) > 1:
         raise PolicyError(
@@ -71,6 +74,43 @@ def note_rows_out(table: TableSchema, sources: Mapping[str, Any]) -> list[str]:
 
     told = f"the rows of {table.name} are brought here from where they are, as many of each person as count"
     return [told] if is_elsewhere(sources.get(table.name, table.source)) else []
+
+
+def note_rows_learned(
+    table: TableSchema, sources: Mapping[str, Any], columns: tuple[str, ...] | None, attacked: bool
+) -> list[str]:
+    """That rows are brought here to be described: shapes of texts are learned here, and attacks made."""
+    from deniable.synth.describe import can_count_elsewhere
+
+    return [] if not attacked and can_count_elsewhere(table, columns) else note_rows_fetched(table, sources)
+
+
+def note_rows_fetched(table: TableSchema, sources: Mapping[str, Any]) -> list[str]:
+    """That all rows are brought here from where they are, up to the policy's limit."""
+    from deniable.engines.base import is_elsewhere
+
+    most = f"{table.rows_out:,} of them at most (rows_out in the policy)"
+    told = f"the rows of {table.name} are brought here from where they are, {most}"
+    return [told] if is_elsewhere(sources.get(table.name, table.source)) else []
+
+
+def read_limited(engine: Engine, table: TableSchema, statement: str) -> pa.Table:
+    """The rows of a statement; of a table elsewhere no more than may be brought here.
+
+    It is called after the charge: the asker learns of a refusal what is learned of every failure, and the steward its
+    cause.
+    """
+    from deniable.engines.base import is_away
+
+    if not is_away(engine, table.name):
+        return engine.run(statement)
+    from deniable.engines.remote import refuse_rows_out
+
+    rows = engine.run(f"{statement} LIMIT {table.rows_out + 1}")
+    if rows.num_rows > table.rows_out:
+        told = refuse_rows_out(f"'{table.name}'", table.rows_out)
+        raise StorageError(told.happened, expected=told.expected, remedy=told.remedy)
+    return rows
 
 
 def refuse_by_adbc(table: TableSchema, sources: Mapping[str, Any]) -> None:

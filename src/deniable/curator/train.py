@@ -12,6 +12,7 @@ from deniable.curator.charge import Job, JobResult, run_job, still_charged
 from deniable.curator.context import Context
 from deniable.curator.publish import find_signing_key, note_published
 from deniable.curator.scope import refuse_twice
+from deniable.curator.sources import read_limited
 from deniable.errors import AccessRefused, DataError
 from deniable.policy.budget import Amount, Budget, budget, refuse_extreme
 from deniable.policy.schema import PrivacyUnit, TableSchema
@@ -256,8 +257,7 @@ def _bound_rows(engine: Any, table: TableSchema, what: Planned) -> pa.Table:
     unit = (table.unit.column,) if table.unit.column is not None else ()
     target = () if isinstance(what.target, Structure) else (what.target.name,)
     columns = (*(each.name for each in what.design.features), *target, *unit)
-    rows: pa.Table = engine.run(render_bounded_select(table, table.unit, table.unit.rows_learned, columns))
-    return rows
+    return read_limited(engine, table, render_bounded_select(table, table.unit, table.unit.rows_learned, columns))
 
 
 def _split_rows(rows: pa.Table, table: TableSchema, evaluate: bool) -> tuple[pa.Table, pa.Table]:

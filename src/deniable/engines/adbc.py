@@ -204,6 +204,7 @@ class Ready:
     types: tuple[str, ...]
     tables: tuple[str, ...]
     place: str
+    order: tuple[str, ...] = ()
 
 
 _DAY = "CASE WHEN {0} BETWEEN DATE '0001-01-01' AND DATE '9999-12-31' THEN {0} END"

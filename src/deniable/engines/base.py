@@ -173,6 +173,16 @@ def tell_apart(engine: Engine, name: str, column: str) -> str:
     return f"nullif({f'lower({text})' if plain[0].as_py() else spell_plainly(text)}, '')"
 
 
+def is_away(engine: Engine, name: str) -> bool:
+    """Whether the rows of a source stay elsewhere, and statements go there."""
+    return name in getattr(engine, "away", ())
+
+
+def is_counted(engine: Engine, name: str) -> bool:
+    """Whether of a table elsewhere only combinations of some columns are held; its other columns are null here."""
+    return name in getattr(engine, "counted", ())
+
+
 PLACE = "__place"
 """The column by which rows are put into a random order."""
 

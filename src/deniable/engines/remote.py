@@ -70,6 +70,10 @@ class Statement(Protocol):
     def tables(self) -> tuple[str, ...]:
         """The sources that it reads."""
 
+    @property
+    def order(self) -> tuple[str, ...]:
+        """The columns by which the result is sorted here."""
+
 
 Render = Callable[..., Statement]
 """What writes our SQL in the engine's language: the statement and the types of its tables in, a Statement out."""
@@ -261,6 +265,11 @@ class RemoteEngine(ABC, Generic[V]):
 
     def __exit__(self, *exc: object) -> None:
         self.close()
+
+    @property
+    def away(self) -> Mapping[str, V]:
+        """The sources that are elsewhere."""
+        return self._views
 
     def _require_open(self) -> None:
         if self._closed:

@@ -13,15 +13,26 @@ frequent values and the rest. Within a group the pairs, which are measured in fu
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
+from typing import overload
 
 import numpy as np
 from numpy.typing import NDArray
 
 from deniable.dp.samplers import Entropy
 from deniable.synth.domain import BINS, Bins, Clique, Domain
-from deniable.synth.marginal import Codes, Floats, GaussianBudget, Maps, Marginal, measure_counts
+from deniable.synth.marginal import (
+    Codes,
+    CodesElsewhere,
+    Floats,
+    GaussianBudget,
+    Maps,
+    Marginal,
+    Records,
+    measure_counts,
+    replace_codes,
+)
 
 PARTS = 16
 """How many parts a bin is cut into."""
@@ -31,6 +42,8 @@ CUT_DEVIATIONS = 4.5
 """And only if its count stands out of the noise by so many deviations."""
 
 Places = NDArray[np.int64]
+CountParts = Callable[[Places, Places], Places]
+"""Says how many records stand on the steps from each first one up to each last one, which is left out."""
 
 
 def count_rounds(attribute: Bins) -> int:
@@ -41,7 +54,7 @@ def count_rounds(attribute: Bins) -> int:
 
 
 def cut_bins(
-    attribute: Bins, places: Places, spend: GaussianBudget, share: float, entropy: Entropy
+    attribute: Bins, places: Places | CountParts, spend: GaussianBudget, share: float, entropy: Entropy
 ) -> tuple[Bins, list[Marginal]]:
     """The attribute with learned cuts, and what was measured for them: at most its share, in equal parts a round.
 
@@ -53,7 +66,8 @@ def cut_bins(
     first, last = parts[:-1], parts[1:]
     total = 0.0
     for _ in range(count_rounds(attribute)):
-        counted = measure_counts(_count_parts(places, first, last), (0,), spend.variance(each), spend.rows, entropy)
+        exact = places(first, last) if callable(places) else _count_parts(places, first, last)
+        counted = measure_counts(exact, (0,), spend.variance(each), spend.rows, entropy)
         measured.append(counted)
         total = total or max(float(counted.counts.sum()), 1.0)  # of the first round, in which every record counts
         enough = max(MANY * total, CUT_DEVIATIONS * math.sqrt(counted.variance))
@@ -91,8 +105,16 @@ class CollapsedDomain:
     domain: Domain
     maps: tuple[NDArray[np.int32], ...]
 
-    def apply(self, codes: Codes) -> Codes:
+    @overload
+    def apply(self, codes: Codes) -> Codes: ...
+
+    @overload
+    def apply(self, codes: Records) -> Records: ...
+
+    def apply(self, codes: Records) -> Records:
         """The coded table with rare values joined."""
+        if isinstance(codes, CodesElsewhere):
+            return codes.replace_codes([mapping.tolist() for mapping in self.maps])
         return np.stack([mapping[column] for mapping, column in zip(self.maps, codes, strict=True)]).astype(np.int32)
 
     def members(self, place: int, code: int) -> NDArray[np.int64]:
@@ -198,8 +220,11 @@ class GroupedClique:
         """How many combinations of groups there are."""
         return math.prod(self.shape)
 
-    def count(self, codes: Codes) -> NDArray[np.int64]:
+    def count(self, codes: Records) -> NDArray[np.int64]:
         """Exact counts by group. They are private."""
+        if isinstance(codes, CodesElsewhere):
+            named = zip(self.clique, self.maps, strict=True)
+            return codes.count_there([tuple(replace_codes(codes.columns[p], groups) for p, groups in named)])[0]
         keys: NDArray[np.int64] = np.zeros(codes.shape[1], dtype=np.int64)
         for place, groups, size in zip(self.clique, self.maps, self.shape, strict=True):
             keys = keys * size + np.array(groups, dtype=np.int64)[codes[place]]

@@ -55,10 +55,10 @@ from deniable.synth.domain import (
     find_areas,
     surrogate_prefix,
 )
-from deniable.synth.encode import encode_column, find_steps, to_array
+from deniable.synth.encode import RowsElsewhere, encode_column, find_steps, is_counted_elsewhere, to_array
 from deniable.synth.estimate import Estimates, margins_within
 from deniable.synth.estimate.residuals import broadcast_axes, fit_margins
-from deniable.synth.marginal import NO_BUDGET, Codes, GaussianBudget, Marginal, convert_budget
+from deniable.synth.marginal import NO_BUDGET, Codes, GaussianBudget, Marginal, Records, convert_budget
 from deniable.synth.methods import METHODS, Method, run_method
 from deniable.synth.model import SynthModel, from_plain, to_plain
 
@@ -138,8 +138,13 @@ def price_description(method: str, budget: Budget, most_rows: int) -> Event:
     return NoOpEvent() if find_method(method).free else convert_budget(budget, most_rows).event
 
 
+def can_count_elsewhere(table: TableSchema, columns: tuple[str, ...] | None) -> bool:
+    """Whether all that is measured of a table can be counted where its rows are: not shapes of texts."""
+    return all(map(is_counted_elsewhere, attributes_of(table, columns)))
+
+
 def describe_table(
-    rows: pa.Table,
+    rows: pa.Table | RowsElsewhere,
     table: TableSchema,
     budget: Budget,
     method: str = "auto",
@@ -159,7 +164,8 @@ def describe_table(
     cliques_of(workload, domain_of(chosen))
     learned = _learn_unless_free(rows, chosen, way, budget, most_rows, entropy)
     coded = [attribute for attribute in learned.attributes if not isinstance(attribute, Surrogate)]
-    codes, domain = encode_table(rows, coded), domain_of(learned.attributes)
+    codes: Records = rows.encode(coded) if isinstance(rows, RowsElsewhere) else encode_table(rows, coded)
+    domain = domain_of(learned.attributes)
     asked, places = (
         cliques_of(_restrict_workload(workload, domain), domain),
         find_areas(table, learned.attributes, areas),
@@ -181,10 +187,13 @@ def encode_table(rows: pa.Table, coded: Sequence[Coded]) -> Codes:
 
 
 def _learn_unless_free(
-    rows: pa.Table, chosen: tuple[Attribute, ...], method: Method, budget: Budget, most_rows: int, entropy: Entropy
-) -> LearnedAttributes:
+    rows: pa.Table | RowsElsewhere, chosen: tuple[Attribute, ...], method: Method, budget: Budget, most_rows: int,
+    entropy: Entropy,
+) -> LearnedAttributes:  # fmt: skip
     if method.free:
         return LearnedAttributes(replace_empty_texts(chosen), NO_BUDGET, ())
+    if isinstance(rows, RowsElsewhere):
+        return learn_open_columns(chosen, rows, convert_budget(budget, most_rows), entropy)
     columns = {attribute.name: rows.column(attribute.name) for attribute in chosen}
     return learn_open_columns(chosen, columns, convert_budget(budget, most_rows), entropy)
 
@@ -226,7 +235,7 @@ class LearnedAttributes:
 
 def learn_open_columns(
     attributes: tuple[Attribute, ...],
-    rows: Mapping[str, pa.ChunkedArray],
+    rows: Mapping[str, pa.ChunkedArray] | RowsElsewhere,
     spend: GaussianBudget,
     entropy: Entropy = SYSTEM,
 ) -> LearnedAttributes:
@@ -236,16 +245,23 @@ def learn_open_columns(
     found: dict[str, Attribute] = {}
     measured: list[Marginal] = []
     for number in numbers:
-        steps, null = find_steps(number, to_array(rows[number.name]))
-        found[number.name], run = cut_bins(number, steps[~null], spend, CUT_SHARE / len(numbers), entropy)
+        places = rows.count_parts(number) if isinstance(rows, RowsElsewhere) else _find_places(number, rows)
+        found[number.name], run = cut_bins(number, places, spend, CUT_SHARE / len(numbers), entropy)
         measured += run
     for text in texts:
+        if isinstance(rows, RowsElsewhere):
+            raise InternalError("shapes of texts were to be learned where rows are; nothing was read")
         learned, run = text_shapes.learn_shapes(_to_strings(rows[text.name]), spend, SHAPE_SHARE / len(texts), entropy)
         found[text.name] = replace(text, shapes=learned)
         measured += run
     events = tuple(marginal.event for marginal in measured)
     known = replace_empty_texts(tuple(found.get(a.name, a) for a in attributes))
     return LearnedAttributes(known, _subtract_events(spend, events), events)
+
+
+def _find_places(number: Bins, rows: Mapping[str, pa.ChunkedArray]) -> NDArray[np.int64]:
+    steps, null = find_steps(number, to_array(rows[number.name]))
+    return steps[~null]
 
 
 def replace_empty_texts(attributes: tuple[Attribute, ...]) -> tuple[Attribute, ...]:

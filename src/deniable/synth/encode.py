@@ -7,15 +7,32 @@ missing), so it would tell of single people."""
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import date
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from deniable.engines.base import quote, write_value
 from deniable.policy.schema import ColumnType
 from deniable.synth import text_shapes
-from deniable.synth.domain import Bins, Coded, Labels, ShapedText, Surrogate, arrow_type, surrogate_prefix
+from deniable.synth.domain import (
+    EPOCH,
+    Attribute,
+    Bins,
+    Coded,
+    Labels,
+    ShapedText,
+    Surrogate,
+    Value,
+    arrow_type,
+    surrogate_prefix,
+)
+from deniable.synth.marginal import Axis, CodesElsewhere, Counts
 
 EXACT = 2**53
 """Whole numbers below it are floating-point numbers."""
@@ -157,3 +174,155 @@ def _divide_once(attribute: Bins, place: NDArray[np.int64]) -> NDArray[np.float6
     if max(abs(first), abs(first + each * attribute.steps), parts) < EXACT:
         return np.asarray((first + each * place) / parts, dtype=np.float64)
     return np.array([(first + each * one) / parts for one in place.tolist()], dtype=np.float64)
+
+
+def is_counted_elsewhere(attribute: Attribute) -> bool:
+    """Whether a column can be coded by comparisons alone, which every engine computes alike."""
+    match attribute:
+        case Labels():
+            return attribute.type in (ColumnType.TEXT, ColumnType.INTEGER, ColumnType.BOOLEAN)
+        case Bins():
+            return True
+        case _:
+            return isinstance(attribute, Surrogate)
+
+
+def render_code(attribute: Coded, mapping: Sequence[int]) -> str:
+    """The SQL of a column's code, replaced by what the map says of it: what `encode_column` gives, by comparisons."""
+    column, missing = quote(attribute.name), mapping[attribute.size - 1 if attribute.nullable else 0]
+    if isinstance(attribute, Bins):
+        found = list(zip(find_thresholds(attribute, attribute.cuts[1:-1]), mapping[1 : attribute.bins], strict=True))
+        ends, codes = list[str](), [mapping[0]]
+        for least, code in (each for each in found if each[0] is not None):
+            if code != codes[-1]:
+                ends.append(write_value(least))
+                codes.append(code)
+        return f"CASE WHEN {column} IS NULL THEN {missing} ELSE {_search(column, ends, codes)} END"
+    listed: dict[int, list[str]] = {}
+    for label, code in zip(attribute.labels, mapping, strict=False):
+        listed.setdefault(code, []).append(write_value(label))
+    cases = " ".join(f"WHEN {column} IN ({', '.join(values)}) THEN {code}" for code, values in listed.items())
+    return f"CASE {cases} ELSE {missing} END"
+
+
+def _search(column: str, ends: Sequence[str], codes: Sequence[int]) -> str:
+    """The code of the part that a value is in, by halves; each part ends before the value of that place."""
+    if not ends:
+        return str(codes[0])
+    half = len(ends) // 2
+    below, above = _search(column, ends[:half], codes[: half + 1]), _search(column, ends[half + 1 :], codes[half + 1 :])
+    return f"CASE WHEN {column} < {ends[half]} THEN {below} ELSE {above} END"
+
+
+_FIRST_DAY, _LAST_DAY = (date(1, 1, 1) - EPOCH).days, (date(9999, 12, 31) - EPOCH).days
+_DAY = 86_400 * 1_000_000
+_LAST_BITS = 0x7FF0000000000000
+"""The bits of an infinite number."""
+_ORDERED: dict[ColumnType, tuple[int, int]] = {
+    ColumnType.INTEGER: (-(1 << 63), (1 << 63) - 1),
+    ColumnType.DECIMAL: (-_LAST_BITS - 1, _LAST_BITS),
+    ColumnType.DATE: (_FIRST_DAY, _LAST_DAY),
+    ColumnType.DATETIME: (_FIRST_DAY * _DAY, (_LAST_DAY + 1) * _DAY - 1),
+}
+"""The values of each type as whole numbers in their order: doubles by their bits, dates in days, times in
+microseconds."""
+
+
+def find_thresholds(attribute: Bins, steps: Sequence[int]) -> list[Value | None]:
+    """For each step the least value that falls on it or on a later one, by trial of `find_steps`; None if none does."""
+    lowest, highest = _ORDERED[attribute.type]
+    low, high = np.full(len(steps), lowest, np.int64), np.full(len(steps), highest, np.int64)
+    wanted = np.array(steps, dtype=np.int64)
+    with np.errstate(over="ignore"):
+        while bool((low < high).any()):
+            middle = (low & high) + ((low ^ high) >> 1)
+            reached = find_steps(attribute, _values_at(attribute, middle))[0] >= wanted
+            low, high = np.where(reached | (low >= high), low, middle + 1), np.where(reached, middle, high)
+        reached = find_steps(attribute, _values_at(attribute, low))[0] >= wanted
+    values = _values_at(attribute, low).to_pylist()
+    return [value + 0.0 if isinstance(value, float) else value for value in _keep(values, reached)]
+
+
+def _keep(values: Sequence[Value], kept: NDArray[np.bool_]) -> list[Any]:
+    return [value if keep else None for value, keep in zip(values, kept.tolist(), strict=True)]
+
+
+def _values_at(attribute: Bins, places: NDArray[np.int64]) -> pa.Array:
+    """The values of a column's type at places of their order."""
+    match attribute.type:
+        case ColumnType.INTEGER:
+            return pa.array(places)
+        case ColumnType.DECIMAL:
+            return pa.array(np.where(places < 0, places ^ 0x7FFFFFFFFFFFFFFF, places).view(np.float64))
+        case ColumnType.DATE:
+            return pa.array(places.astype(np.int32)).cast(pa.date32())
+        case _:
+            return pa.array(places).cast(pa.timestamp("us"))
+
+
+def render_counts(rows: str, axes: Sequence[Axis], tables: Sequence[tuple[Axis, ...]]) -> str:
+    """The statement that counts the rows of another one by the codes of some columns, for several tables at once."""
+    coded = ", ".join(f"{render_code(*axis)} AS c{place}" for place, axis in enumerate(axes))
+    sets = ", ".join(f"({', '.join(f'c{axes.index(axis)}' for axis in table)})" for table in tables)
+    shown = ", ".join(f"c{place}" for place in range(len(axes)))
+    source = f"(SELECT {coded} FROM ({rows}) AS b) AS c"  # noqa: S608  quoted names and our own words
+    return f"SELECT {shown}, count(*) AS n FROM {source} GROUP BY GROUPING SETS ({sets})"  # noqa: S608  the same
+
+
+def read_counts(found: pa.Table, axes: Sequence[Axis], tables: Sequence[tuple[Axis, ...]]) -> list[Counts]:
+    """The counts of each table; a row belongs to that table whose columns are not null in it."""
+    codes = [found.column(place).combine_chunks() for place in range(len(axes))]
+    held = np.packbits([code.is_valid().to_numpy(zero_copy_only=False) for code in codes], axis=0)
+    numbers = found["n"].to_numpy().astype(np.int64)
+    plain = [code.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64) for code in codes]
+    counted = []
+    for table in tables:
+        places = [axes.index(axis) for axis in table]
+        own = np.packbits(np.isin(np.arange(len(axes)), places))[:, np.newaxis]
+        rows = np.flatnonzero((held == own).all(axis=0))
+        counts: Counts = np.zeros([max(axis[1]) + 1 for axis in table], dtype=np.int64)
+        np.add.at(counts, tuple(plain[place][rows] for place in places), numbers[rows])
+        counted.append(counts)
+    return counted
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RowsElsewhere:
+    """Bounded rows that stay where they are: a statement that reads them, and what runs a statement there.
+
+    What was counted is kept, so that a table is counted once.
+    """
+
+    statement: str
+    run: Callable[[str], pa.Table]
+    kept: dict[tuple[Axis, ...], Counts] = field(default_factory=dict, repr=False)
+
+    def count(self, tables: Sequence[tuple[Axis, ...]]) -> list[Counts]:
+        """How many rows have each combination of codes, for several tables. They are private."""
+        new = [table for table in dict.fromkeys(tables) if table not in self.kept]
+        for begin in range(0, len(new), MOST_TABLES):
+            part = new[begin : begin + MOST_TABLES]
+            axes = list(dict.fromkeys(axis for table in part for axis in table))
+            found = self.run(render_counts(self.statement, axes, part))
+            self.kept.update(zip(part, read_counts(found, axes, part), strict=True))
+        return [self.kept[table] for table in tables]
+
+    def encode(self, coded: Sequence[Coded]) -> CodesElsewhere:
+        """The rows as codes of these attributes."""
+        return CodesElsewhere(tuple((each, tuple(range(each.size))) for each in coded), self.count)
+
+    def count_parts(self, attribute: Bins) -> Callable[[NDArray[np.int64], NDArray[np.int64]], Counts]:
+        """What counts the rows on the steps from each first one up to each last one, which is left out."""
+
+        def count(first: NDArray[np.int64], last: NDArray[np.int64]) -> Counts:
+            edges = sorted({0, *first.tolist(), *last.tolist(), attribute.steps})
+            places = {begin: part for part, begin in enumerate(first.tolist())}
+            mapping = tuple(places.get(edge, first.size) for edge in edges[:-1])
+            finer = replace(attribute, cuts=tuple(edges), nullable=True)
+            return self.count([((finer, (*mapping, first.size)),)])[0][: first.size]
+
+        return count
+
+
+MOST_TABLES = 200
+"""Tables that one statement counts."""

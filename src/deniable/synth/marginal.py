@@ -7,6 +7,7 @@ is spent twice, and what is left at the end was not used."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -20,10 +21,11 @@ from deniable.dp.mechanisms import GaussianMechanism
 from deniable.dp.samplers import SYSTEM, Entropy
 from deniable.errors import ParameterError
 from deniable.policy.budget import ZCDP, ApproxDP, Budget
-from deniable.synth.domain import Clique, Domain
+from deniable.synth.domain import Clique, Coded, Domain
 
 Codes = NDArray[np.int32]
 """A coded table: one row a column, one column a record."""
+Counts = NDArray[np.int64]
 Floats = NDArray[np.float64]
 Maps = tuple[tuple[int, ...], ...]
 
@@ -40,6 +42,39 @@ class Marginal:
     """Where it was measured by groups: for each axis, the group of every code."""
 
 
+Axis = tuple[Coded, tuple[int, ...]]
+"""A column of a table of counts: the attribute, and for each of its codes the one that it counts as."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CodesElsewhere:
+    """A coded table whose rows stay where they are: `count_there` says how many have each combination of some columns.
+
+    It takes several tables at once, since each time all rows are read.
+    """
+
+    columns: tuple[Axis, ...]
+    count_there: Callable[[Sequence[tuple[Axis, ...]]], list[Counts]]
+
+    def choose(self, places: Sequence[int]) -> CodesElsewhere:
+        """Some of the columns."""
+        return CodesElsewhere(tuple(self.columns[place] for place in places), self.count_there)
+
+    def replace_codes(self, maps: Sequence[Sequence[int]]) -> CodesElsewhere:
+        """The same with the code of each column replaced by what its map says."""
+        columns = (replace_codes(axis, mapping) for axis, mapping in zip(self.columns, maps, strict=True))
+        return CodesElsewhere(tuple(columns), self.count_there)
+
+
+Records = Codes | CodesElsewhere
+"""Coded rows, here or elsewhere."""
+
+
+def replace_codes(axis: Axis, mapping: Sequence[int]) -> Axis:
+    """A column with each code replaced by what a map says of it."""
+    return axis[0], tuple(int(mapping[code]) for code in axis[1])
+
+
 def index_cells(codes: Codes, domain: Domain, clique: Clique) -> NDArray[np.int64]:
     """Each record's combination of a clique's values as one number."""
     found: NDArray[np.int64] = codes[clique[0]].astype(np.int64)
@@ -48,11 +83,32 @@ def index_cells(codes: Codes, domain: Domain, clique: Clique) -> NDArray[np.int6
     return found
 
 
-def count(codes: Codes, domain: Domain, clique: Clique) -> NDArray[np.int64]:
+def count(codes: Records, domain: Domain, clique: Clique) -> Counts:
     """Exact counts, in the shape of the clique. They are private: only `measure_counts` may let them out."""
-    counts: NDArray[np.int64] = np.zeros(domain.shape(clique), dtype=np.int64)
+    return count_all(codes, domain, [clique])[0]
+
+
+def count_all(codes: Records, domain: Domain, cliques: Sequence[Clique]) -> list[Counts]:
+    """The counts of several cliques; of rows that are elsewhere, all together."""
+    if isinstance(codes, CodesElsewhere):
+        found = codes.count_there([tuple(codes.columns[place] for place in clique) for clique in cliques])
+        return [_widen(counts, domain.shape(clique)) for counts, clique in zip(found, cliques, strict=True)]
+    return [_count_here(codes, domain, clique) for clique in cliques]
+
+
+def _count_here(codes: Codes, domain: Domain, clique: Clique) -> Counts:
+    counts: Counts = np.zeros(domain.shape(clique), dtype=np.int64)
     counts.ravel()[:] = np.bincount(index_cells(codes, domain, clique), minlength=domain.cells(clique))
     return counts
+
+
+def _widen(counts: Counts, shape: tuple[int, ...]) -> Counts:
+    """Counts with room for codes that no value has."""
+    if counts.shape == shape:
+        return counts
+    whole: Counts = np.zeros(shape, dtype=np.int64)
+    whole[tuple(slice(size) for size in counts.shape)] = counts
+    return whole
 
 
 def measure_counts(

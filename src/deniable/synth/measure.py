@@ -25,7 +25,7 @@ from deniable.synth.bins import CollapsedDomain
 from deniable.synth.domain import Areas, Clique, Domain
 from deniable.synth.estimate import estimate_total
 from deniable.synth.estimate.residuals import project_to_simplex
-from deniable.synth.marginal import Codes, Floats, GaussianBudget, Marginal, count, measure_counts
+from deniable.synth.marginal import Floats, GaussianBudget, Marginal, Records, count_all, measure_counts
 from deniable.synth.select import DENOISED, Selection, SelectionProblem, count_seen_values
 
 
@@ -45,15 +45,17 @@ DEVIATIONS = 2.0
 
 
 def measure_columns(
-    codes: Codes, domain: Domain, spend: GaussianBudget, share: float, entropy: Entropy
+    codes: Records, domain: Domain, spend: GaussianBudget, share: float, entropy: Entropy
 ) -> list[Marginal]:
     """Every column by itself, all with the same variance."""
     each = spend.variance(share / len(domain))
-    return [measure_counts(count(codes, domain, (j,)), (j,), each, spend.rows, entropy) for j in range(len(domain))]
+    alone = [(j,) for j in range(len(domain))]
+    counted = zip(alone, count_all(codes, domain, alone), strict=True)
+    return [measure_counts(exact, clique, each, spend.rows, entropy) for clique, exact in counted]
 
 
 def measure_cliques(
-    codes: Codes,
+    codes: Records,
     collapsed: CollapsedDomain,
     domain: Domain,
     chosen: Selection,
@@ -62,12 +64,15 @@ def measure_cliques(
     entropy: Entropy,
 ) -> list[Marginal]:
     """What was chosen, each with its share of what is left; single columns in full, cliques over joined values."""
-    joined = collapsed.apply(codes)
-    found = []
-    for clique, share in zip(chosen.cliques, chosen.shares, strict=True):
-        exact = count(codes, domain, clique) if len(clique) == 1 else count(joined, collapsed.domain, clique)
-        found.append(measure_counts(exact, clique, spend.variance(left * share), spend.rows, entropy))
-    return found
+    alone, several = ([clique for clique in chosen.cliques if (len(clique) == 1) is one] for one in (True, False))
+    exact = dict(zip(alone, count_all(codes, domain, alone), strict=True)) if alone else {}
+    if several:
+        joined = count_all(collapsed.apply(codes), collapsed.domain, several)
+        exact |= dict(zip(several, joined, strict=True))
+    return [
+        measure_counts(exact[clique], clique, spend.variance(left * share), spend.rows, entropy)
+        for clique, share in zip(chosen.cliques, chosen.shares, strict=True)
+    ]
 
 
 def combine_marginals(marginals: Sequence[Marginal]) -> list[Marginal]:
@@ -95,7 +100,7 @@ def project_columns(collapsed: CollapsedDomain, one_way: Sequence[Marginal], tot
 
 
 def score_pairs(
-    codes: Codes,
+    codes: Records,
     collapsed: CollapsedDomain,
     one_way: list[Marginal],
     spend: GaussianBudget,
@@ -114,8 +119,8 @@ def score_pairs(
     def expect_independent(pair: Clique) -> Floats:
         return np.outer(columns[pair[0]], columns[pair[1]]) / max(total, 1.0)
 
-    joined = collapsed.apply(codes)
-    distances = [l1_distance(count(joined, domain, pair), expect_independent(pair)) for pair in pairs]
+    counted = count_all(collapsed.apply(codes), domain, pairs) if pairs else []
+    distances = [l1_distance(exact, expect_independent(pair)) for pair, exact in zip(pairs, counted, strict=True)]
     found, deviation, event = score_distances(distances, spend, share, entropy)
     worth = DENOISED * math.sqrt(2 / math.pi) * np.array([math.sqrt(m.variance) for m in one_way])
     noise = worth * np.array([np.sqrt(collapsed.sizes(j)).sum() for j in range(len(domain))])

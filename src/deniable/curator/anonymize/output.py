@@ -22,6 +22,7 @@ from deniable.curator.anonymize.request import (
     TABLE,
     Order,
     Roles,
+    demands,
     find_protected,
     population_of,
     rows_to_release,
@@ -36,6 +37,7 @@ from deniable.curator.publish import (
     publish_staged,
     stage_file,
 )
+from deniable.engines.base import is_counted
 from deniable.errors import ParameterError
 from deniable.policy.schema import PrivacyUnit, Role
 from deniable.storage import refuse_unwritable, storage_errors
@@ -75,6 +77,44 @@ class Work:
     """The rows as they were read back from the file, where they were."""
     staged: dict[Path, Path] = field(default_factory=dict)
     """The files that were written under other names until they may leave, and the names that they get then."""
+
+
+def hold_counts(engine: Engine, context: Context | None, order: Order, roles: Roles) -> list[str]:
+    """Hold of a table elsewhere how many rows have each combination of the columns that matter, counted there.
+
+    Rows are brought here instead, and a warning says so, where a person may have several, where the policy has its
+    own attacks run, which need the original, or where the table's order or sample is to be kept.
+    """
+    from deniable.curator.sources import note_rows_fetched
+
+    schema = roles.schema
+    away = [] if context is None or schema is None else note_rows_fetched(schema, context.scope.sources)
+    if not away or order.source is not None:
+        return []
+    assert context is not None
+    from deniable.engines.fetching import FetchingEngine, has_one_row_each
+
+    there = engine.find_counting(TABLE) if isinstance(engine, FetchingEngine) else None
+    limits, person = context.policy.release.attack, find_protected(engine, order, roles, order.person)
+    attacked = limits is not None and bool(limits.most)
+    if there is None or attacked or order.keep_order:
+        return away
+    if person is not None and not has_one_row_each(there, TABLE, person):
+        return away
+    assert isinstance(engine, FetchingEngine)
+    engine.hold_counts(TABLE, _list_columns_needed(context, order, roles))
+    return []
+
+
+def _list_columns_needed(context: Context, order: Order, roles: Roles) -> set[str]:
+    """The columns that leave, that models are about, or that earlier releases showed."""
+    assert roles.schema is not None
+    asked = demands(context.policy, order.asked)
+    models = {str(value) for model in asked.models for value in model.options.values()}
+    before = releases.find_earlier(context, roles.schema.name, order)
+    shown = {name for each in before if each is not None for name in (*each.names, *(each.shown or ()))}
+    left = {name for name in roles.schema.names if name not in roles.identifiers}
+    return {*left, *roles.quasi_identifiers, *roles.sensitive, *asked.l, *asked.t, *models, *shown}
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -361,13 +401,19 @@ def build_claim(work: Work, made: Made) -> Claim:
     )
 
 
+MOST_IDENTIFIERS = 1_000_000
+"""Values of an identifier that released columns are compared with."""
+
+
 def _read_identifiers(work: Work) -> dict[str, pa.Array]:
     """The values of the columns that are declared as identifiers, or named as such."""
     schema, engine = work.roles.schema, work.engine
     declared = [each.name for each in schema.columns if each.role is Role.IDENTIFIER] if schema is not None else []
     there = {field.name for field in engine.describe(TABLE)}
     names = [name for name in dict.fromkeys((*declared, *work.order.identifiers)) if name in there]
-    asked = "SELECT DISTINCT {} FROM {} LIMIT 1000000"
+    if is_counted(engine, TABLE):
+        return {name: engine.list_values(TABLE, name, MOST_IDENTIFIERS) for name in names}  # type: ignore[attr-defined]
+    asked = "SELECT DISTINCT {} FROM {} LIMIT " + str(MOST_IDENTIFIERS)  # noqa: S608  our own words
     return {name: engine.run(statement(asked, name, TABLE)).column(0).combine_chunks() for name in names}
 
 

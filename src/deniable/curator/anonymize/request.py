@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from deniable.curator.publish import tell_charge
 from deniable.engines.base import PERSON as PERSON
-from deniable.engines.base import read_rows, tell_apart
+from deniable.engines.base import is_counted, read_rows, tell_apart
 from deniable.errors import AccessRefused, ParameterError, nearest
 from deniable.policy.schema import Anonymize, Role, Spec, TableSchema, make_dialect
 from deniable.storage import ACCEPTED, place_state
@@ -487,7 +487,7 @@ def find_person(engine: Engine, order: Order, roles: Roles) -> str | None:
 
 def find_repeated(engine: Engine, person: str | None) -> str | None:
     """The column of people if somebody has several rows; where nobody has, a row is a person, and counted faster."""
-    if person is None:
+    if person is None or is_counted(engine, TABLE):
         return None
     several = f"SELECT COUNT(DISTINCT {tell_apart(engine, TABLE, person)}) < COUNT(*) {statement('FROM {}', TABLE)}"
     return person if engine.run(several).column(0)[0].as_py() else None
@@ -533,7 +533,9 @@ def population_of(engine: Engine, order: Order, request: Request) -> pa.Table | 
 
 
 def find_protected(engine: Engine, order: Order, roles: Roles, person: str | None = None) -> str | None:
-    """The column of the people whom the policy protects, also where k counts rows."""
+    """The column of the people whom the policy protects, also where k counts rows; None where each has one row."""
+    if is_counted(engine, TABLE):
+        return None
     unit = roles.schema.unit if roles.schema else None
     name = person or order.person or (unit.column if unit is not None else None)
     return name if name in [field.name for field in engine.describe(TABLE)] else None

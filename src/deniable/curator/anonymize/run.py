@@ -21,6 +21,7 @@ from deniable.curator.anonymize.output import (
     build_claim,
     claim_models,
     count_column,
+    hold_counts,
     keep_recoding,
     list_columns_counted,
     measure_jointly,
@@ -204,11 +205,12 @@ def _release(context: Context | None, order: Order, progress: Progress | None) -
     with open_table(context, order) as (engine, schema):
         roles = roles_of(engine, context, schema, order)
         check_columns(engine, (order.target,) if order.target else ())
+        told = hold_counts(engine, context, order, roles)
         request = request_for(engine, context.policy if context else None, order, roles)
         refuse_target(order, request, check.columns_shown(engine, roles, request))
         work = Work(engine, context, order, roles, request, order.method, find_person(engine, order, roles))
         ready = rehearse(work, name_table(schema))
-        warnings = check.find_warnings(engine, roles, request, work.person, in_order=order.keep_order)
+        warnings = [*told, *check.find_warnings(engine, roles, request, work.person, in_order=order.keep_order)]
         with lock_output(order.out), remove_on_failure() as written:
             return _make_release(replace(work, written=written), ready, warnings, progress)
 

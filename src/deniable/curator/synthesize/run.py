@@ -6,7 +6,6 @@ children. Rows are those that the asker may see, and columns those that the aske
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -23,6 +22,8 @@ from deniable.curator.charge import (
 )
 from deniable.curator.context import Context
 from deniable.curator.publish import note_types, publish_file
+from deniable.curator.sources import note_rows_learned, read_limited
+from deniable.engines.base import is_away, quote
 from deniable.errors import CHARGED, NOTHING_CHARGED, ParameterError, nearest
 from deniable.policy.access import Accounting
 from deniable.policy.budget import Amount, Budget, budget
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from deniable.assess.released_rows import Claim
     from deniable.engines.base import Engine
     from deniable.release import Release
+    from deniable.synth.encode import RowsElsewhere
     from deniable.synth.linked import Link, LinkedModel
     from deniable.synth.model import SynthModel
 
@@ -136,11 +138,23 @@ def find_source(context: Context, name: str) -> Source:
 
 def bound_rows(engine: Engine, source: Source, columns: tuple[str, ...] | None) -> pa.Table:
     """The rows, at most so many of each unit, chosen by a fresh secret salt."""
+    return read_limited(engine, source.table, _write_bounded(source, columns))
+
+
+def _write_bounded(source: Source, columns: tuple[str, ...] | None) -> str:
     from deniable.synth.describe import render_bounded_select
 
-    unit = source.unit
-    rows: pa.Table = engine.run(render_bounded_select(source.table, unit, unit.rows_learned, columns))
-    return rows
+    return render_bounded_select(source.table, source.unit, source.unit.rows_learned, columns)
+
+
+def find_rows(engine: Engine, source: Source, columns: tuple[str, ...] | None) -> pa.Table | RowsElsewhere:
+    """The same rows; those of a table elsewhere stay there, and are counted, where all columns can be."""
+    from deniable.synth.describe import can_count_elsewhere
+    from deniable.synth.encode import RowsElsewhere
+
+    if not is_away(engine, source.table.name) or not can_count_elsewhere(source.table, columns):
+        return bound_rows(engine, source, columns)
+    return RowsElsewhere(_write_bounded(source, columns), engine.run)
 
 
 def read_bounded(context: Context, name: str, columns: tuple[str, ...] | None = None) -> pa.Table:
@@ -150,8 +164,6 @@ def read_bounded(context: Context, name: str, columns: tuple[str, ...] | None = 
 
 def select_all(table: TableSchema) -> str:
     """The statement that reads every column of a table, in the policy's order."""
-    from deniable.engines.base import quote
-
     return f"SELECT {', '.join(quote(name) for name in table.names)} FROM {quote(table.name)}"  # noqa: S608  our own words
 
 
@@ -172,6 +184,7 @@ def plan_description(context: Context, order: Order) -> tuple[Order, Source, Job
     """The order within the asker's columns, its source, and the job that describes it; refuses what cannot be."""
     from deniable.release import Technique
     from deniable.synth.describe import find_method, price_description, refuse_unsuited
+    from deniable.synth.model import read_bytes, write_bytes
 
     context.admit()
     source = find_source(context, order.table)
@@ -184,8 +197,8 @@ def plan_description(context: Context, order: Order) -> tuple[Order, Source, Job
     event = price_description(order.method, order.budget, source.most_rows)
     job: Job[SynthModel] = Job(
         Technique.DP_SYNTHETIC, repr(order), event, source.unit, (source.table.name,),
-        lambda engine: learn_model(context, order, source, bound_rows(engine, source, order.columns)),
-        cost=order.budget, form=Form(write_model, read_model),
+        lambda engine: learn_model(context, order, source, find_rows(engine, source, order.columns)),
+        cost=order.budget, form=Form(write_bytes, read_bytes),
     )  # fmt: skip
     return order, source, job
 
@@ -201,21 +214,7 @@ def _refuse_unknown_columns(context: Context, order: Order) -> None:
             )
 
 
-def write_model(model: SynthModel) -> bytes:
-    """A model as bytes that may be stored: all of it is public."""
-    from deniable.synth.model import to_plain
-
-    return json.dumps(to_plain(model), separators=(",", ":")).encode()
-
-
-def read_model(stored: bytes) -> SynthModel:
-    """The model in stored bytes."""
-    from deniable.synth.model import from_plain
-
-    return from_plain(json.loads(stored))
-
-
-def learn_model(context: Context, order: Order, source: Source, rows: pa.Table) -> SynthModel:
+def learn_model(context: Context, order: Order, source: Source, rows: pa.Table | RowsElsewhere) -> SynthModel:
     """What is learned of bounded rows."""
     from deniable.synth.describe import describe_table
 
@@ -271,8 +270,16 @@ def write_release(
     parameters |= {"request": order.identity} if order.identity else {}
     provenance = Provenance(context.policy.hash, result.versions, parameters, epoch=result.epoch)
     asked = describe_workload(model, workload_of(context, order))
-    details = {"rows": made, **describe_model(model), "asked": asked, **further}
-    claimed = guarantee_of(Technique.DP_SYNTHETIC, context.policy.table(order.table).unit, order.budget)
+    table, sources = context.policy.table(order.table), context.scope.sources
+    brought = note_rows_learned(table, sources, order.columns, drawn is not None)
+    details = {
+        "rows": made,
+        **describe_model(model),
+        "asked": asked,
+        **further,
+        **({"notes": brought} if brought else {}),
+    }
+    claimed = guarantee_of(Technique.DP_SYNTHETIC, table.unit, order.budget)
     claim = _claim_rows(context, model, types, made if rows is None else rows)
     rest: Any = {"release": result.release, "beside": (model_path(out),), "charge": CHARGED}
     publish_file(context, out, claim, claimed, provenance, details, **rest)

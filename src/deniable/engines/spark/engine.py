@@ -182,13 +182,13 @@ class SparkEngine(RemoteEngine[View]):
         self, statement: Statement, parameters: Parameters | None, frames: Frames, seconds: float | None
     ) -> pa.Table:
         with self._statement(statement, parameters, frames, seconds) as found:
-            return collect_rows(found, statement.names)
+            return collect_rows(found, statement)
 
     def _stream_there(
         self, statement: Statement, batch_rows: int, parameters: Parameters | None
     ) -> Iterator[pa.RecordBatch]:
         with self._statement(statement, parameters, {}, None) as found:
-            table = collect_rows(found, statement.names)
+            table = collect_rows(found, statement)
         batches = table.to_batches(max_chunksize=batch_rows)
         yield from batches or [pa.RecordBatch.from_pylist([], schema=table.schema)]
 
@@ -420,9 +420,11 @@ COLLECTED = {
 """Spark's types as the other engines give them."""
 
 
-def collect_rows(found: Any, names: Iterable[str]) -> pa.Table:
+def collect_rows(found: Any, statement: Statement) -> pa.Table:
     """The rows of a result, collected in a way that can be stopped: Arrow's own way runs where no tag reaches it."""
     types = [COLLECTED.get(each.dataType.simpleString(), pa.decimal128(38, 0)) for each in found.schema.fields]
     rows = found.collect()
     columns = list(zip(*rows, strict=True)) if rows else [() for _ in types]
-    return pa.table([pa.array(each, kind) for each, kind in zip(columns, types, strict=True)], names=list(names))
+    arrays = [pa.array(each, kind) for each, kind in zip(columns, types, strict=True)]
+    table = pa.table(arrays, names=list(statement.names))
+    return table.sort_by([(name, "ascending") for name in statement.order]) if statement.order else table

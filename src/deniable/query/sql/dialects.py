@@ -50,6 +50,8 @@ class Statement:
     """DuckDB's type of each column; empty where it is not known."""
     tables: tuple[str, ...]
     """The tables that it reads, under the names that the statement was given."""
+    order: tuple[str, ...] = ()
+    """Columns of the result by which it is sorted here: where an engine would shuffle a few rows once more for it."""
 
 
 _SALT = re.compile(r"CAST\(([0-9]{1,19}) AS UBIGINT\)")
@@ -96,15 +98,52 @@ def _render_cached(
     tables = {name: dict(columns) for name, columns in known}
     tree = _read_statement(sql, tables)
     names, types = _describe_result(tree)
+    order: tuple[str, ...] = ()
     read = tuple(sorted({table.name for table in tree.find_all(exp.Table)} & set(tables)))
     if language == "postgresql":
         _shorten_names(tree)
         dialect = PostgreSQL(**dict(settings))
     elif language == "spark":
-        dialect = DeniableSpark()
+        order, dialect = _simplify_for_spark(tree), DeniableSpark()
     else:
         tree, dialect = prepare_tree(tree, language), WAREHOUSES[language]()
-    return Statement(tree.sql(dialect=dialect, comments=False), names, types, read)
+    return Statement(tree.sql(dialect=dialect, comments=False), names, types, read, order)
+
+
+def _simplify_for_spark(tree: exp.Expr) -> tuple[str, ...]:
+    """Leave out what costs Spark a shuffle for nothing; gives the columns by which the result is to be sorted.
+
+    That is the order of a whole result by some of its columns, and DISTINCT over lists of which each has a number of
+    its own for every row.
+    """
+    for select in tree.find_all(exp.Select):
+        sources = [select.args.get("from_"), *(select.args.get("joins") or ())]
+        shown = {(each.unalias().table, each.unalias().name) for each in select.selects if _is_column(each)}
+        if select.args.get("distinct") and all(source and _has_own_number(source.this, shown) for source in sources):
+            select.set("distinct", None)
+    ordered = tree.args.get("order")
+    if not isinstance(tree, exp.Select) or ordered is None or any(tree.args.get(each) for each in ("limit", "offset")):
+        return ()
+    names = {each.unalias(): each.alias_or_name for each in tree.selects}
+    columns = [names.get(each.this, "") for each in ordered.expressions]
+    if not all(columns) or any(each.args.get("desc") or each.args.get("nulls_first") for each in ordered.expressions):
+        return ()
+    tree.set("order", None)
+    return tuple(columns)
+
+
+def _is_column(node: exp.Expr) -> bool:
+    return isinstance(node.unalias(), exp.Column)
+
+
+def _has_own_number(source: exp.Expr, shown: set[tuple[str, str]]) -> bool:
+    """Whether rows of a list are numbered, by a column that is shown."""
+    select = source.this if isinstance(source, exp.Subquery) else None
+    listed = select.selects if isinstance(select, exp.Select) and select.args.get("from_") is None else []
+    numbered = [each for each in listed if isinstance(each.unalias(), exp.Explode)]
+    return any(
+        isinstance(each.unalias().this, exp.GenerateSeries) and (source.alias, each.alias) in shown for each in numbered
+    )
 
 
 def _read_statement(sql: str, tables: Types) -> exp.Expr:

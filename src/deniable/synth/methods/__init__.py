@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from deniable.dp.samplers import SYSTEM, Entropy
 from deniable.synth.domain import Areas, Clique, Domain
-from deniable.synth.marginal import Codes, GaussianBudget
+from deniable.synth.marginal import GaussianBudget, Records
 from deniable.synth.measure import MethodSettings
 from deniable.synth.methods.auto import auto
 from deniable.synth.methods.hierarchical import hierarchical
@@ -24,7 +24,7 @@ class Method:
 
     name: str
     summary: str
-    run: Callable[[Codes, Domain, MethodSettings, Entropy], Description]
+    run: Callable[[Records, Domain, MethodSettings, Entropy], Description]
     free: bool = False
     """Whether it looks at no record, and so costs nothing."""
     areas: bool = False
@@ -46,7 +46,7 @@ METHODS: dict[str, Method] = {
 
 
 def run_method(
-    codes: Codes,
+    codes: Records,
     domain: Domain,
     method: Method,
     spend: GaussianBudget,

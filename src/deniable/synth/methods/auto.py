@@ -17,7 +17,7 @@ from deniable.dp.samplers import Entropy
 from deniable.synth.bins import CollapsedDomain, GroupedClique, collapse_again, collapse_domain
 from deniable.synth.domain import Domain
 from deniable.synth.estimate import estimate_marginals
-from deniable.synth.marginal import Codes, GaussianBudget, Marginal, measure_counts
+from deniable.synth.marginal import GaussianBudget, Marginal, Records, measure_counts
 from deniable.synth.measure import (
     MethodSettings,
     combine_marginals,
@@ -53,7 +53,7 @@ LEAST = 1e-4
 """A share too small to be worth a measurement."""
 
 
-def auto(codes: Codes, domain: Domain, settings: MethodSettings, entropy: Entropy) -> Description:
+def auto(codes: Records, domain: Domain, settings: MethodSettings, entropy: Entropy) -> Description:
     """Measure what lowers the expected error most."""
     if len(domain) == 1:
         return replace(independent(codes, domain, settings, entropy), method="auto")
@@ -94,7 +94,7 @@ class _Plan:
 
 
 def _measure_in_rounds(
-    codes: Codes,
+    codes: Records,
     collapsed: CollapsedDomain,
     domain: Domain,
     one_way: list[Marginal],

@@ -22,7 +22,7 @@ from deniable.synth.bins import CollapsedDomain, collapse_domain
 from deniable.synth.domain import Areas, Clique, Domain, Groups, areas_refusal
 from deniable.synth.estimate import Estimates, estimate_marginals, noise_of
 from deniable.synth.estimate.residuals import fit_margins, project_to_simplex, shift_to_margins
-from deniable.synth.marginal import Codes, Floats, Marginal, measure_counts
+from deniable.synth.marginal import CodesElsewhere, Floats, Marginal, Records, measure_counts, replace_codes
 from deniable.synth.measure import MethodSettings, combine_marginals, measure_cliques, measure_columns, score_pairs
 from deniable.synth.methods.one_shot import independent
 from deniable.synth.model import Description
@@ -31,7 +31,7 @@ from deniable.synth.select import Selection, select_pairs
 COLUMNS, SCORES, AREAS = 0.15, 0.05, 0.5
 
 
-def hierarchical(codes: Codes, domain: Domain, settings: MethodSettings, entropy: Entropy) -> Description:
+def hierarchical(codes: Records, domain: Domain, settings: MethodSettings, entropy: Entropy) -> Description:
     """Measure every column by area, level by level, and pairs of other columns for all."""
     areas = settings.areas
     if areas is None:
@@ -65,7 +65,7 @@ def _keep_areas_apart(collapsed: CollapsedDomain, domain: Domain, place: int) ->
 
 
 def _measure_levels(
-    codes: Codes,
+    codes: Records,
     collapsed: CollapsedDomain,
     one_way: list[Marginal],
     areas: Areas,
@@ -93,11 +93,17 @@ def _measure_levels(
     return found, list[Event](events)
 
 
-def _count_by_area(codes: Codes, domain: Domain, groups: Groups, size: int, place: int, other: int) -> Groups:
+def _count_by_area(codes: Records, domain: Domain, groups: Groups, size: int, place: int, other: int) -> Groups:
     """Exact counts of a column by the areas of one level."""
+    if isinstance(codes, CodesElsewhere):
+        return codes.count_there([(replace_codes(codes.columns[place], groups.tolist()), codes.columns[other])])[0]
     values = domain.sizes[other]
     keys = groups[codes[place]] * values + codes[other]
     return np.bincount(keys, minlength=size * values).reshape(size, values).astype(np.int64)
+
+
+def _choose_columns(codes: Records, places: list[int]) -> Records:
+    return codes.choose(places) if isinstance(codes, CodesElsewhere) else codes[places]
 
 
 def _combine_levels(
@@ -111,7 +117,7 @@ def _combine_levels(
 
 
 def _measure_other_pairs(
-    codes: Codes, collapsed: CollapsedDomain, domain: Domain, one_way: list[Marginal], place: int,
+    codes: Records, collapsed: CollapsedDomain, domain: Domain, one_way: list[Marginal], place: int,
     settings: MethodSettings,
     entropy: Entropy,
 ) -> tuple[list[Marginal], list[Marginal], list[Event], str]:  # fmt: skip
@@ -122,7 +128,7 @@ def _measure_other_pairs(
     left = 1.0 - COLUMNS - SCORES - AREAS
     inner = CollapsedDomain(collapsed.domain.project(tuple(rest)), tuple(collapsed.maps[other] for other in rest))
     alone = [one_way[other] for other in rest]
-    problem, scored = score_pairs(codes[rest], inner, alone, settings.spend, SCORES, left, entropy)
+    problem, scored = score_pairs(_choose_columns(codes, rest), inner, alone, settings.spend, SCORES, left, entropy)
     chosen = select_pairs(problem)
     placed = Selection(tuple(tuple(rest[p] for p in clique) for clique in chosen.cliques), chosen.shares)
     measured = measure_cliques(codes, collapsed, domain, placed, settings.spend, left, entropy)

@@ -18,7 +18,7 @@ from deniable.synth.bins import CollapsedDomain, collapse_domain
 from deniable.synth.domain import Clique, Domain
 from deniable.synth.estimate import Estimates, estimate_marginals, noise_of
 from deniable.synth.estimate.graphical_model import GraphicalModel, build_junction_tree, fit_graphical_model
-from deniable.synth.marginal import Codes, Floats, Marginal, count
+from deniable.synth.marginal import Floats, Marginal, Records, count_all
 from deniable.synth.measure import (
     MethodSettings,
     combine_marginals,
@@ -37,7 +37,7 @@ MOST_CELLS = 1 << 18
 """The most cells that the junction tree may have: a clique that would make it larger is not measured."""
 
 
-def mwem(codes: Codes, domain: Domain, settings: MethodSettings, entropy: Entropy) -> Description:
+def mwem(codes: Records, domain: Domain, settings: MethodSettings, entropy: Entropy) -> Description:
     """Measure columns, then what a workload's answers need most; the workload is all pairs unless one is asked for."""
     if len(domain) == 1:
         return replace(independent(codes, domain, settings, entropy), method="mwem")
@@ -61,7 +61,7 @@ def _choose_workload(domain: Domain, asked: tuple[Clique, ...]) -> list[Clique]:
 
 
 def _measure_in_rounds(
-    codes: Codes,
+    codes: Records,
     collapsed: CollapsedDomain,
     domain: Domain,
     one_way: list[Marginal],
@@ -80,7 +80,8 @@ def _measure_in_rounds(
         open_ones = _open_cliques(collapsed.domain, workload, found)
         if not open_ones:
             break
-        distances = [l1_distance(count(joined, collapsed.domain, clique), model.table(clique)) for clique in open_ones]
+        counted = zip(open_ones, count_all(joined, collapsed.domain, open_ones), strict=True)
+        distances = [l1_distance(exact, model.table(clique)) for clique, exact in counted]
         told, _, event = score_distances(distances, spend, SCORES / rounds, entropy)
         events.append(event)
         worst = _find_worst(collapsed.domain, open_ones, told, math.sqrt(float(spend.variance(each))))

@@ -25,7 +25,7 @@ from deniable.dp.samplers import Entropy
 from deniable.synth.bins import CollapsedDomain, collapse_domain
 from deniable.synth.domain import Clique, Domain
 from deniable.synth.estimate import Estimates, estimate_marginals
-from deniable.synth.marginal import Codes, Floats
+from deniable.synth.marginal import Floats, Records
 from deniable.synth.measure import MethodSettings, measure_cliques, measure_columns, score_pairs
 from deniable.synth.model import Description
 from deniable.synth.select import Selection, SelectionProblem, find_spanning_tree
@@ -40,7 +40,7 @@ class OneShotMethod:
     scores: float
     choose: Callable[[SelectionProblem], Selection]
 
-    def __call__(self, codes: Codes, domain: Domain, settings: MethodSettings, entropy: Entropy) -> Description:
+    def __call__(self, codes: Records, domain: Domain, settings: MethodSettings, entropy: Entropy) -> Description:
         """Describe a table."""
         if len(domain) == 1:
             return replace(independent(codes, domain, settings, entropy), method=self.name)
@@ -141,7 +141,7 @@ def _explain_network(families: list[Clique], columns: int, most: float) -> str:
 correlated = OneShotMethod("correlated", columns=0.2, scores=0.1, choose=select_network)
 
 
-def independent(codes: Codes, domain: Domain, settings: MethodSettings, entropy: Entropy) -> Description:
+def independent(codes: Records, domain: Domain, settings: MethodSettings, entropy: Entropy) -> Description:
     """Measure every column and nothing else."""
     one_way = measure_columns(codes, domain, settings.spend, 1.0, entropy)
     collapsed = collapse_domain(domain, one_way)
@@ -153,7 +153,7 @@ def independent(codes: Codes, domain: Domain, settings: MethodSettings, entropy:
 RECORDS = 1000.0
 
 
-def uniform(codes: Codes, domain: Domain, settings: MethodSettings, entropy: Entropy) -> Description:
+def uniform(codes: Records, domain: Domain, settings: MethodSettings, entropy: Entropy) -> Description:
     """Describe a table without looking at it."""
     del codes, settings, entropy
     columns = tuple(np.full(size, RECORDS / size) for size in domain.sizes)
