@@ -141,6 +141,10 @@ class PostgreSQLGenerator(PostgresGenerator):  # type: ignore[misc]  # the parse
         results = [*(each.args.get("true") for each in node.args["ifs"]), node.args.get("default")]
         return "NULL" if all(map(is_null, results)) else super().case_sql(node)
 
+    def coalesce_sql(self, node: exp.Coalesce) -> str:
+        """The first value that is not null; of nulls alone PostgreSQL would make a text."""
+        return "NULL" if is_null(node) else str(self.function_fallback_sql(node))
+
     def column_sql(self, node: exp.Column) -> str:
         """A column; one that can only be null is null, of whichever type is wanted."""
         return "NULL" if name_type(node) == "NULL" else super().column_sql(node)
@@ -440,6 +444,8 @@ PG_TYPES = {
 
 def is_null(node: Any) -> bool:
     """Whether an expression can only be null."""
+    if isinstance(node, exp.Coalesce):
+        return all(map(is_null, (node.this, *node.expressions)))
     return node is None or name_type(node) == "NULL" or isinstance(node.unnest(), exp.Null)
 
 

@@ -31,7 +31,7 @@ from sqlglot.generators.tsql import TSQLGenerator
 from sqlglot.transforms import eliminate_qualify, move_ctes_to_top_level
 
 from deniable.errors import InternalError
-from deniable.query.sql.postgresql import RANGES, is_double, name_type, read_number
+from deniable.query.sql.postgresql import RANGES, is_double, is_null, name_type, read_number
 from deniable.query.sql.spark import DeniableSpark
 
 MOST = 1.7976931348623157e308
@@ -247,6 +247,10 @@ class WarehouseWriter:
     def count_sql(self, node: Any) -> str:
         """How many rows or values."""
         return f"{self.TABLE['count']}({self.sql(node.this)})"
+
+    def coalesce_sql(self, node: Any) -> str:
+        """The first value that is not null; of nulls alone some would make a text."""
+        return "NULL" if is_null(node) else str(self.function_fallback_sql(node))
 
     def greatest_sql(self, node: Any) -> str:
         """The largest of the values that are there."""
