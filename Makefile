@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 EXTRAS := $(foreach extra,pld server oidc postgres adbc solvers vault plots agents,--extra $(extra))
 
-.PHONY: demo test test-slow test-pythons test-ml mutate bench lint docs lock clean
+.PHONY: demo test test-slow test-pythons test-ml test-flower mutate bench lint docs lock clean
 .DEFAULT_GOAL := test
 unexport PYTHONDONTWRITEBYTECODE  # hundreds of commands are started: compiled once, they start sooner
 
@@ -41,6 +41,16 @@ test-ml: .venvs/ml/.ready  ## modules of torch with Opacus, in an environment of
 	$(PYTHON) -m venv .venvs/ml
 	.venvs/ml/bin/python -m pip install --quiet --requirement requirements-dev.lock --requirement requirements-ml.lock
 	.venvs/ml/bin/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	@touch $@
+
+test-flower: .venvs/flower/.ready  ## the app of examples/flower in Flower's simulation, in an environment of its own
+	.venvs/flower/bin/python -m pytest -n 0 -m slow tests/workflows/test_flower_workflow.py
+
+.venvs/flower/.ready: requirements-dev.lock pyproject.toml
+	$(PYTHON) -m venv .venvs/flower
+	.venvs/flower/bin/python -m pip install --quiet --requirement requirements-dev.lock
+	.venvs/flower/bin/python -m pip install --quiet "flwr[simulation]>=1.20"
+	.venvs/flower/bin/python -m pip install --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
 
 mutate: $(VENV)/.ready  ## small wrong changes to privacy-critical code, which tests must notice; MUTATE="--help" tells more

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from dataclasses import replace
 
@@ -82,6 +83,26 @@ def test_a_masked_vector_looks_uniform_and_the_same_vector_is_never_the_same() -
     # 24,000 numbers: the share of each bit is one half within 6 deviations of 1 / sqrt(96,000).
     bits = np.unpackbits(np.concatenate(sent).view(np.uint8).reshape(-1, 8), axis=1)
     assert np.abs(bits.mean(axis=0) - 0.5).max() < 6 / np.sqrt(4 * len(bits))
+
+
+def test_a_client_that_is_saved_and_restored_between_steps_is_the_same_and_sends_once() -> None:
+    run = Run()
+
+    def restart() -> None:
+        run.clients = {
+            place: SumClient.restore(run.terms, json.loads(json.dumps(client.save())))
+            for place, client in run.clients.items()
+        }
+
+    for step in (run.deal, lambda: run.send({6}), run.open):
+        restart()
+        step()
+    restart()
+    assert (run.server.total() == run.truth).all()
+    with pytest.raises(DataError, match="not one of the round"):
+        run.clients[1].mask(run.vectors[1])
+    with pytest.raises(DataError, match="not one that was agreed"):
+        run.clients[1].open(list(run.server.vectors))
 
 
 def test_with_too_few_vectors_or_openings_there_is_no_sum() -> None:

@@ -18,6 +18,7 @@ from deniable.curator import federate
 from deniable.errors import AccessRefused, BudgetExceeded, DataError, PolicyError
 from deniable.learn.federated import Round
 from deniable.learn.secure_sum import SumClient
+from deniable.release.release import verify
 from deniable.server.federated import FederatedServer, serve_round
 from learning import people
 from unit.test_curator_train import POLICY
@@ -112,6 +113,10 @@ def test_four_processes_sum_and_each_is_charged_in_its_own_ledger(clinics: list[
     assert abs(found["age"]["coefficient"] - 3) < 5 * found["age"]["error"]
     assert [len(_entries(policy)) for policy in clinics] == [1] * 4
     assert "linear" in (tmp_path / "model.json").read_text()
+    statement = verify(tmp_path / "model.json")
+    assert statement.body["guarantee"]["technique"] == "differentially private model"
+    assert statement.body["provenance"]["parameters"]["least"] == 3
+    assert statement.body["details"]["clients"] == 4
 
 
 def test_a_client_that_leaves_after_dealing_is_not_in_the_sum_which_is_exact(
@@ -129,7 +134,7 @@ def test_a_client_that_leaves_after_dealing_is_not_in_the_sum_which_is_exact(
 
     monkeypatch.setattr(SumClient, "mask", spied)
     what = _plan(clinics[0])
-    served, told = Served(what, patience=3.0), []
+    served, told = Served(what, patience=8.0), []
     for thread in [_join(policy, served.address, told) for policy in clinics]:
         thread.join(60)
     state = served.finish()
@@ -144,7 +149,7 @@ def test_a_client_that_leaves_after_dealing_is_not_in_the_sum_which_is_exact(
 
 def test_the_people_of_a_ledger_are_in_a_round_once(clinics: list[Path]) -> None:
     what = _plan(clinics[0])
-    served, told = Served(what, patience=3.0), []
+    served, told = Served(what, patience=8.0), []
     for thread in [_join(policy, served.address, told) for policy in (clinics[0], *clinics[:3])]:
         thread.join(60)
     state = served.finish()
@@ -163,7 +168,7 @@ def test_a_client_without_budget_sends_nothing_and_the_round_fails_for_want_of_c
     poor = [_clinic(tmp_path / f"poor{seed}", seed, POLICY.replace("epsilon: 3,", "epsilon: 0.1,").replace(
         "research: {epsilon: 2}", "research: {epsilon: 0.1}").replace("epsilon: 1, columns", "epsilon: 0.1, columns"))
         for seed in range(2)]  # fmt: skip
-    served, told = Served(_plan(clinics[0]), patience=3.0), []
+    served, told = Served(_plan(clinics[0]), patience=8.0), []
     for thread in [_join(policy, served.address, told) for policy in (*poor, *clinics[:2])]:
         thread.join(60)
     state = served.finish()
@@ -181,7 +186,7 @@ def test_a_client_without_budget_sends_nothing_and_the_round_fails_for_want_of_c
 
 def test_a_policy_that_declares_otherwise_or_has_expired_takes_no_part(clinics: list[Path], tmp_path: Path) -> None:
     what = _plan(clinics[0])
-    served = Served(what, patience=1.0)
+    served = Served(what, patience=8.0)
     other = _clinic(tmp_path / "other", 9, POLICY.replace("between: [0, 100]", "between: [0, 120]"))
     late = _clinic(tmp_path / "late", 9, POLICY + "expires: 2020-01-01\n")
     for policy, kind in ((other, PolicyError), (late, AccessRefused)):

@@ -80,7 +80,6 @@ def serve(
     """Serve one round until its sum is there, and write what follows from it. The server sees no client's numbers."""
     from deniable.curator import federate
     from deniable.errors import DataError
-    from deniable.learn.model import save_model
     from deniable.server.federated import serve_round
 
     refuse_unwritable(out, beside=[file])
@@ -89,11 +88,7 @@ def serve(
     state = serve_round(what, host, port, patience, lambda address: console.print(f"Serving the round at {address}"))
     if state.result is None:
         raise DataError(f"the round failed: {state.failure}", remedy="Serve it again, with a new plan")
-    report = federate.describe_result(what, state.result, sorted(state.left_out))
-    if state.result.model is not None:
-        save_model(state.result.model, out)
-    else:
-        write_whole(out, (json.dumps(report.to_dict(), indent=1) + "\n").encode())
+    report = federate.write_result(what, state.result, out, sorted(state.left_out))
     emit({"file": str(out), **report.to_dict()}, as_json, lambda shown: _print_result(shown, out, report))
 
 

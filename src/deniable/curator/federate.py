@@ -26,9 +26,10 @@ from deniable.errors import AccessRefused, DataError, ParameterError
 from deniable.policy.budget import Amount
 from deniable.policy.schema import PrivacyUnit, TableSchema
 from deniable.release.record import Record, SparseRecord
+from deniable.storage import write_whole
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     import numpy as np
     from numpy.typing import NDArray
@@ -138,34 +139,97 @@ def describe_result(what: Round, result: RoundResult, left_out: Sequence[int] = 
     )  # fmt: skip
 
 
+def write_result(what: Round, result: RoundResult, out: Path, left_out: Sequence[int] = ()) -> RoundReport:
+    """Write a model, or means, with a statement of what is claimed of it, as of every release."""
+    from deniable.learn.model import save_model
+    from deniable.release import Provenance, seal
+    from deniable.release.release import remove_statement
+
+    report = describe_result(what, result, left_out)
+    remove_statement(out)
+    if result.model is not None:
+        save_model(result.model, out)
+    else:
+        write_whole(out, (json.dumps(report.to_dict(), indent=1) + "\n").encode())
+    parameters = {name: getattr(what, name) for name in ("method", "table", "clients", "least", "colluding")}
+    details = {"clients": result.clients, "left_out": sorted(left_out)}
+    details |= {} if result.model is None else result.model.summarize()
+    # Each client has a policy of its own, and read its own table: the server knows neither.
+    seal(out, what.guarantee, Provenance(None, {}, parameters | {"round": what.name}), details)
+    return report
+
+
+class RoundClient:
+    """One client of a round, step by step, whatever carries its messages; `join_round` carries them over HTTP.
+
+    What it answers is what the server takes in each step (`server/federated.py`). Nothing is charged and no row is read
+    before the step of the vectors.
+    """
+
+    def __init__(self, context: Context, table: str, what: Round) -> None:
+        """Refused where the table is not declared as the round has it."""
+        from deniable.learn.federated import check_table
+        from deniable.learn.secure_sum import SumClient
+
+        context.admit()
+        self._context, self._what = context, what
+        self._table = context.scope.private_table(table)
+        check_table(what, self._table, self._table.unit or PrivacyUnit())
+        self._sums = SumClient(what.terms, 1)  # the place is told after the key was sent
+
+    @property
+    def place(self) -> int:
+        """The client's number in the round."""
+        return self._sums.place
+
+    @property
+    def key(self) -> bytes:
+        """The message of the first step."""
+        return self._sums.key
+
+    def answer(self, told: Mapping[str, Any]) -> bytes:
+        """The message of a later step, from what the server told of it: shares, the masked vector, or an opening."""
+        if told["step"] == "shares":
+            self._sums.place = int(told["place"])
+            _refuse_second_place(self._context, told["keys"].values())
+            dealt = self._sums.deal({int(place): b64decode(key) for place, key in told["keys"].items()})
+            return json.dumps(_pack_dealt(dealt)).encode()
+        if told["step"] == "vectors":
+            boxes = {int(place): b64decode(box) for place, box in told.get("boxes", {}).items()}
+            hashes = {int(place): (b64decode(a), b64decode(b)) for place, (a, b) in told.get("hashes", {}).items()}
+            self._sums.receive(boxes, hashes)
+            vector = _measure_vector(self._context, self._what, self._table)
+            with still_charged():
+                return self._sums.mask(vector)
+        with still_charged():
+            shares = {str(place): _pack(share) for place, share in self._sums.open(told["answered"]).items()}
+            return json.dumps(shares).encode()
+
+    def save(self) -> bytes:
+        """Its state between two steps, for a program that ends in between. It is secret: it holds the masks."""
+        return json.dumps(self._sums.save()).encode()
+
+    def restore(self, saved: bytes) -> None:
+        """Go on from what was saved last; an older state would send a second vector under one mask."""
+        from deniable.learn.secure_sum import SumClient
+
+        self._sums = SumClient.restore(self._what.terms, json.loads(saved))
+
+
 def join_round(context: Context, table: str, server: str, *, patience: float = 120.0) -> Joined:
     """Take part in the round of a server with one table: charged before its rows are read."""
-    from deniable.learn.federated import check_table, read_round
-    from deniable.learn.secure_sum import SumClient
+    from deniable.learn.federated import read_round
 
     line = _Line(server, time.monotonic() + patience)
     what = read_round(line.reach("/round", time.monotonic() + patience / 4))
-    context.admit()
-    declared = context.scope.private_table(table)
-    check_table(what, declared, declared.unit or PrivacyUnit())
-    probe = SumClient(what.terms, 1)  # the place is told after the key was sent
-    given = json.loads(line.ask("POST", "/join", probe.key))
-    line.ticket, probe.place = str(given["ticket"]), int(given["place"])
-    told = line.wait("shares")
-    _refuse_second_place(context, told["keys"].values())
-    dealt = probe.deal({int(place): b64decode(key) for place, key in told["keys"].items()})
-    line.ask("POST", "/shares", json.dumps(_pack_dealt(dealt)).encode())
-    told = line.wait("vectors")
-    boxes = {int(place): b64decode(box) for place, box in told.get("boxes", {}).items()}
-    hashes = {int(place): (b64decode(a), b64decode(b)) for place, (a, b) in told.get("hashes", {}).items()}
-    probe.receive(boxes, hashes)
-    vector = _measure_vector(context, what, declared)
+    client = RoundClient(context, table, what)
+    line.ticket = str(json.loads(line.ask("POST", "/join", client.key))["ticket"])
+    line.ask("POST", "/shares", client.answer(line.wait("shares")))
+    vector = client.answer(line.wait("vectors"))
     with still_charged():
-        line.ask("POST", "/vectors", probe.mask(vector))
-        told = line.wait("opening")
-        shares = {str(place): _pack(share) for place, share in probe.open(told["answered"]).items()}
-        line.ask("POST", "/opening", json.dumps(shares).encode())
-        return Joined(what.name, probe.place, int(line.wait("done")["clients"]))
+        line.ask("POST", "/vectors", vector)
+        line.ask("POST", "/opening", client.answer(line.wait("opening")))
+        return Joined(what.name, client.place, int(line.wait("done")["clients"]))
 
 
 def _refuse_second_place(context: Context, keys: Iterable[str]) -> None:

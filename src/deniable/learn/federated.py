@@ -60,7 +60,7 @@ from deniable.policy.budget import ZCDP, ApproxDP, Budget
 from deniable.policy.schema import Neighboring, PrivacyUnit, TableSchema
 from deniable.release import Guarantee, Technique
 
-FORM = "deniable federated round 1"
+FORM = "deniable federated round 2"
 METHODS = ("means", "histogram", "linear", "bayes", "pca")
 LEAST = 64
 """The least variance of one client's share of the noise."""
@@ -160,6 +160,14 @@ class Round:
         return GaussianEvent(self.share * self.honest * (1 - SLACK), squared)
 
     @property
+    def guarantee(self) -> Guarantee:
+        """What is claimed of the result, for the people of each client."""
+        unit = (
+            PrivacyUnit() if self.unit is None else PrivacyUnit(self.unit, max_groups=1, max_rows_per_group=self.rows)
+        )
+        return Guarantee.differential(Technique.DP_MODEL, unit, self.budget, Neighboring.ADD_REMOVE)
+
+    @property
     def terms(self) -> Terms:
         """The terms of the secure sum."""
         length = len(collect(self.plan, _no_rows(self.plan)))
@@ -254,12 +262,10 @@ def conclude(what: Round, total: NDArray[np.int64], clients: int) -> RoundResult
     fit = replace(plan, mechanism=released).fit(*_no_rows(plan))
     if isinstance(plan, SumsPlan):
         return RoundResult(clients, fit.rows, _tell_means(plan.design, fit))
-    unit = PrivacyUnit() if what.unit is None else PrivacyUnit(what.unit, max_groups=1, max_rows_per_group=what.rows)
-    guarantee = Guarantee.differential(Technique.DP_MODEL, unit, what.budget, Neighboring.ADD_REMOVE)
     errors = None if fit.errors is None else tuple(fit.errors.tolist())
     goal: Any = plan.target if what.target is None else what.target
     model = LearnedModel(
-        what.method, what.table, plan.design, goal, tuple(fit.coefficients.tolist()), errors, fit.rows, guarantee,
+        what.method, what.table, plan.design, goal, tuple(fit.coefficients.tolist()), errors, fit.rows, what.guarantee,
         what.event, fit.shares,
     )  # fmt: skip
     return RoundResult(clients, fit.rows, model=model)

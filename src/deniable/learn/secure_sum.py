@@ -93,8 +93,10 @@ def _load() -> Any:
     return exchange, ciphers, aead
 
 
-def _derive(key: bytes, *words: bytes) -> bytes:
-    return hmac.digest(key, b"\x00".join(words), "sha256")
+def _derive(key: bytes, *words: bytes) -> tuple[bytes, bytes]:
+    """Two independent keys of 32 bytes: the halves of one HMAC-SHA512."""
+    whole = hmac.digest(key, b"\x00".join(words), "sha512")
+    return whole[:32], whole[32:]
 
 
 def commit(*parts: bytes) -> bytes:
@@ -194,6 +196,36 @@ class SumClient:
         """The public key: the message of the first step."""
         return self._own_key
 
+    # a dictionary: a file of secrets that `restore` reads back
+    def save(self) -> dict[str, Any]:
+        """All of this client as plain values, for a program that ends between two steps. As secret as its vector."""
+        return {
+            "place": self.place,
+            "key": self._key.private_bytes_raw().hex(),
+            "own": self._own.hex(),
+            "lock": self._lock.hex(),
+            "pairs": {str(place): seed.hex() for place, seed in self._pairs.items()},
+            "channels": {str(place): key.hex() for place, key in self._channels.items()},
+            "held": {str(place): [share.hex() for share in pair] for place, pair in self._held.items()},
+            "sent": self._sent,
+            "opened": self._opened,
+        }
+
+    @classmethod
+    def restore(cls, terms: Terms, saved: Mapping[str, Any]) -> SumClient:
+        """The client that was saved. It masks and opens once in all, so only its last state may be restored."""
+        exchange, _, _ = _load()
+        made = cls(terms, saved["place"])
+        made._key = exchange.X25519PrivateKey.from_private_bytes(bytes.fromhex(saved["key"]))
+        made._own_key = bytes(made._key.public_key().public_bytes_raw())
+        made._own, made._lock = bytes.fromhex(saved["own"]), bytes.fromhex(saved["lock"])
+        made._pairs = {int(place): bytes.fromhex(seed) for place, seed in saved["pairs"].items()}
+        made._channels = {int(place): bytes.fromhex(key) for place, key in saved["channels"].items()}
+        pairs = {int(place): [bytes.fromhex(share) for share in pair] for place, pair in saved["held"].items()}
+        made._held = {place: (own, lock) for place, (own, lock) in pairs.items()}
+        made._sent, made._opened = saved["sent"], saved["opened"]
+        return made
+
     def deal(self, keys: Mapping[int, bytes]) -> Dealt:
         """Agree with all whose keys these are, and deal shares: the message of the second step."""
         terms = self.terms
@@ -217,8 +249,8 @@ class SumClient:
 
     def _agree(self, place: int, key: bytes) -> None:
         shared = self._key.exchange(self._public.from_public_bytes(key))
-        root = _derive(shared, self.terms.name.encode(), *sorted([self._own_key, key]))
-        self._channels[place], self._pairs[place] = _derive(root, b"channel"), _derive(root, b"mask")
+        keys = _derive(shared, self.terms.name.encode(), *sorted([self._own_key, key]))
+        self._channels[place], self._pairs[place] = keys
 
     def _seal(self, place: int, text: bytes) -> bytes:
         # A channel key seals one message each way; the nonce says which way.
