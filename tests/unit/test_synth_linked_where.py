@@ -101,8 +101,27 @@ def test_what_no_one_can_be_is_refused_with_the_nearest(model: LinkedModel) -> N
 def test_a_condition_that_nobody_meets_is_given_up(model: LinkedModel, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(generate, "CHUNK", 50)
     monkeypatch.setattr(generate, "MOST_DRAWN", 2)
-    with pytest.raises(Infeasible, match="of 4,000 people met the condition"):
+    with pytest.raises(Infeasible, match="people drawn met the condition, and 4,000 were asked for"):
         generate_linked(model, 4000, where={"charge": "5", "ward": "births", "sex": "M"})
+
+
+def test_a_condition_that_too_few_meet_is_given_up_as_soon_as_that_is_seen(
+    model: LinkedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of 20 batches that might be drawn, the first shows that a hundredth of those asked for would be found."""
+    monkeypatch.setattr(generate, "CHUNK", 500)
+    with pytest.raises(Infeasible, match=r"only \d+ of 500 people drawn") as refused:
+        generate_linked(model, 9000, where={"charge": "5", "ward": "births", "sex": "M"})
+    assert "9,000 were asked for" in str(refused.value)
+
+
+@pytest.mark.parametrize(("kept", "given_up"), [(0, True), (50, True), (75, False), (100, False)])
+def test_what_may_still_be_found_is_waited_for(kept: int, given_up: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """1,000 of 10,000 that may be drawn are wanted: 100 of the first 1,000, or some deviations fewer."""
+    monkeypatch.setattr(generate, "CHUNK", 500)
+    assert generate._is_hopeless(1000, kept, 1000) is given_up
+    assert not generate._is_hopeless(1000, 0, 400)
+    assert generate._is_hopeless(1000, 900, 10_000)
 
 
 def test_the_same_seed_gives_the_same_rows(model: LinkedModel) -> None:

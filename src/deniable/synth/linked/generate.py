@@ -70,8 +70,8 @@ def generate_linked_batches(
     until = bool(only) and people is not None
     drawn = kept = numbered = made = 0
     while (kept if until else drawn) < wanted or not drawn:
-        if until and drawn >= MOST_DRAWN * CHUNK:
-            happened = f"only {kept:,} of {wanted:,} people met the condition"
+        if until and _is_hopeless(wanted, kept, drawn):
+            happened = f"only {kept:,} of {drawn:,} people drawn met the condition, and {wanted:,} were asked for"
             raise Infeasible(happened, remedy="Ask for fewer people or fewer conditions")
         size = min(CHUNK, _next_batch_size(wanted - kept, kept, drawn) if until else wanted - drawn)
         most = wanted - kept if until else size
@@ -81,6 +81,12 @@ def generate_linked_batches(
         yield batch.people, batch.rows
         if progress is not None:
             progress((kept if until else drawn) / max(wanted, 1))
+
+
+def _is_hopeless(wanted: int, kept: int, drawn: int) -> bool:
+    """Whether as many batches as are drawn at most would not do, at three deviations more than the share so far."""
+    most, likely = MOST_DRAWN * CHUNK, kept + 3 * math.sqrt(kept) + 6
+    return drawn >= most or (drawn >= CHUNK and likely * most < wanted * drawn)
 
 
 def _next_batch_size(missing: int, kept: int, drawn: int) -> int:
