@@ -561,6 +561,14 @@ def test_candidates_are_pairs_and_threes_that_say_more_than_a_column() -> None:
     assert group_candidates(domain, columns, NoiseForecast(1e-9, 1, 3000.0), []) == []
 
 
+def test_nothing_is_scored_where_no_score_could_stand_out_of_its_noise() -> None:
+    """45 pairs of two values could be measured at 60 records, but not be told apart by their scores."""
+    domain = Domain(tuple("abcdefghij"), (2,) * 10)
+    for total, scored in ((60.0, 0), (200.0, 45 + 120)):
+        columns = [np.full(2, total / 2)] * 10
+        assert len(group_candidates(domain, columns, NoiseForecast(1.0, 1, total), [])) == scored
+
+
 def test_only_the_smallest_candidates_are_scored(monkeypatch: pytest.MonkeyPatch) -> None:
     from deniable.synth import select
 

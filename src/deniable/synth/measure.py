@@ -132,7 +132,7 @@ def score_pairs(
     cells = np.minimum(seen, most)
     sizes = tuple(count_seen_values(size, j in domain.ordered) for j, size in enumerate(domain.sizes))
     amount = float(spend.amount) * left
-    within = np.maximum(1.0 - noise / (worth * cells), 0.0)
+    within = np.maximum(1.0 - noise / (worth * seen), 0.0)
     known = (domain, pairs, trusted, cells, worth * cells, within, amount, spend.rows, total, sizes)
     return SelectionProblem(*known), event
 

@@ -279,6 +279,8 @@ MOST_TRIED = 2000
 """The most cliques that are scored: each one adds to the noise of all scores, and takes time."""
 FOUND_SHARE, WORKLOAD_SHARE = 0.1, 1 / 3
 """Shares of the amount: what a clique that is found may count on, and what all that is asked for gets together."""
+SCORED_SHARE = 0.05
+"""What the scores of further cliques get, as a share of that amount: for telling whether they are worth it."""
 NOISE_LIMIT, PAIR_NOISE_LIMIT, WORKLOAD_NOISE_LIMIT, NOISE_CEILING = 0.02, 0.1, 0.05, 0.2
 """Values are grouped until noise stirs a fiftieth of the records at most, a tenth in pairs, a twentieth where a clique
 was asked for; above a fifth it is left alone. Scores of finer groups hold more noise, and measuring them costs more
@@ -337,12 +339,17 @@ def group_workload(
 def group_candidates(
     domain: Domain, columns: Sequence[Floats], forecast: NoiseForecast, done: Sequence[Clique]
 ) -> list[GroupedClique]:
-    """What to score, each in as many cells as the noise allows: all of three columns, and pairs not measured yet."""
+    """What to score, each in as many cells as the noise allows: all of three columns, and pairs not measured yet.
+
+    Nothing, where a score would have to be as large as the whole table to be told from its noise.
+    """
     fewest = _list_smallest(domain, set(done), MOST_TRIED)
     limits = {2: PAIR_NOISE_LIMIT, 3: NOISE_LIMIT}
     most = {way: forecast.most_cells(FOUND_SHARE, limit) for way, limit in limits.items()}
     tried = [group_clique(domain, columns, clique, most[len(clique)]) for clique in fewest]
-    return [one for one in tried if forecast.noise(one.cells, FOUND_SHARE) <= NOISE_CEILING * forecast.total]
+    found = [one for one in tried if forecast.noise(one.cells, FOUND_SHARE) <= NOISE_CEILING * forecast.total]
+    deviation = forecast.rows * math.sqrt(len(found) / (SCORED_SHARE * max(forecast.amount, 1e-300)))
+    return found if DEVIATIONS * deviation < forecast.total else []
 
 
 def _list_smallest(domain: Domain, done: set[Clique], most: int) -> list[Clique]:
