@@ -341,12 +341,18 @@ TYPES: dict[str, tuple[Callable[[Any], bool], str]] = {
         lambda value: _is_listed(value) and (iter(value) is value or all(isinstance(each, str) for each in value)),
         "a list of texts, such as ['age', 'sex']",
     ),
+    "Sequence[str | Path]": (
+        lambda value: _is_listed(value) and all(isinstance(each, str | os.PathLike) for each in value),
+        "a list of files",
+    ),
     "Sequence": (_is_listed, "a list"),
     "Iterable": (_is_listed, "a list"),
     "Mapping": (lambda value: isinstance(value, Mapping), "a mapping, such as {'age': ...}"),
     "Callable": (callable, "a function"),
     "Asker": (lambda value: hasattr(value, "name") and hasattr(value, "purpose"), "an Asker"),
     "date": (lambda value: hasattr(value, "isoformat"), "a date"),
+    "SynthModel": (lambda value: type(value).__name__ == "SynthModel", "a model"),
+    "LinkedModel": (lambda value: type(value).__name__ == "LinkedModel", "a model"),
 }
 """The types of public arguments as they are written in signatures: what fits each, and what it is called."""
 

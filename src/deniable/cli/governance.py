@@ -490,6 +490,7 @@ MCP_EXAMPLES = """\b
 Examples:
   deniable token new assistant --purpose research -p policy.yaml
   DENIABLE_TOKEN=... deniable mcp policy.yaml
+
 \b
 A running `deniable serve` offers the same at http://127.0.0.1:8400/mcp, where every request brings its token:
 that is the way for an assistant on another machine than the data.

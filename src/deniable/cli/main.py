@@ -46,7 +46,7 @@ Workflows:
 
 \b
 Exit codes: 0 done, 2 refused by policy or bad input, 3 a bug of ours.
-Every command has --help with examples, and --json.
+Every command has --help with examples; those that print results have --json.
 """
 
 COMMANDS: Mapping[str, tuple[str, str]] = {
@@ -258,6 +258,10 @@ def build_command(words: Sequence[str]) -> Any:
     while commands:
         each = commands.pop()
         commands += getattr(each, "commands", {}).values()
+        if (each.epilog or "").startswith("Example: "):
+            each.epilog = "\b\nExample:\n  " + each.epilog.removeprefix(
+                "Example: "
+            )  # a command that is pasted is whole
         for param in each.get_params(typer.Context(each)):  # --help too
             if hasattr(param, "type_descriptor"):  # older releases of Typer read values without that library
                 param._runtime_param = PlainValue()

@@ -85,6 +85,11 @@ class Answer(ShownNumbers):
         """The names of all columns, those of the ends of intervals too."""
         return list(self.columns)
 
+    @property
+    def notes(self) -> list[str]:
+        """What a reader must know to use the numbers, such as rows that were not counted."""
+        return list(self.details.get("notes") or [])
+
     def describe_cost(self) -> str:
         """What it cost and what is left, in words."""
         return say_cost(self.details, self.repeated)

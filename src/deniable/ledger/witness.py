@@ -205,8 +205,9 @@ class Witness:
                     raise AccessRefused(
                         f"the rows of '{Path(source.path).name}' have a budget already, in the ledger {other}",
                         expected="One budget for one set of people, whatever its files and policies are called",
-                        remedy=f"Use that ledger, under the name of the dataset that it has: --ledger {other}. If "
-                        "these are other people, or the budgets shall be added up by hand: deniable ledger separate",
+                        remedy=f"Use that ledger, under the name of the dataset that it has: --ledger {other}, or "
+                        "ledger= in Python. If these are other people, or the budgets shall be added up by hand: "
+                        "deniable ledger separate",
                         other=other,
                     )
                 _refuse_other_unit(connection, place, key, source, charged)

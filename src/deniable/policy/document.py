@@ -230,7 +230,11 @@ def _decode_text(raw: bytes, path: Path) -> str:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as failure:
         place = Place(str(path), raw.count(b"\n", 0, failure.start) + 1)
-        raise PolicyError("the file is not UTF-8", remedy="Save it as UTF-8 text", place=place) from None
+        raise PolicyError(
+            "the file is not UTF-8",
+            remedy="Save it as UTF-8 text; for a table, draft a policy first: deniable policy init TABLE",
+            place=place,
+        ) from None
 
 
 def parse(text: str, source: str = "policy", folder: str | Path = ".") -> Policy:

@@ -36,6 +36,11 @@ class ShownNumbers:
     def describe_cost(self) -> str:
         """What the numbers cost and what is left, in words."""
 
+    @property
+    @abstractmethod
+    def notes(self) -> list[str]:
+        """What a reader must know to use the numbers, such as rows that were not counted."""
+
     def scalar(self) -> Any:
         """The first number of the first row; None where there is no row."""
         rows, keys = self.to_pylist(), self._list_keys()
@@ -68,7 +73,8 @@ class ShownNumbers:
 
     def _repr_html_(self) -> str:
         """For notebooks: numbers with their error, and what they cost."""
-        return f"{self.render_rows()}<p>{html.escape(self.describe_cost())}</p>"
+        notes = "".join(f"<p>Note: {html.escape(note)}</p>" for note in self.notes)
+        return f"{self.render_rows()}<p>{html.escape(self.describe_cost())}</p>{notes}"
 
     def render_lines(self) -> str:
         """The numbers with their error as lines of text."""
@@ -78,7 +84,7 @@ class ShownNumbers:
         return "\n".join([*(lines or ["no row"]), *more])
 
     def __repr__(self) -> str:
-        return f"{self.render_lines()}\n{self.describe_cost()}"
+        return "\n".join([self.render_lines(), self.describe_cost(), *(f"Note: {note}" for note in self.notes)])
 
 
 guard_arguments(ShownNumbers)

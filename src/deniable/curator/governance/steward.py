@@ -477,7 +477,8 @@ def _refuse_second(known: Policy, at: str, ledger: Ledger, origin: str = "", *, 
             raise AccessRefused(
                 f"the rows of this policy have a budget already, in the ledger {other}",
                 expected="A ledger that is restored, or begun anew, takes the place of one that is gone",
-                remedy=f"Use that ledger: --ledger {other}; or move it away, if another one is to take its place",
+                remedy=f"Use that ledger: --ledger {other}, or ledger= in Python; or move it away, "
+                "if another one is to take its place",
             )
     return holders
 

@@ -210,7 +210,9 @@ def save(text: str, path: Path, *, replace_it: bool = False) -> None:
     if path.exists() and path.suffix.lower() in ROW_ENDINGS:
         raise ParameterError(f"'{path.name}' exists, and looks like a table", remedy="Choose another name")
     if path.exists() and not replace_it:
-        raise ParameterError(f"'{path}' already exists", remedy="Choose another name, or use --force")
+        raise ParameterError(
+            f"'{path}' already exists", remedy="Choose another name, or remove the file (--force replaces it)"
+        )
     with whole_file(path) as file:
         file.write(text.encode())
 

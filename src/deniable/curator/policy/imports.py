@@ -83,7 +83,14 @@ def _read_smartnoise(document: Mapping[str, Any], wanted: str | None) -> tuple[D
     }
     name = _choose_table(tables, wanted)
     columns = {str(key): value for key, value in tables[name].items() if isinstance(value, Mapping)}
-    person = next((key for key, value in columns.items() if value.get("private_id")), None)
+    people = [key for key, value in columns.items() if value.get("private_id")]
+    if len(people) > 1:
+        raise ParameterError(
+            f"the file has {len(people)} columns with private_id: {', '.join(people)}",
+            expected="One column tells people apart",
+            remedy="Leave private_id with that one, and import the file again",
+        )
+    person = next(iter(people), None)
     drafted = tuple(_draft_declared(key, value) for key, value in columns.items())
     whole = tables[name].get("row_privacy") or person is None
     bound = f", max_rows: {int(tables[name].get('max_ids', 1))}"
@@ -106,14 +113,19 @@ def _choose_table(tables: Mapping[str, Any], wanted: str | None) -> str:
 
 
 def _draft_declared(name: str, about: Mapping[str, Any]) -> Drafted:
-    kind = SMARTNOISE_TYPES.get(str(about.get("type", "string")), ColumnType.TEXT)
+    written = str(about.get("type", "string"))
+    kind, reason = SMARTNOISE_TYPES.get(written, ColumnType.TEXT), DECIDE
+    if written not in SMARTNOISE_TYPES:
+        reason = f"{DECIDE}; its type is none of SmartNoise's and is taken for text: confirm"
     if about.get("private_id"):
         return Drafted(name, kind, Role.IDENTIFIER, "private_id in the imported file", TOKEN)
     low, high = about.get("lower"), about.get("upper")
+    if isinstance(low, int | float) and isinstance(high, int | float) and low > high:
+        raise ParameterError(f"the bounds of '{name}' are not lowest, then highest", remedy="Correct the file")
     lines = [f"between: [{low}, {high}]"] if kind.numeric and low is not None and high is not None else []
     if lines and kind is ColumnType.DECIMAL:
         lines.append("step: 0.01  # confirm: the finest difference that matters")
-    return Drafted(name, kind, Role.UNDECIDED, DECIDE, lines=tuple(lines))
+    return Drafted(name, kind, Role.UNDECIDED, reason, lines=tuple(lines))
 
 
 def _read_description(document: Mapping[str, Any], name: str) -> tuple[Draft, str]:

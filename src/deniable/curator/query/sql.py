@@ -67,6 +67,11 @@ class QueryAnswer(ShownNumbers):
         """What the question cost, and what is left, in words."""
         return self.cost
 
+    @property
+    def notes(self) -> list[str]:
+        """What a reader must know to use the numbers, such as rows that were not counted."""
+        return list(self.release.details.get("notes") or [])  # type: ignore[arg-type]
+
     def to_pandas(self) -> Any:
         """The answer as a pandas DataFrame."""
         self._require("pandas")

@@ -189,7 +189,7 @@ def _refuse_unreadable(failure: Exception) -> QueryRefused:
     from deniable.errors import Place
 
     return QueryRefused("the statement cannot be read as SQL from here on", place=Place("query", line, column or 0),
-                        expected="One SELECT statement")  # fmt: skip
+                        expected='One SELECT statement; names with spaces stand in quotes: "birth date"')  # fmt: skip
 
 
 def number_nodes(relation: Relation) -> Relation:
