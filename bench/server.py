@@ -6,6 +6,7 @@ machine with the server, so its processor's time is counted too: with both, and 
 rate that was measured among other people's work can be judged.
 
     python bench/server.py                  all bars, in about two minutes
+    python bench/server.py --parts          where the processor's time of one charged question goes
     python bench/server.py --soak 60        memory of the server every half minute, for an hour, under the full mix,
                                             and at the end the ledger, verified; --rest 15 idles so long in between,
                                             --step 4 loads the server for so many seconds in each round
@@ -20,6 +21,8 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import functools
+import importlib
 import json
 import os
 import statistics
@@ -221,9 +224,10 @@ def memory(process: int, *, alone: bool = False) -> float:
     return sum(int(line.split()[1]) for line in lines if line.startswith("VmRSS")) / 1024
 
 
-def processor(process: int) -> float:
-    """CPU seconds of a process and its children."""
-    fields = [Path(f"/proc/{each}/stat").read_text().rsplit(")", 1)[1].split() for each in family(process)]
+def processor(process: int, *, alone: bool = False) -> float:
+    """CPU seconds of a process, and its children unless it is alone."""
+    counted = [process] if alone else family(process)
+    fields = [Path(f"/proc/{each}/stat").read_text().rsplit(")", 1)[1].split() for each in counted]
     return sum(int(each[11]) + int(each[12]) for each in fields) / os.sysconf("SC_CLK_TCK")
 
 
@@ -243,17 +247,99 @@ REPEATED = {"sql": "SELECT COUNT(*) AS n FROM people", "epsilon": "0.5"}
 def loaded(title: str, process: int, port: int, token: str, body: object, bar: float, floor: tuple[str, float]) -> bool:
     """The best of two loads, beside its bar, a floor, and the processor's time of the server and of the client."""
     best: tuple[float, list[float]] = (0.0, [])
-    before, own, asked = processor(process), time.process_time(), 0
+    before, entry, own, asked = processor(process), processor(process, alone=True), time.process_time(), 0
     for _ in range(2):
         found = http_load(port, "/v1/query", token, body, SECONDS)
         asked += len(found[1])
         best = max(best, found, key=lambda each: each[0])
     cpu, client = 1e3 * (processor(process) - before) / asked, 1e3 * (time.process_time() - own) / asked
     met = report(title, *best, bar)
+    entry = 1e3 * (processor(process, alone=True) - entry) / asked
+    print(f"{'':34} CPU ms each: {entry:.2f} entry points + {cpu - entry:.2f} workers + {client:.2f} client")
     spent, most = f"{cpu:.2f} server + {client:.2f} client", CORES * 1e3 / (cpu + client)
     print(f"{'':34} {floor[1] / best[0]:.1f} x below {floor[0]}; CPU ms each: {spent},")
     print(f"{'':34} so at most {most:,.0f}/s on {CORES} cores of their own; load now {load():.1f}", flush=True)
     return met
+
+
+PARTS = {
+    "compile": ("deniable.curator.query.sql", "compile_sql"),
+    "look for what it follows from": ("deniable.curator.query.sql", "find_derived"),
+    "charge": ("deniable.curator.charge", "charge"),
+    "measure": ("deniable.query.execute", "measure"),
+    "  of which the engine": ("deniable.engines.duckdb.connection", "StatementCache.execute"),
+    "store": ("deniable.curator.charge", "store_answer"),
+    "present": ("deniable.curator.query.sql", "present_rows"),
+    "state what is left": ("deniable.curator.context", "Context.read_left"),
+    "state guarantee and provenance": ("deniable.curator.query.sql", "build_release"),
+}
+"""The parts of a charged question, and the function that does each."""
+
+
+def time_part(module: str, name: str, spent: dict[str, float], part: str) -> None:
+    """Have a function add the processor's time of each of its calls to what its part has spent."""
+    owner: object = importlib.import_module(module)
+    *holders, last = name.split(".")
+    for holder in holders:
+        owner = getattr(owner, holder)
+    called = getattr(owner, last)
+
+    @functools.wraps(called)
+    def timed(*args: object, **given: object) -> object:
+        since = time.thread_time()
+        try:
+            return called(*args, **given)
+        finally:
+            spent[part] += time.thread_time() - since
+
+    setattr(owner, last, timed)
+
+
+def count_statements(statements: list[str]) -> None:
+    """Have every SQLite connection that is opened from now on list what it runs."""
+    from deniable.ledger import answer_store, sqlite, watch, witness
+
+    opened = sqlite.open_connection
+
+    def open_traced(place: str) -> object:
+        connection = opened(place)
+        connection.set_trace_callback(statements.append)
+        return connection
+
+    for module in (sqlite, answer_store, watch, witness):
+        if hasattr(module, "open_connection"):
+            module.open_connection = open_traced
+
+
+def measure_parts(folder: Path, times: int = 300) -> None:
+    """Where the processor's time of a charged question goes, in one thread without a server, and what the ledger ran.
+
+    The first questions are not counted: as long as few were asked, each is read again as one that others may follow
+    from.
+    """
+    from deniable.curator import Curator
+    from deniable.curator.query.metadata import preload_queries
+    from deniable.governance.grants import Asker
+
+    os.environ["DENIABLE_STATE"] = str(folder / "parts")
+    spent, statements = dict.fromkeys(PARTS, 0.0), list[str]()
+    count_statements(statements)
+    for part, (module, name) in PARTS.items():
+        time_part(module, name, spent, part)
+    with Curator.open(folder / "policy.yaml", ledger=folder / "parts.sqlite", threads=1) as curator, preload_queries():
+        for number in range(90 + times):
+            if number == 90:
+                statements.clear()
+                spent.update(dict.fromkeys(PARTS, 0.0))
+                began = time.thread_time()
+            curator.query(**fresh(10**12 + number), who=Asker("ana", "research"), seconds=30)
+        whole = time.thread_time() - began
+    print(f"one charged question without a server: {1e3 * whole / times:.2f} CPU ms in one thread")
+    for part, seconds in spent.items():
+        print(f"  {part:34} {1e3 * seconds / times:6.2f} ms   {100 * seconds / whole:4.1f}%")
+    begun = sum(each.startswith("BEGIN IMMEDIATE") for each in statements)
+    print(f"  ledger, answer store and record: {len(statements) / times:.0f} statements, {begun / times:.0f} of which "
+          "begin a transaction that writes", flush=True)  # fmt: skip
 
 
 def measure(process: int, http: int, echo: int, token: str, folder: Path) -> bool:
@@ -491,6 +577,7 @@ def main() -> int:
         metavar="ATTACK",
         help=f"only a polite analyst beside hostile clients: {', '.join(ATTACKS)}, or all of them",
     )
+    options.add_argument("--parts", action="store_true", help="only where the time of one charged question goes")
     options.add_argument("--equal", action="store_true", help="hostile clients have the priority of the server")
     given = options.parse_args()
     minutes = given.soak
@@ -499,6 +586,9 @@ def main() -> int:
         rows = {"id": [f"p{i}" for i in range(1000)], "age": [i % 90 for i in range(1000)]}
         pq.write_table(pa.table(rows), folder / "people.parquet")
         (folder / "policy.yaml").write_text(POLICY)
+        if given.parts:
+            measure_parts(folder)
+            return 0
         (folder / "serve.py").write_text(textwrap.dedent(SERVER))
         command = [sys.executable, str(folder / "serve.py"), name, str(PROCESSES)]
         server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)

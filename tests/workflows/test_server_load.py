@@ -50,6 +50,55 @@ def is_closed(connection: socket.socket) -> bool:
         return True
 
 
+def read_status(connection: socket.socket) -> bytes:
+    """The status line of what a server answers; empty where it closed without an answer."""
+    connection.settimeout(10)
+    return connection.recv(4096).split(b"\r\n")[0]
+
+
+def test_a_request_is_parsed_once_its_headers_are_whole(serve: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    auto = pytest.importorskip("uvicorn.protocols.http.auto")
+    made, begin = [], auto.AutoHTTPProtocol.__init__
+
+    def count_parser(protocol: Any, *args: Any, **given: Any) -> None:
+        made.append(protocol)
+        begin(protocol, *args, **given)
+
+    monkeypatch.setattr(auto.AutoHTTPProtocol, "__init__", count_parser)
+    with serve(limits=Limits(http_connections=200, header_seconds=30, quantum=0)) as up:
+        halves = open_halves(up.http, 60)
+        assert httpx.get(up.http + "/health").status_code == 200
+        assert len(made) == 1, "the 60 that came before it and are not whole have no parser"
+        halves[0].sendall(b"Length: 2\r\n")
+        halves[0].sendall(b"\r\n{}")
+        assert read_status(halves[0]).startswith(b"HTTP/1.1 401"), "one that is whole is answered as ever"
+        assert len(made) == 2
+        for each in halves:
+            each.close()
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [b"nonsense\r\n", b"GET /health HTTP/9.9\r\n", b"\x16\x03\x01\n", b"GET / HTTP/1.1\r\nX: " + b"x" * 70_000],
+    ids=["no request", "another version", "TLS", "too long"],
+)
+def test_what_is_no_request_is_refused_without_a_wait(serve: Any, sent: bytes) -> None:
+    with serve(limits=Limits(header_seconds=600)) as up:
+        host, port = up.http.removeprefix("http://").split(":")
+        with socket.create_connection((host, int(port)), 5) as connection:
+            connection.sendall(sent + b"\r\n\r\n" * (len(sent) > 1000))
+            assert read_status(connection).split(b" ")[1] in (b"400", b"431")
+
+
+def test_a_server_that_stops_closes_half_sent_requests(serve: Any) -> None:
+    with serve(limits=Limits(header_seconds=600)) as up:
+        halves = open_halves(up.http, 3)
+        assert httpx.get(up.http + "/health").status_code == 200
+    assert all(is_closed(each) for each in halves)
+    for each in halves:
+        each.close()
+
+
 def test_half_sent_headers_hold_no_place_from_those_with_a_token(serve: Any) -> None:
     limits = Limits(rate=5000, burst=20000, http_connections=40, header_seconds=1.5, quantum=0)
     with serve(limits=limits) as up, httpx.Client(headers=bearer(up.tokens["ana"])) as before:

@@ -22,6 +22,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import cache
 from json.encoder import encode_basestring_ascii
 from pathlib import Path
 from typing import Protocol
@@ -540,17 +541,18 @@ def _store_first(run: sqlite3.Connection, asked: tuple[str, str, str, bytes, byt
 
 
 COUNT_MORE = (
-    "INSERT INTO kept VALUES (?, ?, ?, CAST(CAST(? AS TEXT) AS BLOB)) ON CONFLICT (drawer, name)"
-    " DO UPDATE SET value = CAST(CAST(CAST(CAST(value AS TEXT) AS INTEGER) + ? AS TEXT) AS BLOB)"
+    "INSERT INTO kept VALUES {} ON CONFLICT (drawer, name)"
+    " DO UPDATE SET value = CAST(CAST(CAST(CAST(value AS TEXT) AS INTEGER) + :more AS TEXT) AS BLOB)"
 )
 
 
 def _count_more(run: sqlite3.Connection, collection: str, many: int) -> None:
     """Add to the counts; what is the store's own is not counted, and its key begins the total."""
     counted = (collection, TOTAL) if collection not in OWN else (TOTAL,) if collection == SEAL else ()
-    for name in counted:
-        more = many if collection not in OWN else 0
-        run.execute(COUNT_MORE, (COUNT, name, name, more, more))
+    if counted:
+        names = {f"n{place}": name for place, name in enumerate(counted)}
+        rows = (f"('{COUNT}', :{place}, :{place}, CAST(CAST(:more AS TEXT) AS BLOB))" for place in names)
+        run.execute(COUNT_MORE.format(", ".join(rows)), names | {"more": many if collection not in OWN else 0})
 
 
 def _count_stored(run: sqlite3.Connection) -> None:
@@ -571,11 +573,19 @@ def _count_all(run: sqlite3.Connection) -> None:
 
 
 def _find_value(run: sqlite3.Connection, collection: str, *words: str) -> bytes | None:
-    """What is kept under any of these words, as a name or else as an alias; each look is one step in an index."""
-    for column in ("name", "alias"):
-        for word in words:
-            sql = f"SELECT value FROM kept WHERE drawer = ? AND {column} = ?"  # noqa: S608  our own words
-            row = run.execute(sql, (collection, word)).fetchone()
-            if row is not None:
-                return bytes(row[0])
-    return None
+    """What is kept under any of these words, as a name or else as an alias: one statement, each arm a step in an index.
+
+    SQLite takes the arms in their order, and the first row ends it.
+    """
+    row = run.execute(_write_search(len(words)), (collection, *words)).fetchone()
+    return None if row is None else bytes(row[0])
+
+
+@cache
+def _write_search(words: int) -> str:
+    arms = [
+        f"SELECT value FROM kept WHERE drawer = ?1 AND {column} = ?{place + 2}"  # noqa: S608  our own words
+        for column in ("name", "alias")
+        for place in range(words)
+    ]
+    return " UNION ALL ".join(arms) + " LIMIT 1"

@@ -357,8 +357,13 @@ class Ledger:
 
     def balance(self, purpose: str = "", analyst: str = "") -> tuple[Balance, ...]:
         """What is spent and left on the path from the dataset to an asker; only the dataset's if none is named."""
+        return self.read_path(purpose, analyst)[0]
+
+    def read_path(self, purpose: str = "", analyst: str = "") -> tuple[tuple[Balance, ...], Budget | None]:
+        """What is spent and left at each node of a path, and the least that is left: both of one look."""
         self._accounts(purpose, analyst)
-        return self._seen[purpose, analyst].balances
+        seen = self._seen[purpose, analyst]
+        return seen.balances, seen.least
 
     def foresee_balance(self, event: Event, purpose: str = "", analyst: str = "") -> tuple[Balance, ...]:
         """The balance as it would be after a charge; BudgetExceeded where that does not fit."""
@@ -372,8 +377,7 @@ class Ledger:
 
     def find_remaining(self, purpose: str = "", analyst: str = "") -> Budget | None:
         """The least that is left on the path to an asker, nothing while the ledger is closed; None without a limit."""
-        self._accounts(purpose, analyst)
-        return self._seen[purpose, analyst].least
+        return self.read_path(purpose, analyst)[1]
 
     def fits(self, event: Event, purpose: str = "", analyst: str = "") -> int | None:
         """How many more charges like this one fit: "about 40 more counts like this"; None without a limit."""
@@ -457,11 +461,8 @@ class Ledger:
         standing = self._read_standing()
         head, spent = standing.head, standing.accounts
         accounting, closed = self._find_accounting(standing.unpriced), self._describe_closed(standing)
-        limits = [None if standing.unpriced else node.limit for node in nodes]
-        found = [
-            (node, budget_tree.limit_account(accounting, limit, spent.get(node.key)))
-            for node, limit in zip(nodes, limits, strict=True)
-        ]
+        limits = {node.key: None if standing.unpriced else node.limit for node in nodes}
+        found = [(node, budget_tree.limit_account(accounting, limits[node.key], spent.get(node.key))) for node in nodes]
         least = budget_tree.find_least({node.key: accountant for node, accountant in found})
         if closed and any(node.limit is not None for node in nodes):
             least = PureDP(Fraction(0))

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 import signal
 import socket
 import ssl
 import sys
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cache
 from ipaddress import ip_address
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from deniable.curator.context import ledger_of
 from deniable.curator.curator import Curator
@@ -266,18 +268,79 @@ def _count_room(limits: Limits) -> int:
 
 
 def _build_protocol(limits: Limits) -> type[asyncio.Protocol]:
+    """The protocol of a new connection: it holds what comes until the headers are whole, and then becomes uvicorn's."""
+
+    class WaitingProtocol(asyncio.Protocol):
+        """A connection without a whole request. It has no parser yet: thousands of them cost little.
+
+        It is closed when its headers take too long, or when it must make room.
+        """
+
+        def __init__(self, **given: Any) -> None:
+            self._given, self._held = given, b""
+            self._state, self._open = given["app_state"]["connections"], given["server_state"].connections
+            self._key: tuple[str, int] | None = None
+
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            self._transport = cast(asyncio.Transport, transport)
+            self._open.add(self)
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(limits.header_seconds, self._transport.abort)
+            peer = transport.get_extra_info("peername")
+            if isinstance(peer, tuple):  # a Unix socket has no address
+                self._key = (str(peer[0]), int(peer[1]))
+                if not self._state.enter(self._key, self._key[0], self._transport.abort):
+                    self._transport.abort()
+
+        def data_received(self, data: bytes) -> None:
+            self._held += data
+            if _is_whole(self._held):
+                self._leave()
+                _serve_requests(self._given, self._transport, self._held, limits)
+
+        def connection_lost(self, failure: Exception | None) -> None:  # noqa: ARG002  the protocol
+            self._leave()
+            if self._key is not None:
+                self._state.leave(self._key)
+
+        def shutdown(self) -> None:
+            """Close it: the server stops."""
+            self._transport.abort()
+
+        def _leave(self) -> None:
+            self._timer.cancel()
+            self._open.discard(self)
+
+    return WaitingProtocol
+
+
+REQUEST_LINE = re.compile(rb"[A-Z]+ [!-~]+ HTTP/1\.[01]\r\n")
+MOST_HELD = 16_384
+"""Bytes of headers that are held: a request with more is passed on, and refused."""
+
+
+def _is_whole(held: bytes) -> bool:
+    """Whether the headers of a request have come, or something that is none and is refused at once."""
+    if b"\r\n\r\n" in held or len(held) > MOST_HELD:
+        return True
+    return b"\n" in held and (REQUEST_LINE.match(held) is None or b"\n\n" in held)
+
+
+def _serve_requests(given: Mapping[str, Any], transport: asyncio.Transport, held: bytes, limits: Limits) -> None:
+    """Let uvicorn answer the requests of a connection, the first of which has come."""
+    protocol = _build_guarded(limits)(**given)
+    transport.set_protocol(protocol)
+    protocol.connection_made(transport)
+    protocol.data_received(held)
+
+
+@cache
+def _build_guarded(limits: Limits) -> type[Any]:
     """uvicorn's HTTP protocol, with a time limit for headers, and connections that make room for one another."""
     from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
     class GuardedProtocol(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
         waiting: asyncio.TimerHandle | None = None
-
-        def connection_made(self, transport: asyncio.Transport) -> None:
-            super().connection_made(transport)
-            peer, connections = self.client, self.app_state["connections"]
-            if peer is not None and not connections.enter(tuple(peer), peer[0], transport.abort):
-                transport.abort()
-            self._wait_for_headers()
 
         def data_received(self, data: bytes) -> None:
             super().data_received(data)

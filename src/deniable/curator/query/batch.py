@@ -129,7 +129,7 @@ def query_batch(
             remember(context, opened, [part.plan for part in plan.parts], list(questions), asked)
     with after_the_charge(charged=not job.free):
         measured = _read_answers(context, plan, job, result.measured, seconds)
-    left, answers = context.name_left(), []
+    left, answers = context.read_left(), []
     for place, found in enumerate(measured):
         shown = plan.show(place)
         rows = sql.present_rows(context, shown, job, replace(result, measured=found), how, seconds)
