@@ -8,6 +8,7 @@ import inspect
 import json
 import math
 import re
+import shlex
 import socket
 import subprocess
 import sys
@@ -25,7 +26,7 @@ import pytest
 
 import deniable
 from deniable import Curator
-from deniable.cli.main import main
+from deniable.cli.main import build_command, main
 from deniable.client.answer import Answer
 from deniable.client.connection import AsyncConnection, Connection
 from deniable.errors import (
@@ -424,3 +425,36 @@ def test_words_that_no_command_has_are_refused_as_json_where_json_was_asked(
         told = json.loads(capsys.readouterr().out)
         assert ended.value.code == 2
         assert (told["error"], told["charged"]) == ("parameter", False)
+
+
+def test_an_explanation_and_a_preview_tell_what_is_charged_for_a_question_that_was_asked_before() -> None:
+    with ask_frame() as curator:
+        asked: dict[str, Any] = {"sql": "SELECT sex, COUNT(*) AS n FROM data GROUP BY sex", "epsilon": 0.1}
+        assert curator.explain(**asked)["cost"]["epsilon"] == "0.1"
+        answer = curator.query(**asked)
+        head = curator.ledger.head()
+        explained = curator.explain(**asked)
+        assert explained["cost"]["epsilon"] == "0"
+        assert any("asked before" in note for note in explained["notes"])
+        assert curator.preview(**asked).takes == 0
+        assert curator.query(**asked).repeated
+        assert curator.ledger.head() == head
+        assert answer.notes
+        assert all(f"Note: {note}" in repr(answer) for note in answer.notes)
+
+
+def test_examples_of_help_are_lines_that_a_shell_takes() -> None:
+    """Words behind a command are comments, and nothing is broken across lines."""
+    found = 0
+    commands = [build_command([])]
+    while commands:
+        each = commands.pop()
+        commands += getattr(each, "commands", {}).values()
+        for line in re.sub(r"\\\n\s*", "", each.epilog or "").splitlines():
+            if line.startswith("  deniable "):
+                words = shlex.split(line, comments=True)
+                found += 1
+                assert not any(word.startswith("(") for word in words), line
+                assert "\b" not in line
+        assert not re.search(r"(?<!\n)\n\x08\n", (each.epilog or "").lstrip("\b\n")), each.name
+    assert found > 90

@@ -32,7 +32,7 @@ Examples:
 CHECK_EXAMPLES = """\b
 Examples:
   deniable check out.csv --qi zip,age,sex --sensitive diagnosis
-  deniable check out.csv --qi zip,age,sex --k 5            (exit code 2 when k is lower)
+  deniable check out.csv --qi zip,age,sex --k 5            # exit code 2 when k is lower
   deniable check out.csv --qi zip,age,sex --model entropy_diversity:column=diagnosis,l=2
   deniable check people.csv --releases a.parquet.recoding.json,b.parquet.recoding.json
 """

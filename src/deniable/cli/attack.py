@@ -26,15 +26,15 @@ Examples:
   deniable attack released.parquet --knows zip,birth_date,sex --register voters.parquet --sensitive diagnosis
   deniable attack synthetic.parquet --original visits.parquet --control others.parquet --policy policy.yaml --all
   deniable attack bought.csv --synthetic --original visits.parquet --control others.parquet --knows zip,sex
-  deniable attack visits.csv --generator "./make-rows {world}"   (membership, by shadow tables of any generator)
+  deniable attack visits.csv --generator "./make-rows {world}"   # membership, by shadow tables of any generator
   deniable attack ratings.parquet --ratings viewer_id,film_id,rating,day
   deniable attack rides.parquet --trace rider_id,pickup_latitude,pickup_longitude,pickup_time --resolution 2,hour
-  deniable attack friends.csv --edges from,to                    (a published graph without names)
+  deniable attack friends.csv --edges from,to                    # a published graph without names
   deniable attack spring.parquet --with autumn.parquet --original visits.parquet --policy policy.yaml
-  deniable attack answers.jsonl --register staff.csv             (a log of answered questions)
-  deniable attack released.csv --knows zip,sex --fail-above 0.05 (exit code 2 when more than 5% are exposed)
-  deniable attack block.json --most tables=0.1                   (published counts, means, medians and margins)
-  deniable attack hair.csv --with eyes.csv --counts people       (published tables: which cells are certain)
+  deniable attack answers.jsonl --register staff.csv             # a log of answered questions
+  deniable attack released.csv --knows zip,sex --fail-above 0.05 # exit code 2 when more than 5% are exposed
+  deniable attack block.json --most tables=0.1                   # published counts, means, medians and margins
+  deniable attack hair.csv --with eyes.csv --counts people       # published tables: which cells are certain
 """
 
 MOST_CELLS = 20
@@ -249,17 +249,17 @@ Examples:
   deniable audit laplace --epsilon 1
   deniable audit gaussian --epsilon 1 --delta 1e-3 --runs 100000 --report audit.html
   deniable audit local:optimized-unary --epsilon 0.5 --json
-  deniable audit laplace --epsilon 1 --spends 3          (a broken twin: it is caught)
-  deniable audit laplace --mu 0.2 --spends 1             (a claim of mu, of noise that is made for epsilon 1)
-  deniable audit training --epsilon 1 --delta 1e-5       (too slow for many runs: one run, many people)
+  deniable audit laplace --epsilon 1 --spends 3          # a broken twin: it is caught
+  deniable audit laplace --mu 0.2 --spends 1             # a claim of mu, of noise that is made for epsilon 1
+  deniable audit training --epsilon 1 --delta 1e-5       # too slow for many runs: one run, many people
   deniable audit synthesis:mst --epsilon 1 --delta 1e-5
   deniable audit "SELECT sex, COUNT(*) FROM visits GROUP BY sex" --policy policy.yaml --epsilon 1 --runs 1000
-  deniable audit mine:noisy_mean --world "[1,2,3]" --world "[1,2]" --epsilon 1     (a function of a world)
-  deniable audit mine:noisy_mean --world "[1,2,3,90]"                              (one world: each row left out)
-  deniable audit mine:noisy_mean --neighbors mine:random_pair --tries 50           (the worst pair is found)
-  deniable audit mine:train_and_score --canaries 1000 --epsilon 2 --delta 1e-5     (one run, many canaries)
+  deniable audit mine:noisy_mean --world "[1,2,3]" --world "[1,2]" --epsilon 1     # a function of a world
+  deniable audit mine:noisy_mean --world "[1,2,3,90]"                              # one world: each row left out
+  deniable audit mine:noisy_mean --neighbors mine:random_pair --tries 50           # the worst pair is found
+  deniable audit mine:train_and_score --canaries 1000 --epsilon 2 --delta 1e-5     # one run, many canaries
   deniable audit "./other-product --data {world}" --world with.csv --world without.csv --runs 500
-  deniable audit outputs --world with.csv --world without.csv --epsilon 1          (outputs at hand, one a row)
+  deniable audit outputs --world with.csv --world without.csv --epsilon 1          # outputs at hand, one a row
 """
 
 

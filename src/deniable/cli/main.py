@@ -24,25 +24,25 @@ from deniable.errors import NOTHING_CHARGED, DeniableError, InternalError, Param
 
 EPILOG = """\b
 Workflows:
-  deniable demo                                      the story of one town
-  deniable learn                                     thirteen lessons with toys, also for a class with phones
-  deniable start people.csv                          from a table to a first release, step by step
-  deniable scan people.csv                           find identifiers, draft a policy
-  deniable policy check policy.yaml                  who is protected, and how much
+  deniable demo                                      # the story of one town
+  deniable learn                                     # thirteen lessons with toys, also for a class with phones
+  deniable start people.csv                          # from a table to a first release, step by step
+  deniable scan people.csv                           # find identifiers, draft a policy
+  deniable policy check policy.yaml                  # who is protected, and how much
   deniable query "SELECT COUNT(*) FROM visits" -p policy.yaml --epsilon 0.5
-  deniable publish daily -p policy.yaml -o daily.csv  numbers every day, for one charge
-  deniable network friends degrees -p policy.yaml --epsilon 1  a table of edges: degrees, triangles, groups
-  deniable places rides --at latitude,longitude --epsilon 1 -o map.geojson   a noisy map of where people are
-  deniable tabulate census -p policy.yaml -o census.parquet  counts by area that add up, as of a census
+  deniable publish daily -p policy.yaml -o daily.csv  # numbers every day, for one charge
+  deniable network friends degrees -p policy.yaml --epsilon 1  # a table of edges: degrees, triangles, groups
+  deniable places rides --at latitude,longitude --epsilon 1 -o map.geojson   # a noisy map of where people are
+  deniable tabulate census -p policy.yaml -o census.parquet  # counts by area that add up, as of a census
   deniable mask people.csv -p policy.yaml -o out.parquet
   deniable anonymize patients.parquet -p policy.yaml --k 5 -o out.parquet
   deniable synthesize visits -p policy.yaml --epsilon 1 --delta 1e-6 -o synthetic.parquet
   deniable train visits -p policy.yaml --target charge --epsilon 1 -o model.json
   deniable attack out.parquet --original patients.parquet -p policy.yaml --all
-  deniable serve policy.yaml                         analysts ask over HTTP and with psql
-  deniable mcp policy.yaml                           an AI assistant asks, within a token's budget
-  deniable federate join visits --server URL         sums over tables that stay with their owners
-  deniable survey serve survey.yaml                  answers randomized in the browser
+  deniable serve policy.yaml                         # analysts ask over HTTP and with psql
+  deniable mcp policy.yaml                           # an AI assistant asks, within a token's budget
+  deniable federate join visits --server URL         # sums over tables that stay with their owners
+  deniable survey serve survey.yaml                  # answers randomized in the browser
 
 \b
 Exit codes: 0 done, 2 refused by policy or bad input, 3 a bug of ours.

@@ -23,9 +23,9 @@ Examples:
   deniable network friends triangles --epsilon 1 --explain
   deniable network friends stars --star 3 --epsilon 1 --max-degree 100
   deniable network friends mixing --by school --epsilon 1
-  deniable network friends assortativity --by school --epsilon 1   (free after mixing: it is of the same numbers)
+  deniable network friends assortativity --by school --epsilon 1   # free after mixing: it is of the same numbers
   deniable network friends degree-assortativity --epsilon 1
-  deniable network friends graph --epsilon 2 --out made.csv        (a made network, with its statement)
+  deniable network friends graph --epsilon 2 --out made.csv        # a made network, with its statement
   deniable network friends spread --epsilon 2 --passing 0.05 --steps 30 --report spread.html
 """
 

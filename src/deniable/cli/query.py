@@ -26,8 +26,8 @@ Examples:
   deniable query "SELECT AVG(charge) FROM visits" --epsilon 1 --explain
   deniable query "SELECT COUNT(*) FROM visits WITHIN 100 CONFIDENCE 0.95"
   deniable query --together "SELECT COUNT(*) FROM visits" "SELECT sex, COUNT(*) FROM visits GROUP BY sex" --epsilon 1
-  deniable query --together dashboard.sql --epsilon 1 --explain       (statements separated by semicolons)
-  deniable query --together dashboard.sql --epsilon 1 --out answers   (answers/question-1.csv and so on)
+  deniable query --together dashboard.sql --epsilon 1 --explain       # statements separated by semicolons
+  deniable query --together dashboard.sql --epsilon 1 --out answers   # answers/question-1.csv and so on
 """
 
 
@@ -262,9 +262,9 @@ def margins(
 
 WEIGHTED_EXAMPLES = """\b
 Examples:
-  deniable weighted survey works --weight weight --by sex --epsilon 1      (how many work, in the population)
+  deniable weighted survey works --weight weight --by sex --epsilon 1      # how many work, in the population
   deniable weighted survey wage --weight weight --mean --where "works = 1" --epsilon 2
-  deniable weighted survey --weight weight --by sex --epsilon 0.5          (how many people there are)
+  deniable weighted survey --weight weight --by sex --epsilon 0.5          # how many people there are
 """
 
 

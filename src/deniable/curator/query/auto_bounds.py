@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 from deniable.curator.charge import (
     after_the_charge,
     charge,
-    find_answer,
     guarantee_of,
     job_of,
     open_job,
@@ -319,7 +318,7 @@ def find_charge(context: Context, sql: str, asked: Budget | None, recompile: Rec
     """What a question would be charged if it were asked now; None where it is free, stored, or follows from others."""
     staged = _plan_stages(context, sql, asked)
     if isinstance(staged, Staged):
-        known = [_find_stored(context, stage.plan) for stage in staged.stages]
+        known = [plain.find_stored(context, stage.plan) for stage in staged.stages]
         unpaid = [stage for stage, measured in zip(staged.stages, known, strict=True) if measured is None]
         if unpaid:
             return _compose(staged, unpaid)
@@ -328,18 +327,7 @@ def find_charge(context: Context, sql: str, asked: Budget | None, recompile: Rec
         final = compile_sql(context, staged, asked)
         if plain.find_following(context, final, recompile) is not None:
             return None
-    return None if final.free or _find_stored(context, final) is not None else final.event
-
-
-def _find_stored(context: Context, plan: QueryPlan) -> NoisyResults | None:
-    """What was measured for an equal question in this epoch, which is repeated free of charge; None if nothing was."""
-    job = job_of(plan)
-    opened = open_job(context, job)
-    stored = find_answer(context.store, opened.key) if opened.key else None
-    if stored is None:
-        return None
-    measured: NoisyResults = stored.measured if job.restore is None else job.restore(stored.measured)
-    return measured
+    return None if final.free or plain.find_stored(context, final) is not None else final.event
 
 
 def _may_call(sql: str) -> bool:
@@ -467,11 +455,11 @@ def _keep_plannable(context: Context, forms: Sequence[Staged]) -> Sequence[Stage
 def _choose_form(context: Context, forms: Sequence[Staged]) -> Staged:
     """The form whose answer is stored; else the first that the ledger admits as a whole; else the first."""
     for staged in forms if len(forms) > 1 else ():
-        known = [_find_stored(context, stage.plan) for stage in staged.stages]
+        known = [plain.find_stored(context, stage.plan) for stage in staged.stages]
         measured = [each for each in known if each is not None]
         if len(measured) == len(known):
             final = _compile_found(context, staged, measured)
-            if _find_stored(context, final) is not None:
+            if plain.find_stored(context, final) is not None:
                 return staged
     fitting = (each for each in forms if _fits(context, _compose(each, _list_unpaid(context, each))))
     return forms[0] if len(forms) == 1 else next(fitting, forms[0])
@@ -483,7 +471,7 @@ def _compile_found(context: Context, staged: Staged, measured: list[NoisyResults
 
 
 def _list_unpaid(context: Context, staged: Staged) -> list[Stage]:
-    return [stage for stage in staged.stages if _find_stored(context, stage.plan) is None]
+    return [stage for stage in staged.stages if plain.find_stored(context, stage.plan) is None]
 
 
 def _set_delta(whole: Budget, delta: Fraction = Fraction(0)) -> Budget:

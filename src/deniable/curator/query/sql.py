@@ -15,6 +15,7 @@ from deniable.curator.charge import (
     Job,
     JobResult,
     after_the_charge,
+    find_answer,
     guarantee_of,
     job_of,
     open_job,
@@ -108,6 +109,7 @@ class QueryAnswer(ShownNumbers):
         return list(self.rows.column_names)
 
 
+ASKED_BEFORE = "It was asked before: the stored answer is given again, and nothing is charged."
 KEPT = "The answer was charged, and is kept: the same question gives it again at no cost."
 
 
@@ -206,6 +208,17 @@ def find_following(context: Context, plan: QueryPlan, recompile: Recompile) -> D
     return None if found is None else found[0]
 
 
+def find_stored(context: Context, plan: QueryPlan) -> NoisyResults | None:
+    """What was measured for an equal question in this epoch, which is repeated free of charge; None if nothing was."""
+    job = job_of(plan)
+    opened = open_job(context, job)
+    stored = find_answer(context.store, opened.key) if opened.key else None
+    if stored is None:
+        return None
+    measured: NoisyResults = stored.measured if job.restore is None else job.restore(stored.measured)
+    return measured
+
+
 def explain(
     context: Context, sql: str, asked: Budget | None, recompile: Recompile | None = recompile_question
 ) -> QuestionExplanation:
@@ -217,9 +230,10 @@ def explain(
     job, more = job_of(plan), None if plan.free else context.ledger.fits(plan.event, *context.path)
     derived = None if recompile is None else find_following(context, plan, recompile)
     told = explain_plan(plan if derived is None else derived.plan)
-    notes = [] if derived is None else [say_source(derived)]
+    stored = recompile is not None and derived is None and not plan.free and find_stored(context, plan) is not None
+    notes = [ASKED_BEFORE] if stored else [] if derived is None else [say_source(derived)]
     notes += [*told.notes, *note_missing_ids(context, job.private), *note_places(context, job.private)]
-    cost = told.cost if derived is None else describe_budget(budget(0))
+    cost = describe_budget(budget(0)) if stored or derived is not None else told.cost
     return QuestionExplanation(
         **(told | {"notes": notes, "cost": cost}), remaining=context.name_left(), more_like_this=more
     )
