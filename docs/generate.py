@@ -438,8 +438,9 @@ def _code(written: str, given: str = "") -> str:
 def python_page() -> str:
     """Every public name of the package with its signature and help."""
     import deniable
-    from deniable import client
+    from deniable import client, engines, ledger, release, world
     from deniable.client import Answer, AsyncConnection, Connection
+    from deniable.curator.governance import steward
     from deniable.curator.query.batch import BatchAnswer
     from deniable.curator.query.sql import QueryAnswer
     from deniable.query.builder import Aggregate, Expression, Question
@@ -458,7 +459,22 @@ def python_page() -> str:
     for kind in (*(value for _, value in named if inspect.isclass(value)), *results):
         lines += _describe_class(kind, kind.__name__)
     lines += _describe_class(client.BatchAnswer, "client.BatchAnswer")
+    lines += [f"## The steward's tasks: {steward.__name__}\n", *_write_help(steward)]
+    for name in steward.__all__:
+        lines += _describe_callable(f"steward.{name}", getattr(steward, name), "###")
+    lines += ["## Other packages\n", "Parts that the calls above take or give, for whoever needs one by itself.\n"]
+    for package in (engines, ledger, release, world):
+        lines += [f"### {package.__name__}\n", "| name | what it is |", "|---|---|"]
+        lines += [f"| `{name}` | {_tell_shortly(getattr(package, name))} |" for name in sorted(package.__all__)]
+        lines.append("")
     return "\n".join(lines).rstrip() + "\n"
+
+
+def _tell_shortly(value: object) -> str:
+    """The first paragraph of a help text, or of what a value is."""
+    told = (inspect.getdoc(value) or "").partition("\n\n")[0].replace("\n", " ").replace("|", "\\|")
+    is_documented = inspect.isclass(value) or inspect.isroutine(value) or inspect.ismodule(value)
+    return told if is_documented else "a constant"
 
 
 def _describe_class(kind: type, called: str) -> list[str]:
@@ -475,14 +491,23 @@ def _describe_class(kind: type, called: str) -> list[str]:
 def _describe_callable(name: str, value: object, level: str) -> list[str]:
     signature = inspect.signature(value)  # type: ignore[arg-type]
     kept = [each for each in signature.parameters.values() if each.name not in ("self", "cls")]
-    shown = str(signature.replace(parameters=kept)).replace("'", "")
+    parts = [_write_parameter(each) for each in kept]
+    star = next((i for i, each in enumerate(kept) if each.kind is each.KEYWORD_ONLY), None)
+    if star is not None and not any(each.kind is each.VAR_POSITIONAL for each in kept):
+        parts = [*parts[:star], "*", *parts[star:]]
+    gives = "" if signature.return_annotation is signature.empty else f" -> {signature.return_annotation}"
+    shown = f"({', '.join(parts)}){gives}"
     if len(shown) > 100:
-        parts = [str(each).replace("'", "") for each in kept]
-        star = next((i for i, each in enumerate(kept) if each.kind is each.KEYWORD_ONLY), None)
-        parts = parts if star is None else [*parts[:star], "*", *parts[star:]]
-        gives = "" if signature.return_annotation is signature.empty else f" -> {signature.return_annotation}"
         shown = "(\n    " + ",\n    ".join(parts) + f",\n){gives}"
     return [f"{level} {name}\n", f"```text\n{name.rpartition('.')[2]}{shown}\n```\n", *_write_help(value)]
+
+
+def _write_parameter(parameter: inspect.Parameter) -> str:
+    """A parameter as it is written in Python: annotations are texts already, and defaults are values."""
+    stars = {parameter.VAR_POSITIONAL: "*", parameter.VAR_KEYWORD: "**"}.get(parameter.kind, "")
+    kind = "" if parameter.annotation is parameter.empty else f": {parameter.annotation}"
+    default = "" if parameter.default is parameter.empty else f" = {parameter.default!r}"
+    return f"{stars}{parameter.name}{kind}{default}"
 
 
 def _write_help(value: object) -> list[str]:

@@ -46,7 +46,8 @@ from deniable.errors import (
     plain,
 )
 
-PACKAGES = ["deniable", "deniable.client", "deniable.curator", "deniable.engines", "deniable.errors",
+PACKAGES = ["deniable", "deniable.client", "deniable.curator", "deniable.curator.governance.steward",
+            "deniable.engines", "deniable.errors",
             "deniable.ledger", "deniable.release", "deniable.world"]  # fmt: skip
 """The packages that say what of them is public."""
 OPEN = {"record"}

@@ -48,7 +48,10 @@ class Record(Mapping[str, Any]):
 
     def _repr_pretty_(self, printer: Any, _cycle: bool) -> None:
         """For notebooks: a line for each field, and lines below it for what it holds."""
-        printer.text("\n".join(_list_lines(self.to_dict())))
+        printer.text(str(self))
+
+    def __str__(self) -> str:
+        return "\n".join(_list_lines(self.to_dict()))
 
 
 def _list_lines(value: Any, indent: str = "") -> list[str]:

@@ -37,6 +37,18 @@ if TYPE_CHECKING:
     from deniable.ledger.loss import Loss
     from deniable.policy.budget import Amount
 
+__all__ = [
+    "back_up", "decide", "export", "incidents", "list_tokens", "new_epoch", "new_token", "pause_token", "purge",
+    "register", "reinstate", "request", "requests", "restore", "resume", "revoke_token", "separate", "settle",
+    "show", "show_epoch", "show_head", "show_terms", "subject", "verify", "withdraw",
+]  # fmt: skip
+
+
+def __dir__() -> list[str]:
+    """What is public here: the tasks."""
+    return list(__all__)
+
+
 FOLLOW_SECONDS = 1.0
 """How often an export that goes on looks for new entries."""
 
