@@ -468,6 +468,17 @@ def read_number(node: Any) -> Fraction | None:
             return None
 
 
+def read_list(node: Any) -> list[Any]:
+    """The values of a list of plain texts or whole numbers, or of a range without its end; empty for anything else."""
+    if isinstance(node, exp.Array):
+        plain = [isinstance(each, exp.Literal) and (each.is_string or each.name.isdigit()) for each in node.expressions]
+        return node.expressions if all(plain) and len({each.is_string for each in node.expressions}) == 1 else []
+    ends = [node.args.get(each) for each in ("start", "end")] if isinstance(node, exp.GenerateSeries) else []
+    if not ends or node.args.get("step") is not None or not all(isinstance(each, exp.Literal) for each in ends):
+        return []
+    return [exp.cast(exp.Literal.number(each), "BIGINT") for each in range(*map(read_whole, ends))]
+
+
 def read_whole(node: Any) -> int:
     """The whole number that a literal is; 0 where there is none."""
     return int((read_number(node) if node is not None else None) or 0)

@@ -23,6 +23,7 @@ from deniable.query.sql.postgresql import (
     is_null,
     list_long_capitals,
     name_type,
+    read_list,
     read_number,
     read_whole,
     split_pattern,
@@ -547,8 +548,13 @@ class DeniableSparkGenerator(SparkGenerator):  # type: ignore[misc]  # the parse
             column = exp.column(name, table="#each", quoted=True)
             column.type = each.type
             each.replace(column)
-        arrays = ", ".join(self._list_values(each.this) for each in lists)
-        rows = f"(SELECT inline(arrays_zip({arrays})) AS ({', '.join(f'`{name}`' for name in names)})) AS `#each`"
+        named, plain = ", ".join(f"`{name}`" for name in names), [read_list(each.this) for each in lists]
+        if all(plain) and len({len(each) for each in plain}) == 1:  # known to the planner, and sent without a job
+            told = ", ".join(f"({', '.join(map(self.sql, row))})" for row in zip(*plain, strict=True))
+            rows = f"(VALUES {told}) AS `#each`({named})"
+        else:
+            arrays = ", ".join(self._list_values(each.this) for each in lists)
+            rows = f"(SELECT inline(arrays_zip({arrays})) AS ({named})) AS `#each`"
         changed.set("from_", exp.From(this=exp.Var(this=rows)))
         return str(super().select_sql(changed))
 
