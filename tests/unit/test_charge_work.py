@@ -157,6 +157,6 @@ def test_what_is_left_is_told_by_one_look(tmp_path: Path, log: Log, ask: Callabl
         context = curator.context.speak_for(ANA)
         apart = (context.balance(), context.name_left(), context.state_left())
         log.clear()
-        assert tuple(context.read_left()) == apart
+        assert context.read_left() == apart
         assert len(log) == 1
         assert apart[1] == {"epsilon": "999.96", "delta": "0"}

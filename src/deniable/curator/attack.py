@@ -381,7 +381,7 @@ def _read_rows(source: str, order: Order, context: Context | None) -> pa.Table:
     left_out = (
         each
         for name in tables
-        for each in withdrawn_rows(context.policy, context.store, name, context.state.reinstated())
+        for each in withdrawn_rows(context.policy, context.store, name, context.state.withdrawals()[1])
     )
     return table_at(source, order.encoding, tuple(dict.fromkeys(left_out)))
 

@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from cachetools import LRUCache, cached
 
@@ -117,20 +117,10 @@ class LedgerState:
         self._fold()
         return self._requests
 
-    def withdrawn(self) -> tuple[int, frozenset[str]]:
-        """How many acts of withdrawal there were, and who was taken in again, by one look."""
+    def withdrawals(self) -> tuple[int, frozenset[str]]:
+        """How many acts of withdrawal there were, and the digests of those who withdrew and were taken in again."""
         self._fold()
         return self._withdrawals, self._reinstated
-
-    def withdrawals(self) -> int:
-        """How many acts of withdrawal there were, by whichever process that was recorded."""
-        self._fold()
-        return self._withdrawals
-
-    def reinstated(self) -> frozenset[str]:
-        """The digests of those who withdrew and were taken in again."""
-        self._fold()
-        return self._reinstated
 
     def has_acknowledged(self, analyst: str, purpose: str, digest: str) -> bool:
         """Whether somebody acknowledged the terms of a purpose in this wording."""
@@ -194,14 +184,6 @@ class LedgerState:
                     elif act.act == "acknowledge":
                         self._terms.add((act.analyst, act.purpose, act.details["terms"]))
                 self._upto = new[-1].sequence
-
-
-class Left(NamedTuple):
-    """What is left for an asker: at each node of the budget tree, and the least as JSON and in words."""
-
-    balances: tuple[Balance, ...]
-    amounts: dict[str, str] | None
-    words: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,18 +274,18 @@ class Context:
 
     def state_left(self) -> str:
         """The least that is left on the path to the asker, as it is enforced: "8.2 of epsilon 10"; or nothing."""
-        return self.read_left().words
+        return self.read_left()[2]
 
     def name_left(self) -> dict[str, str] | None:
         """The least that is left on the path to the asker, as JSON: all that is enforced, rounded down."""
-        return self.read_left().amounts
+        return self.read_left()[1]
 
-    def read_left(self) -> Left:
-        """What is left for the asker, in numbers and in words, by one look at the ledger."""
+    def read_left(self) -> tuple[tuple[Balance, ...], dict[str, str] | None, str]:
+        """What is left for the asker at each node, and the least as JSON and in words, by one look at the ledger."""
         from deniable.ledger.budget_tree import name_least, say_least
 
         balances, least = self.ledger.read_path(*self.path)
-        return Left(balances, name_least(balances, least), say_least(balances, least))
+        return balances, name_least(balances, least), say_least(balances, least)
 
     def remaining(self) -> Budget | None:
         """The least that is left from the dataset down to the asker; None where the policy sets no budget."""
@@ -458,7 +440,7 @@ def _open_over(
         shared = SharedTables(
             policy,
             store,
-            state.withdrawn,
+            state.withdrawals,
             lambda: find_epoch(policy, state),
             sources,
             make_engine,

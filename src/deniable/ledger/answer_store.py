@@ -577,14 +577,15 @@ def _find_value(run: sqlite3.Connection, collection: str, *words: str) -> bytes 
 
     SQLite takes the arms in their order, and the first row ends it.
     """
-    row = run.execute(_write_search(len(words)), (collection, *words)).fetchone()
+    given = {"drawer": collection} | {f"w{place}": word for place, word in enumerate(words)}
+    row = run.execute(_write_search(len(words)), given).fetchone()
     return None if row is None else bytes(row[0])
 
 
 @cache
 def _write_search(words: int) -> str:
     arms = [
-        f"SELECT value FROM kept WHERE drawer = ?1 AND {column} = ?{place + 2}"  # noqa: S608  our own words
+        f"SELECT value FROM kept WHERE drawer = :drawer AND {column} = :w{place}"  # noqa: S608  our own words
         for column in ("name", "alias")
         for place in range(words)
     ]

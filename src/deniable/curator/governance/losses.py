@@ -150,10 +150,10 @@ def subtract_kept(survivor: Loss, ledger: Ledger, store: AnswerStore) -> Loss:
 
 def recover_withdrawals(context: Context, people: Iterable[tuple[str, str]], by: str) -> int:
     """Enter who withdrew again; says how many were not in the ledger."""
-    before = context.state.withdrawals()
+    before = context.state.withdrawals()[0]
     for column, value in people:
         withdrawals.withdraw(context, column, value, by)
-    return context.state.withdrawals() - before
+    return context.state.withdrawals()[0] - before
 
 
 def report_loss(policy: Policy, loss: Loss, recovered: int = 0) -> LossReport:

@@ -121,7 +121,7 @@ def _commit_person(context: Context, column: str, value: str) -> tuple[str, ...]
 
 
 def _is_withdrawn(context: Context, commitment: str) -> bool:
-    return commitment not in context.state.reinstated() and context.store.find(COLLECTION, commitment) is not None
+    return commitment not in context.state.withdrawals()[1] and context.store.find(COLLECTION, commitment) is not None
 
 
 def _count_reinstated(context: Context, commitment: str) -> int:
@@ -250,7 +250,7 @@ def withdrawal_time(context: Context, column: str, value: str) -> datetime | Non
 
 def find_withdrawal(context: Context, column: str, value: str) -> Entry | None:
     """The entry of this person's withdrawal, where it still stands."""
-    if not context.state.withdrawals():
+    if not context.state.withdrawals()[0]:
         read_person(context.policy, column, value)  # refuses what cannot be a person
         return None  # whoever may only read draws no key
     sought, found = {*_commit_person(context, column, value), *_find_spellings(context, column, value)}, None

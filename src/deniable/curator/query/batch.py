@@ -129,11 +129,11 @@ def query_batch(
             remember(context, opened, [part.plan for part in plan.parts], list(questions), asked)
     with after_the_charge(charged=not job.free):
         measured = _read_answers(context, plan, job, result.measured, seconds)
-    left, answers = context.read_left(), []
+    (_, remaining, left), answers = context.read_left(), []
     for place, found in enumerate(measured):
         shown = plan.show(place)
         rows = sql.present_rows(context, shown, job, replace(result, measured=found), how, seconds)
-        release = sql.build_release(context, shown, rows, replace(result, measured=found), confidence, left)
+        release = sql.build_release(context, shown, rows, replace(result, measured=found), confidence, remaining, left)
         details: dict[str, Any] = dict(release.details)
         told = {"notes": [*_tell_part(plan, place), *details["notes"]], "batch": _describe_place(plan, place)}
         release = replace(release, details=details | told)

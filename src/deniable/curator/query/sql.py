@@ -22,7 +22,7 @@ from deniable.curator.charge import (
     run_job,
     still_charged,
 )
-from deniable.curator.context import Context, Left
+from deniable.curator.context import Context
 from deniable.curator.publish import find_signing_key, note_published
 from deniable.curator.query.derived import Recompile, find_derived, remember, say_source
 from deniable.errors import ParameterError, QueryRefused, StorageError
@@ -297,13 +297,14 @@ def query(
                 remember(context, opened, [plan], [sql], asked)
     else:
         plan, result = derived[0].plan, derived[1]
-    rows, left = present_rows(context, plan, job, result, how, seconds), context.read_left()
-    release = build_release(context, plan, rows, result, confidence, left)
+    rows = present_rows(context, plan, job, result, how, seconds)
+    balances, remaining, left = context.read_left()
+    release = build_release(context, plan, rows, result, confidence, remaining, left)
     if derived is not None:
         notes = [say_source(derived[0]), *cast(list[str], release.details["notes"])]
         release = replace(release, details={**release.details, "notes": notes})
     if result.repeated:
-        context.shown.put(shown, (left.balances, release))
+        context.shown.put(shown, (balances, release))
     return QueryAnswer(release, result.repeated, result.receipt)
 
 
@@ -385,7 +386,8 @@ def build_release(
     rows: pa.Table,
     result: JobResult[NoisyResults],
     confidence: float,
-    left: Left,
+    remaining: dict[str, str] | None,
+    left: str,
 ) -> Release:
     """The rows of a question with their guarantee, where they come from, and what goes with every answer."""
     from deniable.query.bias import MARK, report_estimates
@@ -395,7 +397,7 @@ def build_release(
     checked = any(MARK in node.node.name for node in plan.nodes)
     estimates = report_estimates(plan, result.measured, confidence) if checked else []
     details = {**summarize_plan(plan, confidence).to_dict(), "confidence": confidence,
-               "remaining": left.amounts, "left": left.words or None, "release": result.release,
+               "remaining": remaining, "left": left or None, "release": result.release,
                "epoch": result.epoch, "receipt": result.receipt.as_dict() if result.receipt else None,
                "bias": [each.to_dict() for each in estimates]}  # fmt: skip
     parameters = {"sql": plan.text, "strategy": plan.strategy}
@@ -420,8 +422,8 @@ def answer_job(
 
     about: dict[str, Any] = {"aggregates": [], "notes": [], "epoch": result.epoch}
     about |= {"cost": describe_budget(job.cost) if job.cost is not None else None}
-    left = context.read_left()
-    about |= {"remaining": left.amounts, "left": left.words or None} | details
+    _, remaining, left = context.read_left()
+    about |= {"remaining": remaining, "left": left or None} | details
     parameters = {"asked": job.text}
     provenance = Provenance(context.ledger.policy, result.versions, parameters, time=result.time, epoch=result.epoch)
     release = Release(rows, guarantee_of(Technique(job.technique), job.unit, job.cost), provenance, about)
