@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from dataclasses import replace
 
@@ -89,10 +88,7 @@ def test_a_client_that_is_saved_and_restored_between_steps_is_the_same_and_sends
     run = Run()
 
     def restart() -> None:
-        run.clients = {
-            place: SumClient.restore(run.terms, json.loads(json.dumps(client.save())))
-            for place, client in run.clients.items()
-        }
+        run.clients = {place: SumClient.restore(run.terms, client.save()) for place, client in run.clients.items()}
 
     for step in (run.deal, lambda: run.send({6}), run.open):
         restart()

@@ -207,13 +207,13 @@ class RoundClient:
 
     def save(self) -> bytes:
         """Its state between two steps, for a program that ends in between. It is secret: it holds the masks."""
-        return json.dumps(self._sums.save()).encode()
+        return self._sums.save()
 
     def restore(self, saved: bytes) -> None:
         """Go on from what was saved last; an older state would send a second vector under one mask."""
         from deniable.learn.secure_sum import SumClient
 
-        self._sums = SumClient.restore(self._what.terms, json.loads(saved))
+        self._sums = SumClient.restore(self._what.terms, saved)
 
 
 def join_round(context: Context, table: str, server: str, *, patience: float = 120.0) -> Joined:

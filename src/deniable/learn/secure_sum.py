@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -196,10 +197,9 @@ class SumClient:
         """The public key: the message of the first step."""
         return self._own_key
 
-    # a dictionary: a file of secrets that `restore` reads back
-    def save(self) -> dict[str, Any]:
-        """All of this client as plain values, for a program that ends between two steps. As secret as its vector."""
-        return {
+    def save(self) -> bytes:
+        """All of this client, for a program that ends between two steps. As secret as its vector."""
+        held = {
             "place": self.place,
             "key": self._key.private_bytes_raw().hex(),
             "own": self._own.hex(),
@@ -210,11 +210,13 @@ class SumClient:
             "sent": self._sent,
             "opened": self._opened,
         }
+        return json.dumps(held).encode()
 
     @classmethod
-    def restore(cls, terms: Terms, saved: Mapping[str, Any]) -> SumClient:
+    def restore(cls, terms: Terms, text: bytes) -> SumClient:
         """The client that was saved. It masks and opens once in all, so only its last state may be restored."""
         exchange, _, _ = _load()
+        saved = json.loads(text)
         made = cls(terms, saved["place"])
         made._key = exchange.X25519PrivateKey.from_private_bytes(bytes.fromhex(saved["key"]))
         made._own_key = bytes(made._key.public_key().public_bytes_raw())
