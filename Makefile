@@ -39,7 +39,8 @@ test-ml: .venvs/ml/.ready  ## modules of torch with Opacus, in an environment of
 
 .venvs/ml/.ready: requirements-dev.lock requirements-ml.lock pyproject.toml
 	$(PYTHON) -m venv .venvs/ml
-	.venvs/ml/bin/python -m pip install --quiet --requirement requirements-dev.lock --requirement requirements-ml.lock
+	.venvs/ml/bin/python -m pip install --quiet --requirement requirements-dev.lock
+	.venvs/ml/bin/python -m pip install --quiet --requirement requirements-ml.lock  # torch wants an older mpmath than the first has
 	.venvs/ml/bin/python -m pip install --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
 
