@@ -18,7 +18,7 @@ from deniable.policy.layout.masks import MASKS, PRESETS
 from deniable.policy.yaml_tree import DEEPEST, MOST_BYTES, MOST_VALUES
 from deniable.query.algebra.functions import AGGREGATE_FORMS, FUNCTION_FORMS, FUNCTIONS
 from deniable.query.sql.clauses import OPTIONS
-from deniable.server import survey
+from deniable.server import refusals, survey
 
 sys.path.append(str(Path(__file__).parents[1] / "bench"))
 
@@ -117,6 +117,14 @@ def errors_page() -> str:
         f"| `{kind.code}` | `{kind.__name__}` | {kind.exit_code} | {_cell(inspect.getdoc(kind) or '')} |"
         for kind in _refusals(errors.DeniableError)
     ]
+    served = [
+        each for each in vars(refusals).values() if inspect.isclass(each) and each.__module__ == refusals.__name__
+    ]
+    further = [
+        f"| `{each.code}` | {refusals.HTTP_STATUS.get(each.code, '')} | {_cell(inspect.getdoc(each) or '')} |"
+        for each in served
+        if issubclass(each, errors.DeniableError)
+    ]
     return "\n".join(
         [
             "# Errors\n",
@@ -128,6 +136,11 @@ def errors_page() -> str:
             "| code | class | exit code | meaning |",
             "|---|---|---|---|",
             *rows,
+            "",
+            "A server has further refusals. The status of HTTP stands beside each code.\n",
+            "| code | status | meaning |",
+            "|---|---|---|",
+            *further,
             "",
         ]
     )
@@ -420,7 +433,8 @@ def verbs_page() -> str:
             NOTE,
             "Each row is one task. `steward` is `deniable.curator.governance.steward`; `Connection` is what `connect`",
             "returns. Signatures: [Python](python.md); options: [command line](cli.md). In all three a refusal has the",
-            "same fields: [errors](errors.md).\n",
+            "same fields: [errors](errors.md). Over HTTP the steward's own tasks are at the steward's address",
+            "(`deniable serve --steward`), and all others at the analysts'; `/openapi.json` of each lists what it has.\n",
             "| what | Python | command line | HTTP |",
             "|---|---|---|---|",
             *rows,
