@@ -434,7 +434,7 @@ def verbs_page() -> str:
             "Each row is one task. `steward` is `deniable.curator.governance.steward`; `Connection` is what `connect`",
             "returns. Signatures: [Python](python.md); options: [command line](cli.md). In all three a refusal has the",
             "same fields: [errors](errors.md). Over HTTP the steward's own tasks are at the steward's address",
-            "(`deniable serve --steward`), and all others at the analysts'; `/openapi.json` of each lists what it has.\n",
+            "(`deniable serve --steward`), and all others at the analysts'; `/openapi.json` of each lists its own.\n",
             "| what | Python | command line | HTTP |",
             "|---|---|---|---|",
             *rows,
