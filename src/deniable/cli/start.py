@@ -153,6 +153,9 @@ def _look(talk: Talk) -> tuple[Draft, Findings, bool]:
     return made, found, changed
 
 
+EXAMPLES_OF_DATES = {"year-first": "2024-12-31", "day-first": "31.12.2024", "month-first": "12/31/2024"}
+
+
 def _print_columns(talk: Talk, made: Draft) -> None:
     from rich.table import Table
 
@@ -161,6 +164,12 @@ def _print_columns(talk: Talk, made: Draft) -> None:
         f"{pluralize(made.rows, 'row')}, {pluralize(len(made.columns), 'column')}. No value is shown; the evidence is "
         "names, forms and counts."
     )
+    if made.csv is not None and made.csv.spelling:
+        number = f"1{made.csv.thousands or ''}234{made.csv.decimal}50"
+        day = EXAMPLES_OF_DATES[made.csv.dates]
+        talk.say(f"Numbers are read as {number}, dates as {day}. If that is wrong, correct csv in the policy.")
+    for doubt in made.doubtful:
+        talk.say(f"Undecided, and left as text: {doubt} in the policy.")
     shown = Table("column", "type", "role", "because", box=None, pad_edge=False)
     for column in made.columns[:MOST_COLUMNS]:
         shown.add_row(str(column.name), str(column.type), str(column.role), str(column.reason))

@@ -547,7 +547,7 @@ class Curator(ReleaseVerbs):
         """Let go of the tables and the ledger."""
         if not isinstance(self.context, _Closed):
             self.context.close()
-            self.context = _Closed()  # type: ignore[assignment]
+            self.context = _Closed(self.context.policy)  # type: ignore[assignment]
 
     def __enter__(self) -> Self:
         return self
@@ -577,6 +577,9 @@ def _listed(keys: str | Sequence[str]) -> list[str]:
 
 class _Closed:
     """What a closed curator has instead of its tables and ledger."""
+
+    def __init__(self, policy: Policy) -> None:
+        self.policy = policy
 
     def __getattr__(self, name: str) -> Any:
         raise ParameterError(
