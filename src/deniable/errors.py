@@ -357,10 +357,14 @@ TYPES: dict[str, tuple[Callable[[Any], bool], str]] = {
 """The types of public arguments as they are written in signatures: what fits each, and what it is called."""
 
 
+OWN_WORDS = {("from_frame", "unit")}
+"""Arguments of which the call itself says more when they are of another type."""
+
+
 def _check_type(called: Callable[..., Any], name: str, value: Any) -> None:
     """Refuse an argument of another type than its annotation tells; what TYPES does not know is let through."""
     allowed = _read_types(called).get(name, ())
-    if not allowed or any(fits(value) for fits, _ in allowed):
+    if (called.__name__, name) in OWN_WORDS or not allowed or any(fits(value) for fits, _ in allowed):
         return
     words = list(dict.fromkeys(word for _, word in allowed if word))
     raise ParameterError(
