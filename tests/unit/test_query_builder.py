@@ -204,7 +204,7 @@ def test_an_answer_shows_its_numbers_with_their_error_and_its_cost_in_words() ->
         ]  # fmt: skip
         question = curator.table("data").group_by("sex").count()
         answer = question.ask(epsilon=0.5)
-        assert answer.cost == "Cost: epsilon 0.5. 1.5 of epsilon 2 is left."
+        assert answer.cost == "Cost: epsilon 0.5; 1.5 of epsilon 2 is left."
         assert "sex F  count " in repr(answer)
         assert " ± " in repr(answer)
         assert "&lt;b&gt;" in answer._repr_html_()
@@ -214,7 +214,7 @@ def test_an_answer_shows_its_numbers_with_their_error_and_its_cost_in_words() ->
         assert "&lt;b&gt;" in drawn
         assert pa.table(answer).equals(answer.rows), "the answer speaks Arrow"
         again = question.ask(epsilon=0.5)
-        assert again.cost == "A stored answer: nothing was charged. 1.5 of epsilon 2 is left."
+        assert again.cost == "A stored answer: nothing was charged; 1.5 of epsilon 2 is left."
 
 
 def test_scalars_of_numpy_are_written_as_the_values_they_hold() -> None:

@@ -504,14 +504,14 @@ def _print_rows(console: Console, answer: Any) -> None:
 
 
 def _print_cost(console: Console, answer: Any, more: int | None) -> None:
-    from deniable.policy.budget import describe_amounts
+    from deniable.policy.budget import describe_amounts, shorten_left
 
     details = answer.release.details
     enough = (
         "" if more is None else f", enough for about {more:,} more like this" if more else ", too little for another"
     )
     told = str(details.get("left") or "")
-    left = f"; {_shorten_left(told)} is left{enough}" if told else ""
+    left = f"; {shorten_left(told)} is left{enough}" if told else ""
     cost = (
         "A stored answer: nothing was charged"
         if answer.repeated
@@ -522,11 +522,6 @@ def _print_cost(console: Console, answer: Any, more: int | None) -> None:
         console.print(f"Epoch: {details['epoch']}", style="dim", markup=False)
 
 
-def _shorten_left(left: str) -> str:
-    """What is left for questions without a delta; `ledger show` and --json tell what is left for others too."""
-    return left.partition(" (pure questions")[0]
-
-
 def _format_cell(row: dict[str, Any], name: str) -> str | Text:
     from deniable.release.display import show_number
 
@@ -535,14 +530,14 @@ def _format_cell(row: dict[str, Any], name: str) -> str | Text:
 
 
 def _print_plan(console: Console, told: Mapping[str, Any], left: str) -> None:
-    from deniable.policy.budget import describe_amounts
+    from deniable.policy.budget import describe_amounts, shorten_left
 
     cost = describe_amounts(told["cost"])
     console.print(f"Cost: {cost}  (protects {told['unit']})", markup=False)
     if left:
         more = told.get("more_like_this")
         fits = f", enough for about {more:,} like this" if more is not None else ""
-        told_left = left if float(told["cost"].get("delta", 0)) or "rho" in told["cost"] else _shorten_left(left)
+        told_left = left if float(told["cost"].get("delta", 0)) or "rho" in told["cost"] else shorten_left(left)
         console.print(f"Left before this question: {told_left}{fits}", markup=False)
     for stage in told.get("bounds") or []:
         console.print(f"First: find {stage['finds']}, for {describe_amounts(stage['cost'])}", markup=False)

@@ -13,7 +13,7 @@ from deniable.curator.context import ledger_of
 from deniable.curator.curator import Curator
 from deniable.curator.policy import check
 from deniable.errors import BudgetExceeded, QueryRefused
-from deniable.policy.budget import ApproxDP, exact
+from deniable.policy.budget import ApproxDP, exact, shorten_left
 from deniable.release.record import Record
 from deniable.storage import write_whole
 
@@ -238,7 +238,7 @@ def show_answer(stage: Stage) -> Chapter:
         {"sex": row["sex"], "visits": row["visits"], "at least": row["visits_low"], "at most": row["visits_high"]}
         for row in answered.to_pylist()
     )
-    left = str(answered.release.details["left"]).partition(" (pure questions")[0]
+    left = shorten_left(str(answered.release.details["left"]))
     more = stage.curator.explain(QUESTION, epsilon="0.5")["more_like_this"]
     return Chapter(
         "The answer",

@@ -256,5 +256,14 @@ def describe_amounts(amounts: Mapping[str, str]) -> str:
 def say_cost(details: Mapping[str, Any], repeated: bool) -> str:
     """What an answer cost and what is left, in words."""
     spent = describe_amounts(details.get("cost") or {})
-    left = f" {details['left'].capitalize()} is left." if details.get("left") else ""
-    return f"{'A stored answer: nothing was charged' if repeated else f'Cost: {spent}'}.{left}"
+    left = f"; {shorten_left(str(details['left']))} is left" if details.get("left") else ""
+    return f"{'A stored answer: nothing was charged' if repeated else f'Cost: {spent}'}{left}."
+
+
+def shorten_left(left: str) -> str:
+    """What is left for questions without a delta; balances tell what is left for others too.
+
+    >>> shorten_left("9.5 of epsilon 10 (pure questions; rho 1.2 and delta 5e-07 for others)")
+    '9.5 of epsilon 10'
+    """
+    return left.partition(" (pure questions")[0]
