@@ -222,19 +222,15 @@ class Question:
     rolled: bool = False
     joins: tuple[str, ...] = ()
 
-    def filter(self, *conditions: Expression | str, **equal: Value) -> Question:
+    def filter(self, *conditions: Expression | str, **equal: Value | Sequence[Value]) -> Question:
         """Keep rows that satisfy all conditions; `sex="F"` is short for `col("sex") == "F"`, a list for `is_in`.
 
         A condition that is a text is SQL, and is taken as it is.
         """
-        listed = {name: value for name, value in equal.items() if isinstance(value, list | tuple)}
-        stated = (
-            *conditions,
-            *(col(name).is_in(value) if name in listed else col(name) == value for name, value in equal.items()),
-        )
+        stated = (*conditions, *(_equate(col(name), value) for name, value in equal.items()))
         return replace(self, conditions=(*self.conditions, *(_condition(each) for each in stated)))
 
-    def where(self, *conditions: Expression | str, **equal: Value) -> Question:
+    def where(self, *conditions: Expression | str, **equal: Value | Sequence[Value]) -> Question:
         """The same as `filter`."""
         return self.filter(*conditions, **equal)
 
@@ -458,6 +454,10 @@ def _condition(condition: Expression | str) -> str:
 
 def _aggregate(function: str, what: str, column: Column, name: str) -> Aggregate:
     return Aggregate(f"{function}({_argument(column)})", name or _default_name(what, column))
+
+
+def _equate(column: Expression, value: Any) -> Expression:
+    return column.is_in(value) if isinstance(value, list | tuple) else column == value
 
 
 def _require_curator(deed: Ask | None) -> Ask:

@@ -71,7 +71,8 @@ class QueryAnswer(ShownNumbers):
     @property
     def notes(self) -> list[str]:
         """What a reader must know to use the numbers, such as rows that were not counted."""
-        return list(self.release.details.get("notes") or [])  # type: ignore[arg-type]
+        told: Any = self.release.details.get("notes")
+        return list(told or [])
 
     def to_pandas(self) -> Any:
         """The answer as a pandas DataFrame."""

@@ -250,7 +250,7 @@ class WarehouseWriter:
 
     def coalesce_sql(self, node: Any) -> str:
         """The first value that is not null; of nulls alone some would make a text."""
-        return "NULL" if is_null(node) else str(self.function_fallback_sql(node))
+        return "NULL" if is_null(node) else str(self.function_fallback_sql(node))  # type: ignore[attr-defined]
 
     def greatest_sql(self, node: Any) -> str:
         """The largest of the values that are there."""
