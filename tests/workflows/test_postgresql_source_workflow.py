@@ -7,7 +7,7 @@ import json
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psycopg
@@ -245,10 +245,10 @@ def test_identifiers_are_still_looked_for_in_what_was_counted_elsewhere(
         there.anonymize("visits", tmp_path / "there.csv")
 
 
-BROUGHT = "the rows of visits are brought here from where they are, 5 of them at most (rows_out in the policy)"
+BROUGHT = "the rows of visits are brought here from where they are (rows_out: 0 in the policy forbids it)"
 
 
-def test_synthesis_counts_where_the_rows_are_and_else_says_so_and_keeps_to_the_limit(
+def test_synthesis_counts_where_the_rows_are_and_else_says_that_rows_are_brought_here(
     database: str, table: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[str] = []
@@ -262,24 +262,30 @@ def test_synthesis_counts_where_the_rows_are_and_else_says_so_and_keeps_to_the_l
         assert asked
         assert all("GROUPING SETS" in each for each in asked)
         assert "notes" not in made.details
-        before, ana = curator.remaining(), Asker("ana", role=Role.ANALYST)
-        with pytest.raises(ExecutionFailed) as refusal:
-            curator.describe("visits", epsilon=1, delta="1e-7", columns=("sex", "city"), who=ana)
-        assert str(refusal.value) == str(ExecutionFailed())
-        assert curator.remaining() != before
-        failed = [entry.details["cause"] for entry in curator.ledger.entries() if entry.act == "fail"]
-        assert failed == [
-            "'visits' has more than 5 rows, which is as many as may be brought out of the place where they are"
-        ]
         told = curator.explain_sample_and_aggregate("visits", blocks=5, bounds=(0, 10), epsilon=1)
         assert told.notes == [BROUGHT]
-        with pytest.raises(ExecutionFailed):
-            curator.sample_and_aggregate(len, "visits", blocks=5, bounds=(0, 10), epsilon=1, who=ana)
-    with Curator.open(write_policy(tmp_path, database, table, rows_out=5_000)) as curator:
         made = curator.synthesize(
             "visits", tmp_path / "text.csv", epsilon=5, delta="1e-7", rows=20, columns=("sex", "city")
         )
-        assert made.details["notes"] == [BROUGHT.replace("5 of", "5,000 of")]
+        assert made.details["notes"] == [BROUGHT], "how many rows there are decides nothing after a charge"
+
+
+def test_where_no_row_may_leave_what_needs_rows_is_refused_before_a_charge(
+    database: str, table: str, tmp_path: Path
+) -> None:
+    with Curator.open(write_policy(tmp_path, database, table, rows_out=0)) as curator:
+        before = curator.ledger.head()
+        needs: list[Callable[[], object]] = [
+            lambda: curator.describe("visits", epsilon=1, delta="1e-7", columns=("sex", "city")),
+            lambda: curator.sample_and_aggregate(len, "visits", blocks=5, bounds=(0, 10), epsilon=1),
+            lambda: curator.train("visits", "charge", features=["age"], epsilon=1),
+        ]
+        for need in needs:
+            with pytest.raises(QueryRefused, match=r"lets none leave \(rows_out: 0\).*Nothing was charged"):
+                need()
+        assert curator.ledger.head() == before
+        curator.describe("visits", epsilon=1, delta="1e-7", columns=("sex", "age"))
+        curator.query("SELECT COUNT(*) AS n FROM visits", epsilon=1)
 
 
 def break_off(address: str, kill: str) -> threading.Thread:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from deniable.errors import DataError, ParameterError, PolicyError, QueryRefused, StorageError
+from deniable.errors import DataError, ParameterError, PolicyError, QueryRefused
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -70,10 +70,14 @@ def _open_adbc(folder: Path, **limits: Any) -> AdbcEngine:
 
 def note_rows_out(table: TableSchema, sources: Mapping[str, Any]) -> list[str]:
     """That rows are brought here from where they are, for what is not computed there."""
+    told = f"the rows of {table.name} are brought here from where they are (rows_out: 0 in the policy forbids it)"
+    return [told] if _is_elsewhere(table, sources) else []
+
+
+def _is_elsewhere(table: TableSchema, sources: Mapping[str, Any]) -> bool:
     from deniable.engines.base import is_elsewhere
 
-    told = f"the rows of {table.name} are brought here from where they are, as many of each person as count"
-    return [told] if is_elsewhere(sources.get(table.name, table.source)) else []
+    return is_elsewhere(sources.get(table.name, table.source))
 
 
 def note_rows_learned(
@@ -82,41 +86,33 @@ def note_rows_learned(
     """That rows are brought here to be described: shapes of texts are learned here, and attacks made."""
     from deniable.synth.describe import can_count_elsewhere
 
-    return [] if not attacked and can_count_elsewhere(table, columns) else note_rows_fetched(table, sources)
+    return [] if not attacked and can_count_elsewhere(table, columns) else note_rows_out(table, sources)
 
 
 def note_rows_fetched(table: TableSchema, sources: Mapping[str, Any]) -> list[str]:
     """That all rows are brought here from where they are, up to the policy's limit."""
-    from deniable.engines.base import is_elsewhere
-
     most = f"{table.rows_out:,} of them at most (rows_out in the policy)"
     told = f"the rows of {table.name} are brought here from where they are, {most}"
-    return [told] if is_elsewhere(sources.get(table.name, table.source)) else []
+    return [told] if _is_elsewhere(table, sources) else []
 
 
-def read_limited(engine: Engine, table: TableSchema, statement: str) -> pa.Table:
-    """The rows of a statement; of a table elsewhere no more than may be brought here.
+def refuse_rows_here(table: TableSchema, sources: Mapping[str, Any]) -> None:
+    """Refuse, before a charge, what adds noise to rows that it brings here, where the policy lets none leave.
 
-    It is called after the charge: the asker learns of a refusal what is learned of every failure, and the steward its
-    cause.
+    Only the policy decides. A limit of so many rows would make such a release fail or not by one person's rows.
     """
-    from deniable.engines.base import is_away
-
-    if not is_away(engine, table.name):
-        return engine.run(statement)
-    from deniable.engines.remote import refuse_rows_out
-
-    rows = engine.run(f"{statement} LIMIT {table.rows_out + 1}")
-    if rows.num_rows > table.rows_out:
-        told = refuse_rows_out(f"'{table.name}'", table.rows_out)
-        raise StorageError(told.happened, expected=told.expected, remedy=told.remedy)
-    return rows
+    if not table.rows_out and _is_elsewhere(table, sources):
+        raise QueryRefused(
+            f"this brings rows of '{table.name}' here from where they are; the policy lets none leave (rows_out: 0)",
+            remedy="Ask in SQL, which brings out none; or the steward sets rows_out of the table higher",
+        )
 
 
 def refuse_by_adbc(table: TableSchema, sources: Mapping[str, Any]) -> None:
     """Refuse what is neither a question in SQL nor a release of rows where a table is reached by ADBC."""
     from deniable.engines.base import is_by_adbc
 
+    refuse_rows_here(table, sources)
     if is_by_adbc(sources.get(table.name, table.source)):
         raise QueryRefused(
             f"the rows of '{table.name}' are reached by ADBC, where this is not computed",

@@ -12,7 +12,7 @@ from deniable.curator.charge import Job, JobResult, run_job, still_charged
 from deniable.curator.context import Context
 from deniable.curator.publish import find_signing_key, note_published
 from deniable.curator.scope import refuse_twice
-from deniable.curator.sources import read_limited
+from deniable.curator.sources import refuse_rows_here
 from deniable.errors import AccessRefused, DataError
 from deniable.policy.budget import Amount, Budget, budget, refuse_extreme
 from deniable.policy.schema import PrivacyUnit, TableSchema
@@ -199,6 +199,7 @@ def plan_training(context: Context, order: Order) -> tuple[TableSchema, Planned 
     context.admit()
     refuse_twice(order.task.features or ())
     table = context.scope.private_table(order.table)
+    refuse_rows_here(table, context.scope.sources)
     unit = table.unit or PrivacyUnit()
     if order.choose:
         return table, plan_selection(table, unit, order.task, order.budget, dict(order.choose))
@@ -257,7 +258,8 @@ def _bound_rows(engine: Any, table: TableSchema, what: Planned) -> pa.Table:
     unit = (table.unit.column,) if table.unit.column is not None else ()
     target = () if isinstance(what.target, Structure) else (what.target.name,)
     columns = (*(each.name for each in what.design.features), *target, *unit)
-    return read_limited(engine, table, render_bounded_select(table, table.unit, table.unit.rows_learned, columns))
+    rows: pa.Table = engine.run(render_bounded_select(table, table.unit, table.unit.rows_learned, columns))
+    return rows
 
 
 def _split_rows(rows: pa.Table, table: TableSchema, evaluate: bool) -> tuple[pa.Table, pa.Table]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from deniable.curator.charge import Job, after_the_charge, run_job
 from deniable.curator.context import Context
 from deniable.curator.query.sql import QueryAnswer, answer_job, check_confidence, describe_cost, note_missing_ids
-from deniable.curator.sources import note_rows_fetched, read_limited, refuse_linked
+from deniable.curator.sources import note_rows_out, refuse_linked, refuse_rows_here
 from deniable.errors import QueryRefused, nearest
 from deniable.policy.budget import Amount
 from deniable.policy.schema import PrivacyUnit, TableSchema
@@ -43,6 +43,7 @@ def release(
     schema = _find_private(context.admit_tables(), table)
     plan = plan_blocks(blocks, bounds, epsilon, aggregate, default)
     check_frames(frames)
+    refuse_rows_here(schema, context.scope.sources)
     job, error = _job_of(plan, schema, function, frames), plan.error(0.05)
     result = run_job(context, job)
     with after_the_charge():
@@ -71,7 +72,7 @@ def explain(
     schema = _find_private(context.admit_tables(), table)
     plan = plan_blocks(blocks, bounds, epsilon, aggregate, default)
     cost = describe_cost(context, plan.cost, schema.unit or PrivacyUnit())
-    notes = note_rows_fetched(schema, context.scope.sources)
+    notes = note_rows_out(schema, context.scope.sources)
     return BlocksExplanation(**describe_blocks(plan, confidence), **cost, notes=notes)
 
 
@@ -130,7 +131,7 @@ def _measure(plan: BlocksPlan, engine: Engine, schema: TableSchema, function: Fu
     from deniable.query.techniques.sample_aggregate import release_blocks
 
     listed = ", ".join(quote(column.name) for column in schema.columns)
-    rows = read_limited(engine, schema, f"SELECT {listed} FROM {quote(schema.name)}")  # noqa: S608  quoted names
+    rows = engine.run(f"SELECT {listed} FROM {quote(schema.name)}")  # noqa: S608  quoted names
     unit = schema.unit.column if schema.unit else None
     hidden = [column.name for column in schema.columns if column.opaque]
     value = release_blocks(plan, function, rows, unit, frames=frames, hidden=hidden)

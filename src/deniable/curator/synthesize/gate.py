@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 from deniable.curator.attack import attempt_as_dict, columns_known, columns_with_role, judge_limits, table_at
 from deniable.curator.charge import Job, run_job, still_charged
 from deniable.curator.context import Context
+from deniable.curator.sources import refuse_rows_here
 from deniable.curator.synthesize.run import (
     LinkedSource,
     Order,
@@ -128,6 +129,7 @@ def _describe_and_attack(
         return _synthesize_linked(context, order, out, proof, rows=rows, seed=seed, progress=progress)
     others = table_at(proof.control) if proof.control is not None else None
     order, source, job = plan_description(context, order)
+    refuse_rows_here(source.table, context.scope.sources)
 
     def measure(engine: Engine) -> tuple[SynthModel, pa.Table, GateFindings | DataError]:
         seen, control = _split_sides(bound_rows(engine, source, _columns(order, source)), source, proof, others)

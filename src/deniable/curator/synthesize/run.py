@@ -22,7 +22,7 @@ from deniable.curator.charge import (
 )
 from deniable.curator.context import Context
 from deniable.curator.publish import note_types, publish_file
-from deniable.curator.sources import note_rows_learned, read_limited
+from deniable.curator.sources import note_rows_learned, refuse_rows_here
 from deniable.engines.base import is_away, quote
 from deniable.errors import CHARGED, NOTHING_CHARGED, ParameterError, nearest
 from deniable.policy.access import Accounting
@@ -138,7 +138,7 @@ def find_source(context: Context, name: str) -> Source:
 
 def bound_rows(engine: Engine, source: Source, columns: tuple[str, ...] | None) -> pa.Table:
     """The rows, at most so many of each unit, chosen by a fresh secret salt."""
-    return read_limited(engine, source.table, _write_bounded(source, columns))
+    return engine.run(_write_bounded(source, columns))
 
 
 def _write_bounded(source: Source, columns: tuple[str, ...] | None) -> str:
@@ -183,7 +183,7 @@ def refuse_gaussian(context: Context, what: str) -> None:
 def plan_description(context: Context, order: Order) -> tuple[Order, Source, Job[SynthModel]]:
     """The order within the asker's columns, its source, and the job that describes it; refuses what cannot be."""
     from deniable.release import Technique
-    from deniable.synth.describe import find_method, price_description, refuse_unsuited
+    from deniable.synth.describe import can_count_elsewhere, find_method, price_description, refuse_unsuited
     from deniable.synth.model import read_bytes, write_bytes
 
     context.admit()
@@ -192,6 +192,8 @@ def plan_description(context: Context, order: Order) -> tuple[Order, Source, Job
     order = replace(order, columns=context.scope.columns_to_describe(order.table, order.columns))
     truths = context.policy.release.truths
     refuse_unsuited(source.table, order.method, order.columns, workload_of(context, order), order.areas, truths)
+    if not can_count_elsewhere(source.table, order.columns):
+        refuse_rows_here(source.table, context.scope.sources)
     if not find_method(order.method).free:
         refuse_gaussian(context, "synthetic rows")
     event = price_description(order.method, order.budget, source.most_rows)
@@ -272,13 +274,9 @@ def write_release(
     asked = describe_workload(model, workload_of(context, order))
     table, sources = context.policy.table(order.table), context.scope.sources
     brought = note_rows_learned(table, sources, order.columns, drawn is not None)
-    details = {
-        "rows": made,
-        **describe_model(model),
-        "asked": asked,
-        **further,
-        **({"notes": brought} if brought else {}),
-    }
+    details = {"rows": made, **describe_model(model), "asked": asked, **further} | (
+        {"notes": brought} if brought else {}
+    )
     claimed = guarantee_of(Technique.DP_SYNTHETIC, table.unit, order.budget)
     claim = _claim_rows(context, model, types, made if rows is None else rows)
     rest: Any = {"release": result.release, "beside": (model_path(out),), "charge": CHARGED}
@@ -418,6 +416,8 @@ def plan_linked(context: Context, order: Order, out: Path | None = None) -> tupl
         refuse_unwritable(parent_path(link, out), rows=True)
     people = find_source(context, link.parent) if link.parent else None
     source = LinkedSource(link, find_source(context, link.child), people)
+    for each in filter(None, (people, source.rows)):
+        refuse_rows_here(each.table, context.scope.sources)
     refuse_gaussian(context, "synthetic rows")
     event = convert_budget(order.budget, source.rows.most_rows).event
     job: Job[LinkedModel] = Job(

@@ -184,7 +184,7 @@ TABLE = Record(
             "rows_out",
             Whole(0),
             "of a table in a database: the most rows that are brought to this machine for what works on rows, such as "
-            "k-anonymity and masking; questions with noise bring out none",
+            "k-anonymity and masking; 0 also refuses synthesis, learning and maps that need rows. SQL brings out none",
             default="1000000",
         ),
     ),
