@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import zipfile
 from pathlib import Path
 
 import pytest
 
-from deniable.curator.policy.imports import import_metadata
+from deniable.curator import Curator
+from deniable.curator.policy.imports import import_metadata, write_imported
 from deniable.errors import DataError, ParameterError
 from deniable.policy.document import read
 
@@ -36,7 +38,7 @@ DESCRIPTION = {
 
 def _import(tmp_path: Path, text: str, **asked: str) -> str:
     (tmp_path / "given").write_text(text)
-    return import_metadata(tmp_path / "given", **asked)
+    return import_metadata(tmp_path / "given", **asked).text
 
 
 def test_smartnoise_metadata_becomes_a_valid_policy_with_its_bounds_and_its_person(tmp_path: Path) -> None:
@@ -84,3 +86,75 @@ def test_other_files_are_refused(tmp_path: Path, text: str) -> None:
 def test_a_file_that_describes_no_table_is_refused_with_a_way_on(tmp_path: Path) -> None:
     with pytest.raises(ParameterError, match=r"describes no table\..*deniable policy init TABLE"):
         _import(tmp_path, '{"recognizers": {"phone": 1}}')
+
+
+DEFINITION = """<definition>
+  <assigment><name>name</name><type>IDENTIFYING_ATTRIBUTE</type><datatype>String</datatype></assigment>
+  <assigment><name>town</name><type>QUASI_IDENTIFYING_ATTRIBUTE</type><datatype>String</datatype>
+    <ref>hierarchies/town.csv</ref><min>All</min><max>All</max></assigment>
+  <assigment><name>seen</name><type>QUASI_IDENTIFYING_ATTRIBUTE</type><datatype>Date/Time</datatype>
+    <format>dd.MM.yyyy</format></assigment>
+  <assigment><name>illness</name><type>SENSITIVE_ATTRIBUTE</type><datatype>String</datatype></assigment>
+  <assigment><name>ward</name><type>INSENSITIVE_ATTRIBUTE</type><datatype>Integer</datatype></assigment>
+</definition>"""
+CONFIG = """<config><relativeMaxOutliers>0.02</relativeMaxOutliers><criteria>
+  <criterion>5-anonymity</criterion><criterion>distinct-2-diversity for attribute 'illness'</criterion>
+  <criterion>(0.1)-average-reidentification-risk</criterion></criteria></config>"""
+SECRET = "Anna Schmidt"
+
+
+def _write_project(path: Path, **changed: str) -> Path:
+    """A project in the form in which ARX saves one: names of entries and elements as its WorkerSave writes them."""
+    parts = {
+        "metadata.xml": "<metadata><version>3.9.1</version><vocabulary>2.0</vocabulary></metadata>",
+        "project.xml": "<project><name>study</name><separator>;</separator></project>",
+        "data/input.csv": f"name;town;seen;illness;ward\n{SECRET};Oslo;31.12.2024;flu;1\n",
+        "input/config.xml": CONFIG,
+        "input/definition.xml": DEFINITION,
+        "input/hierarchies/town.csv": "Oslo;north;*\nRome;south;*\n",
+    }
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, text in (parts | changed).items():
+            archive.writestr(name, text)
+    return path
+
+
+def test_a_project_of_arx_becomes_a_policy_with_its_roles_hierarchies_and_models(tmp_path: Path) -> None:
+    given, out = _write_project(tmp_path / "study.deid"), tmp_path / "policy.yaml"
+    imported = import_metadata(given, source=str(tmp_path / "rows.csv"), folder=tmp_path)
+    write_imported(imported, out)
+    assert SECRET not in imported.text + "".join(each.decode() for each in imported.files.values())
+    assert "# not taken over: (0.1)-average-reidentification-risk" in imported.text
+    policy = read(out)
+    assert {column.name: str(column.role) for column in policy.table("study").columns} == {
+        "name": "identifier",
+        "town": "quasi-identifier",
+        "seen": "quasi-identifier",
+        "illness": "sensitive",
+        "ward": "insensitive",
+    }
+    lines = [
+        f"p{n};{('Oslo', 'Rome')[n % 2]};{n % 3 + 1:02}.05.2024;{('flu', 'cold')[n // 2 % 2]};1" for n in range(120)
+    ]
+    (tmp_path / "rows.csv").write_text("\n".join(["name;town;seen;illness;ward", *lines]))
+    with Curator.open(out) as curator:
+        curator.anonymize("study", tmp_path / "released.csv", seconds=30)
+    assert (tmp_path / "released.csv").exists()
+    with pytest.raises(ParameterError, match="already exists"):
+        write_imported(imported, out)
+    write_imported(imported, out, replace_it=True)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"input/definition.xml": ""},
+        {"input/definition.xml": "<definition>"},
+        {"input/definition.xml": "<!DOCTYPE d [<!ENTITY a 'x'>]><definition/>"},
+        {"input/definition.xml": "<definition/>"},
+    ],
+    ids=["nothing", "broken", "entities", "no columns"],
+)
+def test_an_archive_that_is_no_project_of_arx_is_refused(tmp_path: Path, changed: dict[str, str]) -> None:
+    with pytest.raises(DataError, match="is not a project of ARX"):
+        import_metadata(_write_project(tmp_path / "study.deid", **changed))

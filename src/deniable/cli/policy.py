@@ -89,12 +89,15 @@ IMPORT_EXAMPLES = """\b
 Examples:
   deniable policy import PUMS.yaml --source pums.csv -o pums-policy.yaml
   deniable policy import d.json
+  deniable policy import study.deid --source patients.csv -o policy.yaml    # roles, hierarchies and k of ARX
 """
 
 
 @app.command("import", epilog=IMPORT_EXAMPLES)
 def import_file(
-    file: Annotated[Path, typer.Argument(help="SmartNoise's metadata or DataSynthesizer's description.")],
+    file: Annotated[
+        Path, typer.Argument(help="SmartNoise's metadata, DataSynthesizer's description, or a project of ARX.")
+    ],
     source: Annotated[str | None, typer.Option(help="Where the rows are.", show_default="TABLE.csv")] = None,
     table: Annotated[str | None, typer.Option(help="Which table, if the file has several.")] = None,
     out: Annotated[
@@ -103,13 +106,16 @@ def import_file(
     force: Annotated[bool, typer.Option("--force", help="Replace a file that is there.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Draft a policy from another tool's file: the bounds that it declares, and the person that it names."""
-    from deniable.curator.policy.draft import save
-    from deniable.curator.policy.imports import import_metadata
+    """Draft a policy from another tool's file: the bounds, roles and hierarchies that it declares, and the person.
 
-    text = import_metadata(file, source, table, out.parent if out else None)
+    The hierarchies of a project of ARX are written beside the draft; its rows stay in it.
+    """
+    from deniable.curator.policy.imports import import_metadata, write_imported
+
+    imported = import_metadata(file, source, table, out.parent if out else None)
+    text = imported.text
     if out is not None:
-        save(text, out, replace_it=force)
+        write_imported(imported, out, replace_it=force)
     emit(
         {"policy": text, "written": str(out) if out else None},
         as_json,

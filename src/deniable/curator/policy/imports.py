@@ -1,20 +1,23 @@
-"""Draft a policy from another tool's file: SmartNoise's metadata, or DataSynthesizer's description of a table.
+"""Draft a policy from another tool's file: SmartNoise's metadata, DataSynthesizer's description, or a project of ARX.
 
 Bounds in SmartNoise's metadata were declared by somebody, and are declared again. DataSynthesizer reads its bounds and
 values from the rows without noise: they are shown in marked comments, as every draft shows what it read, and a policy
-that takes them over as they are is refused. Roles are not part of either file, so the steward decides on them."""
+that takes them over as they are is refused. Neither says anything of roles, so the steward decides on them. A project
+of ARX has roles, hierarchies and the models that were asked for; its rows stay in it."""
 
 from __future__ import annotations
 
 import os
+import re
+import zipfile
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from deniable.curator.policy.draft import Draft, Drafted, write_document, yaml_word
+from deniable.curator.policy.draft import Draft, Drafted, save, write_document, yaml_word
 from deniable.errors import DataError, ParameterError
-from deniable.policy.schema import ColumnType, Role, Spec
+from deniable.policy.schema import ColumnType, CsvDialect, DateOrder, Role, Spec
 
 MOST_BYTES = 20 << 20
 SMARTNOISE_TYPES = {
@@ -35,20 +38,47 @@ DECIDE = "decide: the imported file says nothing of roles"
 TOKEN = Spec("token", {"key": "people"})
 
 
-def import_metadata(file: Path, source: str | None = None, table: str | None = None, folder: Path | None = None) -> str:
-    """The text of a policy drafted from another tool's file.
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """The text of a drafted policy, and files that belong beside it, by their name."""
+
+    text: str
+    files: Mapping[str, bytes] = field(default_factory=dict)
+
+
+def import_metadata(
+    file: Path, source: str | None = None, table: str | None = None, folder: Path | None = None
+) -> Imported:
+    """The policy drafted from another tool's file.
 
     `source` is where the rows are, `table` which table of the file is meant if it has several, `folder` where the
     policy will stand.
     """
-    document = _read(file)
-    if isinstance(document.get("attribute_description"), Mapping):
-        found, unit = _read_description(document, table or file.stem)
+    if zipfile.is_zipfile(file):
+        project = _read_project(file, table or file.stem)
+        found, unit, files, rest = project.draft, "row  # confirm: ARX knows no other unit", project.files, project.rest
     else:
-        found, unit = _read_smartnoise(document, table)
+        document, files, rest = _read(file), dict[str, bytes](), list[str]()
+        if isinstance(document.get("attribute_description"), Mapping):
+            found, unit = _read_description(document, table or file.stem)
+        else:
+            found, unit = _read_smartnoise(document, table)
     where = source or f"{found.table}.csv"
     placed = os.path.relpath(where, folder) if folder is not None and source is not None else where
-    return write_document(replace(found, source=placed), [f"    unit: {unit}"])
+    return Imported(write_document(replace(found, source=placed), [f"    unit: {unit}"], rest=rest), files)
+
+
+def write_imported(imported: Imported, out: Path, *, replace_it: bool = False) -> None:
+    """Write a drafted policy, and beside it the files that it names."""
+    from deniable.storage import whole_file
+
+    for name in imported.files:
+        if (out.parent / name).exists() and not replace_it:
+            raise ParameterError(f"'{out.parent / name}' already exists", remedy="Remove it, or use --force")
+    save(imported.text, out, replace_it=replace_it)
+    for name, content in imported.files.items():
+        with whole_file(out.parent / name) as file:
+            file.write(content)
 
 
 def _read(file: Path) -> Mapping[str, Any]:
@@ -153,3 +183,108 @@ def _show_read(kind: ColumnType, about: Mapping[str, Any]) -> tuple[str, ...]:
         return ()
     bounds = f"between: [{about['min']}, {about.get('max')}]"
     return (bounds, "step: 0.01") if kind is ColumnType.DECIMAL else (bounds,)
+
+
+ARX_ROLES = {
+    "IDENTIFYING_ATTRIBUTE": Role.IDENTIFIER,
+    "QUASI_IDENTIFYING_ATTRIBUTE": Role.QUASI_IDENTIFIER,
+    "SENSITIVE_ATTRIBUTE": Role.SENSITIVE,
+    "INSENSITIVE_ATTRIBUTE": Role.INSENSITIVE,
+}
+ARX_TYPES = {"Integer": ColumnType.INTEGER, "Decimal": ColumnType.DECIMAL, "Date/Time": ColumnType.DATE}
+_K = re.compile(r"\(?(\d+)\)?-anonymity")
+_L = re.compile(r"distinct-\(?(\d+)\)?-diversity for attribute '(.+)'")
+
+
+@dataclass(frozen=True, slots=True)
+class _Project:
+    draft: Draft
+    files: dict[str, bytes]
+    rest: list[str]
+
+
+def _read_project(file: Path, name: str) -> _Project:
+    """A project of ARX (.deid): a ZIP archive of XML and CSV files. Its rows and its Java objects are not looked at."""
+    try:
+        with zipfile.ZipFile(file) as archive:
+            held = {each.filename: each for each in archive.infolist()}
+            definition, config, project = (
+                _parse(_take(archive, held, part))
+                for part in ("input/definition.xml", "input/config.xml", "project.xml")
+            )
+            separator = (project.findtext("separator") or ";") if project is not None else ";"
+            listed = [] if definition is None else definition.findall("assigment")  # so it is written there
+            tables = {
+                each.findtext("name") or "": _take(archive, held, f"input/{each.findtext('ref')}") for each in listed
+            }
+    except (zipfile.BadZipFile, NotImplementedError, RuntimeError, OSError):
+        listed = []
+    if not listed:
+        raise DataError(
+            f"'{file.name}' is not a project of ARX",
+            expected="A .deid file that ARX 3 wrote, with input/definition.xml in it",
+            remedy=OTHERWISE,
+        )
+    files = {f"{name}-hierarchy-{n}.csv": text for n, text in enumerate(filter(None, tables.values()), start=1)}
+    named = dict(zip((column for column, text in tables.items() if text), files, strict=True))
+    columns = tuple(_draft_assigned(each, named, separator) for each in listed)
+    first = [_find_order(each.findtext("format") or "") for each in listed]
+    order = next((each for each in first if each is not DateOrder.YEAR_FIRST), DateOrder.YEAR_FIRST)
+    csv = CsvDialect(dates=order) if order is not DateOrder.YEAR_FIRST else None
+    return _Project(Draft(name, "", csv, None, 0, columns), files, _write_models(config))
+
+
+def _take(archive: zipfile.ZipFile, held: Mapping[str, zipfile.ZipInfo], name: str) -> bytes:
+    """A file of an archive; none where it is not there, or is larger than such a file can be."""
+    about = held.get(name)
+    if about is None or about.file_size > MOST_BYTES:
+        return b""
+    with archive.open(about) as file:
+        return file.read(MOST_BYTES)
+
+
+def _parse(text: bytes) -> Any:
+    """The root of an XML file; None where it is none. Files that declare entities are not read."""
+    from xml.etree.ElementTree import ParseError, fromstring
+
+    if not text or b"<!DOCTYPE" in text or b"<!ENTITY" in text:
+        return None
+    try:
+        return fromstring(text)  # noqa: S314  without entities, and of a bounded size
+    except ParseError:
+        return None
+
+
+def _draft_assigned(assigned: Any, files: Mapping[str, str], separator: str) -> Drafted:
+    name, said = assigned.findtext("name") or "", assigned.findtext("type") or ""
+    kind = ARX_TYPES.get(assigned.findtext("datatype") or "", ColumnType.TEXT)
+    role = ARX_ROLES.get(said, Role.UNDECIDED)
+    tree = f"{{tree: {{file: {yaml_word(files[name])}, separator: {yaml_word(separator)}}}}}" if name in files else ""
+    mask = TOKEN if role is Role.IDENTIFIER and kind in (ColumnType.TEXT, ColumnType.INTEGER) else None
+    reason = "confirm: so in the imported project" if said in ARX_ROLES else DECIDE
+    return Drafted(name, kind, role, reason, mask, tree if role is Role.QUASI_IDENTIFIER else "")
+
+
+def _find_order(written: str) -> DateOrder:
+    """The order of a date that Java writes by a pattern, such as dd.MM.yyyy."""
+    letters = re.sub("[^dMy]", "", written)
+    first = letters[:1]
+    return {"d": DateOrder.DAY_FIRST, "M": DateOrder.MONTH_FIRST}.get(first, DateOrder.YEAR_FIRST)
+
+
+def _write_models(config: Any) -> list[str]:
+    """What was asked of releases, as lines of a policy; models that have another form here are named in a comment."""
+    models = [] if config is None else [each.text or "" for each in config.findall("criteria/criterion")]
+    k = [found[1] for found in map(_K.fullmatch, models) if found]
+    least = {found[2]: found[1] for found in map(_L.fullmatch, models) if found}
+    other = [each for each in models if not _K.fullmatch(each) and not _L.fullmatch(each)]
+    said = [f"k: {k[0]}"] if k else []
+    said += [f"l: {{{', '.join(f'{yaml_word(name)}: {least[name]}' for name in least)}}}"] if least else []
+    outliers = "" if config is None else config.findtext("relativeMaxOutliers") or ""
+    said += [f"suppress: {float(outliers):g}"] if re.fullmatch(r"[01](\.\d+)?", outliers) and said else []
+    lines = [
+        "release:",
+        "  joint: {most: 0.05}  # the share of people that all released columns together may single out",
+    ]
+    lines += [f"  anonymize: {{{', '.join(said)}}}"] if said else []
+    return [*lines, *(f"  # not taken over: {re.sub(r'[^ -~]', ' ', each)[:200]}" for each in other)]
