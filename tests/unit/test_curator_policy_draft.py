@@ -611,3 +611,9 @@ def test_a_frame_that_is_a_file_reads_decimal_commas(tmp_path: Path) -> None:
     )
     mean = curator.query("SELECT AVG(Gewicht) AS mean FROM clinic", epsilon=50).scalar()
     assert 70 < mean < 80
+
+
+def test_a_spelling_that_no_column_of_the_whole_file_has_is_not_drafted(tmp_path: Path) -> None:
+    source = tmp_path / "clinic.csv"
+    source.write_text("Patient;Geboren\n" + "".join(f"P{n};31.02.19{40 + n}\n" for n in range(50)))
+    assert "csv:" not in draft(str(source), tmp_path)

@@ -126,7 +126,7 @@ def test_a_memory_limit_that_cannot_be_met_is_refused_without_ending_the_engine(
 
 @pytest.mark.parametrize(("memory", "threads"), [("a lot", 1), ("1GB", 0), ("1GB", -1)])
 def test_limits_that_make_no_sense_are_refused(memory: str, threads: int) -> None:
-    with pytest.raises(ParameterError, match="memory is not an amount|threads is less than 1"):
+    with pytest.raises(ParameterError, match=r"memory is not an amount|threads is less than 1"):
         DuckDBEngine(memory=memory, threads=threads)
 
 

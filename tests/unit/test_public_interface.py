@@ -355,6 +355,8 @@ def test_a_closed_curator_says_so_and_closes_twice() -> None:
     curator = ask_frame()
     curator.close()
     curator.close()
+    assert "closed" in repr(curator)
+    assert "closed" in curator._repr_html_()
     with pytest.raises(ParameterError, match=r"this curator was closed\. Open it again"):
         curator.query("SELECT COUNT(*) FROM data", epsilon=1)
     with pytest.raises(ParameterError, match=r"Curator\(\): missing a required argument: 'policy'"):

@@ -349,7 +349,7 @@ def test_the_client_asks_a_batch(serve: Any) -> None:
         assert first.remaining is not None
         assert first[0].details["confidence"] == 0.9
         assert repr(first).startswith("SELECT COUNT(*) AS n FROM people WHERE age < 30\nn ")
-        assert "\nCost: epsilon 2." in repr(first)
+        assert "\nCost: epsilon 2;" in repr(first)
         assert first._repr_html_().count("<table>") == 2
         left = server.balance()
         awaited = connect_async(up.http, up.tokens["ana"], purpose="research")

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import threading
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ import pytest
 from deniable import Curator
 from deniable.curator import federate
 from deniable.errors import AccessRefused, BudgetExceeded, DataError, PolicyError
-from deniable.learn.federated import Round
+from deniable.learn.federated import Round, read_round, round_to_plain
 from deniable.learn.secure_sum import SumClient
 from deniable.release.release import verify
 from deniable.server.federated import FederatedServer, serve_round
@@ -224,3 +225,66 @@ def test_who_has_no_ticket_or_sends_nonsense_is_refused(clinics: list[Path]) -> 
     for nonsense in (b"", b"[]", b"{}", b'{"boxes": 1}', b"\xff"):
         with pytest.raises(DataError, match="not one of this step"):
             state.take(given["ticket"], "shares", nonsense)
+
+
+def _steps(what: Round, curators: list[Curator]) -> tuple[FederatedServer, list[federate.RoundClient], list[str]]:
+    """Clients that have dealt their shares, step by step, in one process."""
+    server = FederatedServer(what, 1000)
+    clients = [federate.RoundClient(each.context, "visits", what) for each in curators]
+    tickets = [server.join(each.key)["ticket"] for each in clients]
+    dealt = [
+        each.answer(json.loads(json.dumps(server.tell(ticket)))) for each, ticket in zip(clients, tickets, strict=True)
+    ]
+    for ticket, told in zip(tickets, dealt, strict=True):
+        server.take(ticket, "shares", told)
+    return server, clients, tickets
+
+
+def test_a_client_that_starts_again_from_an_older_state_sends_and_charges_nothing_twice(clinics: list[Path]) -> None:
+    """A second vector under one mask, or a second opening, would tell what one hides."""
+    what = _plan(clinics[0])
+    with ExitStack() as stack:
+        curators = [stack.enter_context(Curator.open(each)) for each in clinics]
+        server, clients, tickets = _steps(what, curators)
+        asked = json.loads(json.dumps(server.tell(tickets[0])))
+        before, me = clients[0].save(), curators[0].context
+        clients[0].answer(asked)
+        head, sent = curators[0].ledger.head(), clients[0].save()
+
+        def again(state: bytes, told: Any, other: Round = what) -> None:
+            client = federate.RoundClient(me, "visits", other)
+            client.restore(state)
+            client.answer(told)
+
+        with pytest.raises(AccessRefused, match="step of the vector before"):
+            again(before, asked)
+        with pytest.raises(AccessRefused, match="step of the vector before"):
+            clients[0].answer(asked)
+        clients[0].answer({"step": "opening", "answered": [1, 2, 3]})
+        with pytest.raises(AccessRefused, match="step of the opening before"):
+            again(sent, {"step": "opening", "answered": [1, 2, 4]})
+        fewer = read_round(json.dumps(round_to_plain(what) | {"clients": 2, "least": 2}))
+        with pytest.raises(DataError, match="another round"):
+            again(sent, {"step": "opening", "answered": [1, 2]}, fewer)
+        assert curators[0].ledger.head() == head, "one charge"
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        {}, {"step": "shares"}, {"step": "shares", "place": "x", "keys": {}}, {"step": "vectors", "boxes": [1]},
+        {"step": "opening", "answered": [1, 2, 3]}, {"step": "done"}, None, [],
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_message_that_no_server_of_ours_sends_is_refused_and_nothing_is_charged(
+    clinics: list[Path], told: Any
+) -> None:
+    what = _plan(clinics[0])
+    with Curator.open(clinics[0]) as curator:
+        client = federate.RoundClient(curator.context, "visits", what)
+        with pytest.raises(DataError, match="Nothing was charged"):
+            client.answer(told)
+        with pytest.raises(DataError, match="saved state"):
+            client.restore(b"{}")
+        assert not _entries(clinics[0])

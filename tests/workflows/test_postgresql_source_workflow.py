@@ -23,7 +23,7 @@ from deniable.engines.adbc import DIALECTS, AdbcEngine, read_rows
 from deniable.engines.adbc import connect as connect_by_adbc
 from deniable.engines.postgresql.engine import PostgreSQLEngine, write_table
 from deniable.engines.postgresql.tables import list_tables
-from deniable.errors import DataError, ExecutionFailed, PolicyError, QueryRefused, StorageError
+from deniable.errors import DataError, DeniableError, ExecutionFailed, PolicyError, QueryRefused, StorageError
 from deniable.governance.grants import Asker, Role
 from deniable.ledger.ledger import verify
 from deniable.policy.document import parse
@@ -207,7 +207,7 @@ def test_k_anonymity_counts_where_the_rows_are_and_releases_the_same_rows(
     monkeypatch.setattr("deniable.engines.postgresql.engine.fetch_table", lambda *_: pytest.fail("rows were copied"))
     rows, source = one_row_each(400), f"{database}#care.{table}_one"
     write_table(rows, source)
-    with Curator(parse(ONE_EACH.format(source=source, rows_out=150), folder=tmp_path)) as there:
+    with Curator(parse(ONE_EACH.format(source=source, rows_out=400), folder=tmp_path)) as there:
         made = there.anonymize("visits", tmp_path / "there.csv", method=method)
         assert not [each for each in made.details["warnings"] if "brought here" in each]
     with Curator(parse(ONE_EACH.format(source="x.csv", rows_out=1), folder=tmp_path), sources={"visits": rows}) as here:
@@ -279,6 +279,8 @@ def test_where_no_row_may_leave_what_needs_rows_is_refused_before_a_charge(
             lambda: curator.describe("visits", epsilon=1, delta="1e-7", columns=("sex", "city")),
             lambda: curator.sample_and_aggregate(len, "visits", blocks=5, bounds=(0, 10), epsilon=1),
             lambda: curator.train("visits", "charge", features=["age"], epsilon=1),
+            lambda: curator.randomize("visits", tmp_path / "told.csv", epsilon=1),
+            lambda: curator.check("visits", ["sex"]),
         ]
         for need in needs:
             with pytest.raises(QueryRefused, match=r"lets none leave \(rows_out: 0\).*Nothing was charged"):
@@ -519,3 +521,31 @@ def test_an_explanation_says_which_rows_are_brought_out_and_by_adbc_it_is_refuse
     by_adbc = Curator(parse(PLACES.format(source="trino+adbc://town#visits"), folder=tmp_path))
     with pytest.raises(QueryRefused, match="reached by ADBC"):
         by_adbc.explain_places("visits", ("lat", "lon"), epsilon=1)
+
+
+def test_fewer_identifiers_than_there_are_are_not_taken_for_all_in_the_search_for_copies(
+    database: str, table: str, tmp_path: Path
+) -> None:
+    """A lower limit of rows switched the search off, and identifiers left."""
+    rows, source = one_row_each(300, "person-{}-x"), f"{database}#care.{table}_copies"
+    copied = pa.array([f"person-{place % 60}-x" for place in range(300)])
+    alike = {"sex": pa.array(["F"] * 300), "age": pa.array([30] * 300), "city": copied}
+    write_table(pa.table({"pid": rows["pid"], **alike}), source)
+    told = r"values of 'pid', which are looked for|the values of the identifier 'pid'"
+    for most in (130, 1_000):
+        policy = parse(ONE_EACH.format(source=source, rows_out=most), folder=tmp_path)
+        with Curator(policy) as there, pytest.raises(DeniableError, match=told):
+            there.anonymize("visits", tmp_path / f"{most}.csv")
+        assert not (tmp_path / f"{most}.csv").exists()
+
+
+def test_long_whole_numbers_of_numeric_columns_stay_apart(database: str, table: str, tmp_path: Path) -> None:
+    """By way of doubles, sixteen people became one."""
+    rows, source = one_row_each(40), f"{database}#care.{table}_long"
+    write_table(rows, source)
+    with psycopg.connect(database, autocommit=True) as connection:
+        connection.execute(f"ALTER TABLE care.{table}_long ALTER COLUMN pid TYPE numeric(20,0)"
+                           " USING substring(pid from 2)::numeric + 100000000000000000")  # fmt: skip
+    text = ONE_EACH.format(source=source, rows_out=1_000).replace("pid: {type: text", "pid: {type: integer")
+    with Curator(parse(text, folder=tmp_path)) as there:
+        assert there.query("SELECT COUNT(DISTINCT pid) AS n FROM visits", epsilon=90).scalar() == 40

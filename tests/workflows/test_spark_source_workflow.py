@@ -104,7 +104,7 @@ def test_a_table_larger_than_what_may_be_collected_is_counted(tmp_path: Path) ->
     text = POLICY.replace("city: {{role: insensitive}}", "city: {{role: identifier}}").replace(
         "sensitive}}", "identifier}}"
     )
-    few.write_text(text.format(source=write_parquet(rows, tmp_path), rows_out=200))
+    few.write_text(text.format(source=write_parquet(rows, tmp_path), rows_out=10**6))
     with Curator.open(few) as curator:
         made = curator.anonymize("visits", tmp_path / "out.csv")
         assert made.details["released"] == count

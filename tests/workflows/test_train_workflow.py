@@ -31,7 +31,7 @@ def test_a_model_is_trained_sealed_charged_and_predicts(town: Path) -> None:
     assert run_command("release", "verify", "model.json", cwd=town).returncode == 0
     statement = json.loads((town / "model.json.release.json").read_text())["statement"]
     assert statement["provenance"]["parameters"]["held_out"] == 0.2
-    ledger = json.loads(run_command("ledger", "show", "--json", cwd=town).stdout)
+    ledger = json.loads(run_command("ledger", "show", "--last", "1000", "--json", cwd=town).stdout)
     assert any("differentially private model" in json.dumps(entry) for entry in ledger["entries"])
     made = run_command("predict", "model.json", "visits.parquet", "-o", "predicted.parquet", "--json", cwd=town)
     assert made.returncode == 0, made.stderr
@@ -138,7 +138,7 @@ def test_control_c_says_whether_something_was_charged_and_how_to_go_on(
     town: Path, where: str, told: tuple[str, ...], entries: int
 ) -> None:
     def count() -> int:
-        shown = json.loads(run_command("ledger", "show", "--json", cwd=town).stdout)
+        shown = json.loads(run_command("ledger", "show", "--last", "1000", "--json", cwd=town).stdout)
         return len([each for each in shown["entries"] if "model" in json.dumps(each)])
 
     module, name = where.rsplit(".", 1)

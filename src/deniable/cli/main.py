@@ -329,8 +329,7 @@ def main() -> None:
     as_json = "--json" in sys.argv
     try:
         ended = build_command(sys.argv[1:])(standalone_mode=not as_json)
-        if as_json and type(ended) is int:
-            sys.exit(ended)
+        sys.exit(ended if type(ended) is int else 0)
     except typer.Abort:
         sys.exit(1)
     except DeniableError as refusal:

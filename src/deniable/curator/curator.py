@@ -535,6 +535,8 @@ class Curator(ReleaseVerbs):
             f"  {table.name}: public" if table.public else f"  {table.name}: protects {table.unit}{_say_bound(table)}"
             for table in self.policy.tables
         ]
+        if isinstance(self.context, _Closed):
+            return [f"{self.policy.dataset}: closed", *tables]
         left, closed = self.context.state_left(), any(each.closed for each in self.context.balance())
         told = f"  left is {left}" if closed else f"  {left} is left" if left else "  no budget is set"
         return [f"Curator of '{self.policy.dataset}'", *tables, told]

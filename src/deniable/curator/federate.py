@@ -12,6 +12,7 @@ import time
 import urllib.error
 import urllib.request
 from base64 import b64decode, b64encode
+from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -21,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 from deniable.curator.charge import Job, run_job, still_charged
 from deniable.curator.context import Context
 from deniable.curator.scope import SAMPLE_KEYS, refuse_twice
+from deniable.curator.sources import refuse_rows_here
 from deniable.curator.train import budget_of
 from deniable.errors import AccessRefused, DataError, ParameterError
 from deniable.policy.budget import Amount
@@ -29,7 +31,7 @@ from deniable.release.record import Record, SparseRecord
 from deniable.storage import write_whole
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     import numpy as np
     from numpy.typing import NDArray
@@ -175,6 +177,7 @@ class RoundClient:
         self._context, self._what = context, what
         self._table = context.scope.private_table(table)
         check_table(what, self._table, self._table.unit or PrivacyUnit())
+        refuse_rows_here(self._table, context.scope.sources)
         self._sums = SumClient(what.terms, 1)  # the place is told after the key was sent
 
     @property
@@ -188,32 +191,88 @@ class RoundClient:
         return self._sums.key
 
     def answer(self, told: Mapping[str, Any]) -> bytes:
-        """The message of a later step, from what the server told of it: shares, the masked vector, or an opening."""
-        if told["step"] == "shares":
-            self._sums.place = int(told["place"])
-            _refuse_second_place(self._context, told["keys"].values())
-            dealt = self._sums.deal({int(place): b64decode(key) for place, key in told["keys"].items()})
-            return json.dumps(_pack_dealt(dealt)).encode()
-        if told["step"] == "vectors":
+        """The message of a later step, from what the server told of it: shares, the masked vector, or an opening.
+
+        Each step is answered once, which the ledger remembers, so that a client that starts again from an older state
+        sends nothing twice.
+        """
+        steps = {"shares": self._deal, "vectors": self._mask, "opening": self._open}
+        step = told.get("step") if hasattr(told, "get") else None
+        if step not in steps:
+            raise DataError("the server's message is of no step that a client answers", expected=", ".join(steps))
+        return steps[step](told)
+
+    def _deal(self, told: Mapping[str, Any]) -> bytes:
+        with _refuse_unreadable():
+            keys = {int(place): b64decode(key, validate=True) for place, key in told["keys"].items()}
+            place = int(told["place"])
+        if keys.get(place) != self.key:
+            raise DataError("the server's message has another key at this client's place")
+        self._refuse_again("shares")
+        _refuse_second_place(self._context, keys)
+        self._sums.place = place
+        with _refuse_unreadable():
+            return json.dumps(_pack_dealt(self._sums.deal(keys))).encode()
+
+    def _mask(self, told: Mapping[str, Any]) -> bytes:
+        if self._sums.sent:
+            self._refuse_again("vector")
+        with _refuse_unreadable():
             boxes = {int(place): b64decode(box) for place, box in told.get("boxes", {}).items()}
             hashes = {int(place): (b64decode(a), b64decode(b)) for place, (a, b) in told.get("hashes", {}).items()}
             self._sums.receive(boxes, hashes)
-            vector = _measure_vector(self._context, self._what, self._table)
-            with still_charged():
-                return self._sums.mask(vector)
+        self._refuse_again("vector")
+        vector = _measure_vector(self._context, self._what, self._table)
         with still_charged():
-            shares = {str(place): _pack(share) for place, share in self._sums.open(told["answered"]).items()}
-            return json.dumps(shares).encode()
+            return self._sums.mask(vector)
+
+    def _open(self, told: Mapping[str, Any]) -> bytes:
+        if not self._sums.sent:
+            raise DataError("the server asks for an opening before this client has sent its vector")
+        with still_charged():
+            with _refuse_unreadable():
+                came = [int(place) for place in told["answered"]]
+            self._refuse_again("opening")
+            return json.dumps({str(place): _pack(share) for place, share in self._sums.open(came).items()}).encode()
+
+    def _refuse_again(self, step: str) -> None:
+        """A second vector or opening would tell what one hides: the ledger keeps that a step was answered."""
+        named, mine = f"{step} of {sha256(self.key).hexdigest()}", token_bytes(16)
+        if self._context.store.keep(SAMPLE_KEYS, named, named, mine) != mine:
+            raise AccessRefused(
+                f"this client has answered the step of the {step} before, and does so once",
+                remedy="Join another round", charge="What was charged for its vector, if it was sent, stays charged.",
+            )  # fmt: skip
 
     def save(self) -> bytes:
         """Its state between two steps, for a program that ends in between. It is secret: it holds the masks."""
-        return self._sums.save()
+        return json.dumps({"round": _name_round(self._what), "sums": self._sums.save().decode()}).encode()
 
     def restore(self, saved: bytes) -> None:
-        """Go on from what was saved last; an older state would send a second vector under one mask."""
+        """Go on from what was saved last, in the same round; steps that were answered since are refused."""
         from deniable.learn.secure_sum import SumClient
 
-        self._sums = SumClient.restore(self._what.terms, saved)
+        with _refuse_unreadable("the saved state of a client cannot be read"):
+            held = json.loads(saved)
+            if held["round"] != _name_round(self._what):
+                raise DataError("the saved state is of another round", remedy="Join this round anew")
+            self._sums = SumClient.restore(self._what.terms, held["sums"].encode())
+
+
+def _name_round(what: Round) -> str:
+    """A digest of all that a round is: its clients, least and noise too."""
+    from deniable.learn.federated import round_to_plain
+
+    return sha256(json.dumps(round_to_plain(what), sort_keys=True, default=str).encode()).hexdigest()
+
+
+@contextmanager
+def _refuse_unreadable(happened: str = "the server's message cannot be read") -> Iterator[None]:
+    """Whatever is wrong with what came from elsewhere is a refusal."""
+    try:
+        yield
+    except (KeyError, ValueError, TypeError, AttributeError, IndexError):
+        raise DataError(happened, remedy="Join another round") from None
 
 
 def join_round(context: Context, table: str, server: str, *, patience: float = 120.0) -> Joined:
@@ -232,9 +291,9 @@ def join_round(context: Context, table: str, server: str, *, patience: float = 1
         return Joined(what.name, client.place, int(line.wait("done")["clients"]))
 
 
-def _refuse_second_place(context: Context, keys: Iterable[str]) -> None:
+def _refuse_second_place(context: Context, keys: Mapping[int, bytes]) -> None:
     """A ledger's people are in a round once. The keys of its clients, which are drawn anew, tell the round."""
-    named, mine = f"round {sha256(' '.join(sorted(keys)).encode()).hexdigest()}", token_bytes(16)
+    named, mine = f"round {sha256(b''.join(sorted(keys.values()))).hexdigest()}", token_bytes(16)
     if context.store.keep(SAMPLE_KEYS, named, named, mine) != mine:
         raise AccessRefused(
             "the people of this ledger are in this round already: twice in one sum, they are protected half as well",

@@ -17,6 +17,7 @@ from deniable.curator.governance.reports import LOCAL
 from deniable.curator.governance.steward import open_policy
 from deniable.curator.publish import find_signing_key, note_published
 from deniable.curator.scope import refuse_expired, refuse_twice
+from deniable.curator.sources import refuse_rows_here
 from deniable.dp.accounting.cost import round_down, shorten
 from deniable.errors import BudgetExceeded, DataError, ParameterError
 from deniable.policy.budget import Amount, exact
@@ -255,18 +256,20 @@ def _randomizing_job(context: Context, name: str, made: RecordPlan, source: str 
     from deniable.policy.budget import budget
     from deniable.release import Technique
 
+    refuse_rows_here(context.policy.table(name), context.scope.sources)
     unit, described = context.policy.table(name).unit or PrivacyUnit(), records.describe_plan(made)
     asked = json.dumps(
         [PLAN, name, described, unit.rows_learned, _sources(context.policy, name, source)], sort_keys=True
     )
     total = made.epsilon * unit.rows_learned
     return Job(
-        Technique.LOCAL_DP, asked, PureEvent(total), unit, (name,), lambda _: _randomize_rows(context, name, made),
+        Technique.LOCAL_DP, asked, PureEvent(total), unit, (name,),
+        lambda engine: _randomize_rows(context, engine, name, made),
         canonical=asked, cost=budget(total), details={LOCAL: str(total)},
     )  # fmt: skip
 
 
-def _randomize_rows(context: Context, name: str, made: RecordPlan) -> NoisyResults:
+def _randomize_rows(context: Context, engine: Engine, name: str, made: RecordPlan) -> NoisyResults:
     """The rows that leave, in random order: at most so many of each person, chosen by a fresh secret salt."""
     from deniable.dp.samplers import permutation
     from deniable.localdp import records
@@ -275,8 +278,7 @@ def _randomize_rows(context: Context, name: str, made: RecordPlan) -> NoisyResul
 
     schema = context.policy.table(name)
     unit, columns = schema.unit or PrivacyUnit(), tuple(column.name for column in made.columns)
-    with context.scope.open_rows({name: name}) as engine:
-        rows = engine.run(render_bounded_select(schema, unit, unit.rows_learned, columns))
+    rows = engine.run(render_bounded_select(schema, unit, unit.rows_learned, columns))
     told = records.randomize(made, rows)
     return {PLAN: (Noisy(told.take(permutation(told.num_rows)), ()),)}
 

@@ -162,8 +162,10 @@ class FetchingEngine(DuckDBEngine):
         self._settle()
         counted = self.counted.get(name)
         engine: Engine = self if counted is None else counted.engine
-        most = most if counted is None else min(most, count_rows_out(counted.schema))
-        found = engine.run(f"SELECT DISTINCT {quote(column)} FROM {quote(name)} LIMIT {most}")
+        limit = most if counted is None else count_rows_out(counted.schema)
+        found = engine.run(f"SELECT DISTINCT {quote(column)} FROM {quote(name)} LIMIT {min(most, limit + 1)}")
+        if found.num_rows > limit:
+            raise refuse_rows_out(f"'{name}', by the values of '{column}', which are looked for in what leaves,", limit)
         return found.column(0).combine_chunks()
 
     def data_version(self, name: str) -> str:

@@ -197,6 +197,11 @@ class SumClient:
         """The public key: the message of the first step."""
         return self._own_key
 
+    @property
+    def sent(self) -> bool:
+        """Whether its masked vector was made."""
+        return self._sent
+
     def save(self) -> bytes:
         """All of this client, for a program that ends between two steps. As secret as its vector."""
         held = {

@@ -166,6 +166,7 @@ def check_rows(
 
     Columns that are not named are those of the policy's roles.
     """
+    from deniable.curator.sources import refuse_rows_here
     from deniable.engines.base import quote
     from deniable.kanonymity.risk import examine
 
@@ -177,6 +178,7 @@ def check_rows(
     person = schema.unit.column if schema.unit is not None else None
     named = dict.fromkeys((*known, *secret, *(() if person is None else (person,))))
     listed = ", ".join(map(quote, named)) or "*"
+    refuse_rows_here(schema, context.scope.sources)
     engine = context.scope.attach(table)
     present = [field.name for field in engine.describe(table)]
     for name in named:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from deniable.errors import DataError, ParameterError
 from deniable.policy.document import READ_FROM_DATA
 from deniable.policy.layout.masks import MASKS
-from deniable.policy.schema import ColumnType, CsvDialect, Role, Spec, TableSchema, make_dialect
+from deniable.policy.schema import Column, ColumnType, CsvDialect, Role, Spec, TableSchema, make_dialect
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -157,18 +157,26 @@ def read_as_spelled(engine: Engine, source: str, csv: CsvDialect | None) -> tupl
     from deniable.engines.base import quote
     from deniable.engines.duckdb.csv import find_spelling
 
-    fields = engine.describe("table")
-    texts = ", ".join(quote(field.name) for field in fields if field.type is ColumnType.TEXT)
-    if not texts:
+    names = {kind: [f.name for f in engine.describe("table") if f.type is kind] for kind in SPELLED}
+    texts = tuple(Column(name) for name in names[ColumnType.TEXT] + names[ColumnType.DECIMAL])
+    if not names[ColumnType.TEXT] and not names[ColumnType.DECIMAL]:
         return csv, ()
-    rows = engine.run(f'SELECT {texts} FROM "table" LIMIT {SPELLED_ROWS}')  # noqa: S608
-    found, doubtful = find_spelling(rows, with_points=any(field.type is ColumnType.DECIMAL for field in fields))
-    if found:
-        csv = replace(csv or CsvDialect(), **found)
-        engine.attach("table", source, csv=csv)
+    engine.attach("text", source, TableSchema("text", source, texts), csv=csv)
+    listed = ", ".join(quote(column.name) for column in texts)
+    rows = engine.run(f'SELECT {listed} FROM "text" LIMIT {SPELLED_ROWS}')  # noqa: S608
+    found, doubtful = find_spelling(rows, names[ColumnType.DECIMAL])
+    if not found:
+        return csv, doubtful
+    before, plain = engine.describe("table"), csv
+    csv = replace(csv or CsvDialect(), **found)
+    engine.attach("table", source, csv=csv)
+    if engine.describe("table") == before:  # no column of the whole file is spelled so
+        engine.attach("table", source, csv=plain)
+        return plain, doubtful
     return csv, doubtful
 
 
+SPELLED = (ColumnType.TEXT, ColumnType.DECIMAL)
 SPELLED_ROWS = 10_000
 """Rows from which the spelling of numbers and dates is found. Whether it holds is then checked in all of them."""
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from deniable.curator.context import Context
+from deniable.curator.sources import refuse_rows_here
 from deniable.curator.synthesize.parity import read_findings
 from deniable.curator.synthesize.run import (
     LinkedModelSummary,
@@ -199,6 +200,7 @@ def _real(context: Context, model: SynthModel, name: str) -> pa.Table:
                 f"the table '{name}' has no column '{column}', which the model has",
                 remedy="Inspect the model against the table that it describes",
             )
+    refuse_rows_here(table, context.scope.sources)
     return context.scope.attach(table.name).run(select_all(table))
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from deniable.curator.context import Context
+from deniable.curator.sources import refuse_rows_here
 from deniable.curator.synthesize.run import find_source, read_bounded, select_all
 from deniable.errors import DeniableError, IntegrityError, ParameterError, Stopped
 from deniable.policy.budget import budget
@@ -119,6 +120,7 @@ def compare(context: Context, wanted: Comparison, progress: Progress | None = No
     from deniable.assess.parity import average_shares, require_conclusions, tally_runs
 
     table = context.policy.table(context.only_private_table(wanted.table))
+    refuse_rows_here(table, context.scope.sources)
     findings = read_findings(wanted.findings, table.name)
     bench = _bench(context, table, wanted, findings)
     methods, unsuited = _methods(bench, wanted.methods)

@@ -159,7 +159,9 @@ def find_rows(engine: Engine, source: Source, columns: tuple[str, ...] | None) -
 
 def read_bounded(context: Context, name: str, columns: tuple[str, ...] | None = None) -> pa.Table:
     """The bounded rows for the steward's own eyes: nothing of them may leave uncharged."""
-    return bound_rows(context.scope.attach(name), find_source(context, name), columns)
+    source = find_source(context, name)
+    refuse_rows_here(source.table, context.scope.sources)
+    return bound_rows(context.scope.attach(name), source, columns)
 
 
 def select_all(table: TableSchema) -> str:

@@ -12,7 +12,7 @@ import csv
 import itertools
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -215,43 +215,59 @@ def respell(column: str, type: ColumnType, dialect: CsvDialect) -> str:
     if type in NUMBERS:
         if dialect.thousands is not None:
             thousands, decimal = re.escape(dialect.thousands), re.escape(dialect.decimal)
-            grouped = f"^ *[-+]?[0-9]{{1,3}}({thousands}[0-9]{{3}})+({decimal}[0-9]+)? *$"
+            grouped = f"^ *[-+]?[1-9][0-9]{{0,2}}({thousands}[0-9]{{3}})+({decimal}[0-9]+)? *$"
             alone = f"replace({column}, {literal(dialect.thousands)}, '')"
             column = f"CASE WHEN regexp_matches({column}, {literal(grouped)}) THEN {alone} ELSE {column} END"
         return f"translate({column}, ',.', '.,')" if dialect.decimal == "," else column
     if type in DATES and dialect.dates is not DateOrder.YEAR_FIRST:
-        day, month = ("1", "2") if dialect.dates is DateOrder.DAY_FIRST else ("2", "1")
-        padded = f"regexp_replace({column}, '^ *([0-9][./-])', '0\\1')"
-        padded = f"regexp_replace({padded}, '^( *[0-9]{{2}}[./-])([0-9][./-])', '\\10\\2')"
+        is_day_first = dialect.dates is DateOrder.DAY_FIRST
+        day, month, signs = ("1", "2", "[./-]") if is_day_first else ("2", "1", "[/-]")  # with points, the day is first
+        padded = f"regexp_replace({column}, '^ *([0-9]{signs})', '0\\1')"
+        padded = f"regexp_replace({padded}, '^( *[0-9]{{2}}{signs})([0-9]{signs})', '\\10\\2')"
         iso = f"\\3-\\{month}-\\{day}\\4"
-        return f"regexp_replace({padded}, '^ *([0-9]{{2}})[./-]([0-9]{{2}})[./-]([0-9]{{4}})(.*)$', '{iso}')"
+        return f"regexp_replace({padded}, '^ *([0-9]{{2}}){signs}([0-9]{{2}}){signs}([0-9]{{4}})([^0-9].*)?$', '{iso}')"
     return column
 
 
 NUMBERS, DATES = (ColumnType.INTEGER, ColumnType.DECIMAL), (ColumnType.DATE, ColumnType.DATETIME)
 
 
-def find_spelling(rows: pa.Table, *, with_points: bool) -> tuple[dict[str, Any], tuple[str, ...]]:
+def find_spelling(rows: pa.Table, pointed: Collection[str] = ()) -> tuple[dict[str, Any], tuple[str, ...]]:
     """How columns of text spell numbers and dates, if in one way alone; and what is doubtful, for people to decide.
 
-    A spelling is a guess until somebody confirms it: `1,5` may be a list of two choices. Where other columns hold
-    numbers `with_points`, no comma stands before decimals.
+    A spelling is a guess until somebody confirms it: `1,5` may be a list of two choices. `pointed` are columns whose
+    texts can be read as decimals with a point. `1.500` is such a text, and 1,500 in other countries.
     """
     texts = {name: rows[name].drop_null().unique().to_pylist() for name in rows.column_names}
-    numbers, unsure = _choose_spelling(
-        texts, [each for each in NUMBER_SPELLINGS if not with_points or each[0]["decimal"] == "."]
-    )
-    dates, undated = _choose_spelling(texts, DATE_SPELLINGS)
-    number = (
-        f'{unsure}: numbers such as 1,234 can be read in several ways; say csv: {{decimal: ","}} or {{thousands: ","}}'
-    )
-    date = f"{undated}: dates such as 03/04/2020 can be read in two ways; say csv: {{dates: day-first}} or month-first"
-    return numbers | dates, tuple(told for told, names in ((number, unsure), (date, undated)) if names)
+    dotted = [name for name in pointed if all(map(GROUPED_BY_POINTS, texts[name]))]
+    spellings = NUMBER_SPELLINGS
+    if len(dotted) < len(pointed):  # a decimal point was seen, so that commas stand before no decimals
+        spellings, dotted = [each for each in NUMBER_SPELLINGS if each[0]["decimal"] == "."], []
+    own = {name: values for name, values in texts.items() if name not in pointed}
+    short = [name for name, values in own.items() if values and all(map(ONE_DIGIT_EACH, values))]
+    sure = {name: values for name, values in own.items() if name not in short}
+    numbers, unsure = _choose_spelling(sure, spellings)
+    if numbers or unsure:
+        numbers, unsure = _choose_spelling(own | {name: texts[name] for name in dotted}, spellings)
+        dotted = []
+    dates, undated = _choose_spelling(own, DATE_SPELLINGS)
+    told = {
+        'numbers such as 1,234 can be read in several ways; say csv: {decimal: ","} or {thousands: ","}': unsure,
+        'values such as 1,2 may be decimals (say csv: {decimal: ","}) or lists of choices (say type: text)': short,
+        'numbers such as 1.234 are read with a decimal point; say csv: {thousands: "."} if it is none': dotted,
+        "dates such as 03/04/2020 can be read in two ways; say csv: {dates: day-first} or month-first": undated,
+    }
+    doubts = (f"{', '.join(map(repr, names))}: {words}" for words, names in told.items() if names)
+    return numbers | dates, tuple(doubts)
+
+
+GROUPED_BY_POINTS = re.compile(r"-?(0|[1-9][0-9]{0,2}(\.[0-9]{3})*)").fullmatch
+ONE_DIGIT_EACH = re.compile("[0-9](,[0-9])?").fullmatch
 
 
 def _choose_spelling(
     texts: Mapping[str, list[str]], spellings: Sequence[tuple[dict[str, Any], str]]
-) -> tuple[dict[str, Any], str]:
+) -> tuple[dict[str, Any], list[str]]:
     """The spelling that fits every column which any fits; or the names of the columns, where several fit."""
     fitting = {
         name: [said for said, pattern in spellings if all(map(re.compile(pattern).fullmatch, values))]
@@ -260,9 +276,16 @@ def _choose_spelling(
     }
     spelled = {name: fits for name, fits in fitting.items() if fits}
     common = [said for said, _ in spellings if spelled and all(said in fits for fits in spelled.values())]
+    if (
+        all(len(set(map(len, texts[name]))) == 1 and len(texts[name]) > 1 for name in spelled)
+        and "decimal" in spellings[0][0]
+    ):
+        common = [said for said in common if any(said["decimal"] in value for name in spelled for value in texts[name])]
     if common and len({next(iter(said.values())) for said in common}) == 1:
-        return common[0], ""
-    return {}, ", ".join(f"'{name}'" for name in spelled)
+        return common[0], []
+    if common and {said.get("thousands") for said in common} == {common[0].get("thousands", "")}:  # whole numbers
+        return common[-1], []
+    return {}, list(spelled)
 
 
 def _spell_numbers() -> list[tuple[dict[str, Any], str]]:

@@ -351,6 +351,11 @@ INFERRED = {
 _DECLARED_INTEGER = r"^[-+]?[0-9]+(\.0*)?$"
 _OFFSET = r":[0-9]{2}(\.[0-9]+)? ?([zZ]|[-+][0-9]{2}(:?[0-9]{2})?)$"
 """How a text of a time ends that says how far it is from UTC."""
+_WRITTEN_DATE = (
+    r"^[0-9]{4}[-/][0-9]{1,2}[-/][0-9]{1,2}([ T]+[0-9]{1,2}:[0-9]{2}(:[0-9]{2}([.,][0-9]*)?)?"
+    r" ?([zZ]|UTC|[-+][0-9]{2}(:?[0-9]{2})?)?)?$"
+)
+"""How a date or a time is written: the year first, in four digits, and no words behind it."""
 
 
 def type_of(native: str) -> ColumnType:
@@ -397,7 +402,9 @@ def render_text(column: str, declared: ColumnType) -> str:
     cast = f"TRY_CAST({text} AS {NATIVE[declared]})"
     if declared is ColumnType.DATETIME:  # the engine would drop an offset; a column of times with a zone is in UTC too
         moved = f"CAST(TRY_CAST({text} AS TIMESTAMP WITH TIME ZONE) AS TIMESTAMP)"
-        return f"CASE WHEN regexp_matches({text}, '{_OFFSET}') THEN {moved} ELSE {cast} END"
+        cast = f"CASE WHEN regexp_matches({text}, '{_OFFSET}') THEN {moved} ELSE {cast} END"
+    if declared in (ColumnType.DATE, ColumnType.DATETIME):  # the engine would take 31-12-24 for a day of the year 31
+        return f"CASE WHEN regexp_matches({text}, '{_WRITTEN_DATE}') THEN {cast} END"
     return _replace_nan(cast) if declared is ColumnType.DECIMAL else cast
 
 

@@ -115,6 +115,10 @@ READ: dict[str, Reading] = {
 }
 
 
+EXACT = (ColumnType.DECIMAL, "DOUBLE", "{0}")
+"""Numerics that are declared as whole numbers: by way of doubles, long ones would become one another."""
+
+
 TEXT = (ColumnType.TEXT, "VARCHAR", '(CAST({0} AS text) COLLATE "C")')
 
 
@@ -148,7 +152,11 @@ def inspect_table(connection: Any, located: Located, schema: TableSchema | None)
             expected="A table, a view or a partitioned table, as schema.table",
             remedy=_suggest_table(connection, located),
         )
-    columns = [(name, quote(name), READ.get(domain or own, TEXT)) for name, own, domain in found]
+    whole = {column.name for column in schema.columns if column.type is ColumnType.INTEGER} if schema else set()
+    columns = [
+        (name, quote(name), EXACT if own == "numeric" and name in whole else READ.get(domain or own, TEXT))
+        for name, own, domain in found
+    ]
     shown = show_declared(columns, schema, located.title, CONVERSIONS)
     if shown.doubtful:
         with translate_errors(located.title):
