@@ -421,7 +421,7 @@ def _list_keywords(called: Callable[..., Any]) -> list[str] | None:
 
 
 def plain(value: Any) -> Any:
-    """A number or time of numpy as the plain one that it shows; also in lists, tuples and mappings, and arrays there.
+    """A number or time of numpy as the plain one that it shows, also in lists and mappings; arrays of Arrow as lists.
 
     >>> plain([1, {"age": (0, 120)}])
     [1, {'age': (0, 120)}]
@@ -430,6 +430,8 @@ def plain(value: Any) -> Any:
         return type(value)(map(_plain_inside, value))
     if type(value) is dict:
         return {key: _plain_inside(each) for key, each in value.items()}
+    if type(value).__module__.startswith("pyarrow") and hasattr(value, "to_pylist") and not hasattr(value, "schema"):
+        return value.to_pylist()
     if type(value).__module__ != "numpy" or getattr(value, "shape", None) != ():
         return value
     kind, item = value.dtype.kind, value.item()

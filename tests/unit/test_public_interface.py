@@ -461,3 +461,9 @@ def test_examples_of_help_are_lines_that_a_shell_takes() -> None:
                 assert "\b" not in line
         assert not re.search(r"(?<!\n)\n\x08\n", (each.epilog or "").lstrip("\b\n")), each.name
     assert found > 90
+
+
+def test_arrays_of_names_are_lists_of_names() -> None:
+    with ask_frame() as curator:
+        found = [curator.check("data", names).k for names in (["sex"], pa.array(["sex"]), pd.Series(["sex"]), ("sex",))]
+        assert len(set(found)) == 1
