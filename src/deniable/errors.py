@@ -347,6 +347,12 @@ TYPES: dict[str, tuple[Callable[[Any], bool], str]] = {
     ),
     "Sequence": (_is_listed, "a list"),
     "Iterable": (_is_listed, "a list"),
+    "Mapping[str, str]": (
+        lambda value: (
+            isinstance(value, Mapping) and all(isinstance(each, str) for pair in value.items() for each in pair)
+        ),
+        "a mapping of texts, such as {'sex': 'F'}",
+    ),
     "Mapping": (lambda value: isinstance(value, Mapping), "a mapping, such as {'age': ...}"),
     "Callable": (callable, "a function"),
     "Asker": (lambda value: hasattr(value, "name") and hasattr(value, "purpose"), "an Asker"),
