@@ -361,7 +361,7 @@ def measure(process: int, http: int, echo: int, token: str, folder: Path) -> boo
 
 OTHERS = (
     ("POST", "/v1/explain", lambda number: fresh(number)),
-    ("POST", "/v1/cost", lambda number: fresh(number)),
+    ("POST", "/v1/preview", lambda number: fresh(number)),
     ("POST", "/v1/query", lambda number: {"sql": f"SELECT nothing{number} FROM people", "epsilon": "0.01"}),
     ("POST", "/v1/query", lambda number: {"sql": f"SELECT age + {number} AS x FROM people", "epsilon": "0.01"}),
     ("POST", "/v1/query", lambda number: {**fresh(number), "request": f"soak {number}"}),

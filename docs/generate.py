@@ -267,7 +267,7 @@ VERBS: tuple[tuple[str, str, str, str], ...] = (
     ("ask a question in SQL", "Curator.query", "query", "POST /v1/query"),
     ("ask several questions with one budget", "Curator.query_batch", "query --together", "POST /v1/batch"),
     ("show what a question measures and costs", "Curator.explain", "query --explain", "POST /v1/explain"),
-    ("show how much of your budget a question would use", "Curator.preview", "query --explain", "POST /v1/cost"),
+    ("show how much of your budget a question would use", "Curator.preview", "query --explain", "POST /v1/preview"),
     (
         "the error of a question against epsilon",
         "Curator.error_curve",

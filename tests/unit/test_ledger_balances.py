@@ -24,7 +24,7 @@ from deniable.governance.grants import Asker
 from deniable.ledger import Act, Ledger, Posting
 from deniable.ledger.budget_tree import Node, build_event, charge_nodes, name_least, say_least
 from deniable.policy.access import Accounting, Analyst, Budgets, Purpose
-from deniable.policy.budget import ZCDP, ApproxDP, Budget, PureDP, round_amount
+from deniable.policy.budget import ZCDP, ApproxDP, Budget, PureDP, round_amount, shorten_left
 
 LITTLE = Fraction(1, 10**9)
 
@@ -68,7 +68,7 @@ def check_shown(ledger: Ledger, accounting: str) -> str:
     if amount:
         assert ledger.fits(ask_for(shown, accounting), *path)
     assert not ledger.fits(ask_for(shown, accounting, LITTLE), *path)
-    told = say_least(ledger.balance(*path), shown)
+    told = re.sub(r"^[0-9]+% of epsilon [0-9.]+ ", "", say_least(ledger.balance(*path), shown))
     for left, of, unit, number in re.findall(r"([0-9.e-]+) of (\w+) [0-9.e-]+|(rho|epsilon|delta) ([0-9.e-]+)", told):
         check_said(ledger, accounting, of or unit, left or number)
     check_named(ledger, accounting, name_least(ledger.balance(*path), shown))
@@ -149,7 +149,9 @@ def test_what_is_left_after_pure_questions_is_told_in_the_epsilon_of_the_policy(
         assert (plain.unit, plain.limit, plain.left) == ("epsilon", 10, float(limit.epsilon - Fraction(number, 10)))
     ledger.charge(Posting(Act.CHARGE, GaussianEvent(variance=Fraction(10))))
     assert reports.state_plainly(ledger.balance())[0].unit == "rho"
-    assert " of rho " in say_least(ledger.balance(), ledger.find_remaining())
+    told = say_least(ledger.balance(), ledger.find_remaining())
+    assert re.fullmatch(r"83% of epsilon 10 \([0-9.]+ of rho 1\.478 with delta 5e-07; or a pure .*\)", told), told
+    assert shorten_left(told) == "83% of epsilon 10"
 
 
 POLICY = """

@@ -16,8 +16,8 @@ pytest.importorskip("starlette", reason="the server extra is not installed")
 
 from deniable import Curator
 from deniable.curator.governance import requests
-from deniable.curator.governance.reports import state_plainly
-from deniable.curator.query.metadata import QuestionPreview
+from deniable.curator.governance.reports import PlainBalance, state_plainly
+from deniable.curator.query.metadata import say_preview
 from deniable.dp.accounting import accountant_for, rho_within
 from deniable.dp.accounting.events import GaussianEvent
 from deniable.errors import BudgetExceeded
@@ -27,7 +27,6 @@ from deniable.policy.budget import ApproxDP, PureDP
 from deniable.policy.document import parse
 from deniable.server.refusals import translate_for_page
 from deniable.server.service import Question
-from deniable.server.workbench.analyst import say_preview
 from deniable.server.workbench.answers import view_answer, write_elsewhere
 from deniable.server.workbench.charts import (
     LONGEST_LINE,
@@ -118,8 +117,8 @@ def test_the_limit_is_a_line_above_what_was_spent_or_is_said_where_it_is_far_abo
 
 
 def test_what_is_left_in_rho_is_told_in_percent_and_intervals_have_no_powers_of_ten() -> None:
-    told = QuestionPreview("analyst 'ana'", "rho", "epsilon 10", 1.48, 1.36, 0.02, 66, [], [], "a person")
-    assert say_preview(told) == (
+    told = say_preview(PlainBalance("analyst 'ana'", "", "rho", 1.48, 1.36, stated="epsilon 10"), 0.02, 66)
+    assert told == (
         "Budget of analyst 'ana': 91% of epsilon 10 left for questions like this; this takes 1.36%; "
         "about 66 like it fit."
     )
@@ -177,7 +176,7 @@ def test_the_budget_that_decides_is_named_whether_a_question_is_free_fits_or_is_
         assert [told[name].takes for name in cases] == [0.0, 0.1, None]
         other = curator.preview(asked + " WHERE age < 42", rho="0.01", who=ana)
     assert (other.node, other.unit, other.left, other.takes) == ("analyst 'ana'", "rho", 0.0, None)
-    assert say_preview(other) == (
+    assert other.in_words == (
         "Budget of analyst 'ana': 0% of epsilon 1 left for questions like this; this takes more than that, "
         "and would be refused."
     )
@@ -232,8 +231,8 @@ budgets:
     ],
 )
 def test_a_price_is_said_in_one_sentence(limit, left, takes, fits, words) -> None:
-    told = QuestionPreview("the dataset", "epsilon", "", limit, left, takes, fits, [], [], "a person")
-    assert say_preview(told).removeprefix("Budget of the dataset: ") == words
+    told = say_preview(PlainBalance("the dataset", "", "epsilon", limit, left), takes, fits)
+    assert told.removeprefix("Budget of the dataset: ") == words
 
 
 def test_the_same_question_elsewhere_is_quoted_for_each_language() -> None:

@@ -14,6 +14,7 @@ import pytest
 
 import deniable
 from deniable.client import dbapi
+from deniable.curator.query.metadata import QuestionPreview
 from deniable.errors import AccessRefused, BudgetExceeded, ParameterError, QueryRefused
 
 OLD = "SELECT COUNT(*) AS n FROM people WHERE age"
@@ -117,10 +118,11 @@ def test_another_question_under_the_same_id_at_once_does_not_get_its_answer(serv
 
 
 def test_cost_remaining_schema_dummies_and_receipts(served):
-    priced = ask(served, {"sql": f"{OLD} > 96", "epsilon": "10"}, path="/v1/cost").json()
-    assert priced["cost"]["epsilon"] == "10"
-    assert priced["in_words"].startswith("Cost: epsilon ")
-    assert "like this" in priced["in_words"]
+    priced = ask(served, {"sql": f"{OLD} > 96", "epsilon": "10"}, path="/v1/preview").json()
+    assert priced["takes"] == 10
+    assert priced["in_words"].startswith("Budget of ")
+    assert "this takes 10; about " in priced["in_words"]
+    assert set(priced) == set(QuestionPreview.__dataclass_fields__)
     assert next(each["node"] for each in get(served, "/v1/remaining").json()["balance"]) == "the dataset"
     tables = {each["table"]: each for each in get(served, "/v1/schema").json()["tables"]}
     assert tables["people"]["columns"][2]["between"] == [0, 100]
@@ -207,7 +209,7 @@ def test_the_client_asks_explains_and_gets_refusals_as_exceptions(served):
     assert "&plusmn;" in answer._repr_html_()
     assert list(answer.to_pandas().columns) == ["n", "n_low", "n_high"]
     assert server.explain(f"{OLD} > 95", epsilon=1)["cost"]["epsilon"] == "1"
-    assert server.cost(f"{OLD} > 95", epsilon=1)["more_like_this"] > 100
+    assert server.preview(f"{OLD} > 95", epsilon=1)["fits"] > 100
     follows = server.explain("SELECT COUNT(*) FILTER (WHERE sex = 'F') AS n FROM people", epsilon=1)
     assert follows["cost"] == {"epsilon": "0", "delta": "0"}
     assert "follows from what was measured" in follows["notes"][0]

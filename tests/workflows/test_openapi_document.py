@@ -35,7 +35,7 @@ def walk(address: str, token: str, examples: int) -> int:
 def test_the_document_names_every_operation(served):
     document = httpx.get(served.http + "/openapi.json").json()
     assert document["openapi"] == "3.1.0"
-    assert {"/v1/query", "/v1/explain", "/v1/cost", "/v1/remaining", "/v1/register"} <= set(document["paths"])
+    assert {"/v1/query", "/v1/explain", "/v1/preview", "/v1/remaining", "/v1/register"} <= set(document["paths"])
     for methods in document["paths"].values():
         for operation in methods.values():
             assert operation["summary"]

@@ -140,10 +140,10 @@ class Connection:
         check_keywords(self._build_batch, budget, "explain_batch")
         return self.post("/v1/batch/explain", self._build_batch(questions, **budget))
 
-    def cost(self, sql: str, parameters: Sequence[Any] = (), **budget: Any) -> dict[str, Any]:
-        """What a question costs, and how many more like it fit."""
-        check_keywords(self._build_question, budget, "cost")
-        return self.post("/v1/cost", self._build_question(sql, parameters, **budget))
+    def preview(self, sql: str, parameters: Sequence[Any] = (), **budget: Any) -> dict[str, Any]:
+        """What a question would take of your budget, how many like it fit, and how exact it would be."""
+        check_keywords(self._build_question, budget, "preview")
+        return self.post("/v1/preview", self._build_question(sql, parameters, **budget))
 
     def balance(self) -> list[dict[str, Any]]:
         """What is left from the dataset down to you."""
@@ -341,9 +341,9 @@ class AsyncConnection:
         """What several questions would cost together, which of them are measured together, and each error."""
         return await asyncio.to_thread(self.connection.explain_batch, questions, **budget)
 
-    async def cost(self, sql: str, parameters: Sequence[Any] = (), **budget: Any) -> dict[str, Any]:
-        """What a question costs, and how many more like it fit."""
-        return await asyncio.to_thread(self.connection.cost, sql, parameters, **budget)
+    async def preview(self, sql: str, parameters: Sequence[Any] = (), **budget: Any) -> dict[str, Any]:
+        """What a question would take of your budget, how many like it fit, and how exact it would be."""
+        return await asyncio.to_thread(self.connection.preview, sql, parameters, **budget)
 
     async def balance(self) -> list[dict[str, Any]]:
         """What is left from the dataset down to you."""

@@ -41,7 +41,7 @@ from deniable.dp.accounting.zcdp import rho_of_pure
 from deniable.errors import AccessRefused, BudgetExceeded, nearest
 from deniable.ledger.entry import SETTLES, Act, Entry, list_lost_days
 from deniable.policy.access import Accounting, Analyst, Budgets, Period, Purpose
-from deniable.policy.budget import ZCDP, Budget, PureDP, budget, find_left, round_amount, say_left, say_part
+from deniable.policy.budget import ZCDP, Budget, PureDP, budget, find_left, round_amount, say_left, say_part, say_share
 
 STEWARD = "steward"
 """Who asks when nobody is named. The steward's questions count against the dataset, and a purpose if one is named."""
@@ -343,6 +343,12 @@ class Balance:
     closed: str = ""
     """Why nothing is left although not all was spent."""
 
+    def tell_spent(self) -> Budget | None:
+        """What is spent, in the epsilon of the limit while all that was asked is pure."""
+        if self.limit is None or isinstance(self.limit, ZCDP) or self.kinds is None or not self.kinds.all_pure:
+            return self.spent
+        return PureDP(self.limit.epsilon - self.kinds.epsilon)
+
     def close(self, why: str) -> Balance:
         """The same node where nothing can be spent now."""
         none = Fraction(0)
@@ -365,8 +371,7 @@ def find_kinds(balances: Iterable[Balance]) -> KindsLeft | None:
 def name_least(balances: Iterable[Balance], least: Budget | None) -> dict[str, str] | None:
     """The least that is left on a path in decimal figures, rounded down: what is shown can be asked for.
 
-    Where totals are kept in rho, all that is enforced is named: `epsilon` is that of a pure question, `rho` and `delta`
-    are those of any other. None without a limit.
+    Where totals are kept in rho: the `epsilon` of a pure question, the `rho` and `delta` of others. None: no limit.
     """
     if least is None:
         return None
@@ -382,15 +387,13 @@ def name_least(balances: Iterable[Balance], least: Budget | None) -> dict[str, s
 def say_least(balances: Iterable[Balance], least: Budget | None) -> str:
     """The least that is left on a path, as people say it; empty without a limit.
 
-    Where totals are kept in rho, both kinds of questions are told: those that are pure, and others. The policy's own
-    epsilon comes first as long as all that was asked is pure.
+    Where totals are kept in rho, the policy's own epsilon comes first: what is left of it while all that was asked is
+    pure, else the share of rho that is left; beside it stands what is left for the other kind of questions.
     """
     limited = [(each.limit, each) for each in balances if each.limit is not None]
     kinds = find_kinds(each for _, each in limited)
-    if least is None or not limited:
-        return ""
-    if limited[0][1].closed:
-        return f"nothing: {limited[0][1].closed}"
+    if least is None or not limited or limited[0][1].closed:
+        return f"nothing: {limited[0][1].closed}" if least is not None and limited else ""
     if kinds is None:
         told = [(limit, each.spent, each.remaining) for limit, each in limited if each.remaining is not None]
         delta, least_of = min((each.delta, -limit.delta) for limit, _, each in told)
@@ -398,11 +401,12 @@ def say_least(balances: Iterable[Balance], least: Budget | None) -> str:
         return say_left(*min(told, key=lambda each: find_left(*each)[2])) + own
     stated = any(not isinstance(limit, ZCDP) for limit, _ in limited)
     if isinstance(least, ZCDP) and not (stated and kinds.all_pure):
-        pure = f" (or a pure question of epsilon {round_amount(kinds.epsilon)})" if stated and kinds.epsilon else ""
-        own = f" with {say_part('delta', kinds.delta, kinds.delta_limit)}" if kinds.delta_limit else ""
-        return f"{say_part('rho', kinds.rho, kinds.rho_limit)}{own}{pure}"
-    held = ((limit, each.kinds.epsilon) for limit, each in limited if each.kinds is not None)
-    limits = [limit.epsilon for limit, left in held if left == kinds.epsilon and not isinstance(limit, ZCDP)]
+        more = f" with {say_part('delta', kinds.delta, kinds.delta_limit)}" if kinds.delta_limit else ""
+        more += f"; or a pure question of epsilon {round_amount(kinds.epsilon)}" if stated and kinds.epsilon else ""
+        limit = next(limit for limit, each in limited if each.kinds is not None and each.kinds.rho == kinds.rho)
+        return say_share(limit, kinds.rho, kinds.rho_limit, more)
+    held = ((limit, each.kinds) for limit, each in limited if each.kinds and not isinstance(limit, ZCDP))
+    limits = [limit.epsilon for limit, left in held if left.epsilon == kinds.epsilon]
     told_of = say_part("epsilon", kinds.epsilon, limits[0]) if limits else f"epsilon {round_amount(kinds.epsilon)}"
     return f"{told_of} (pure questions; {kinds.say_others()} for others)"
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from decimal import Decimal, InvalidOperation
+from decimal import ROUND_DOWN, ROUND_UP, Decimal, InvalidOperation
 from fractions import Fraction
 from typing import Any
 
@@ -213,6 +213,20 @@ def say_part(unit: str, left: Fraction, whole: Fraction) -> str:
     return f"{round_amount(left)} of {unit} {round_amount(whole)}"
 
 
+def say_share(limit: Budget, rho: Fraction, whole: Fraction, more: str = "") -> str:
+    """What is left of a limit where totals are kept in rho: its share, and the rho that can be asked for.
+
+    The share of an epsilon is told in percent, since no question of so much epsilon fits.
+
+    >>> say_share(ApproxDP(Fraction(10), Fraction(1, 10**6)), Fraction(1), Fraction(5, 4), " with delta 5e-07")
+    '80% of epsilon 10 (1 of rho 1.25 with delta 5e-07)'
+    """
+    exactly = say_part("rho", rho, whole) + more
+    if isinstance(limit, ZCDP) or not whole:
+        return exactly
+    return f"{math.floor(100 * rho / whole)}% of epsilon {round_amount(limit.epsilon)} ({exactly})"
+
+
 def round_amount(amount: Fraction, digits: int = 4) -> str:
     """An amount of at least 0 in so many digits, rounded down: what is shown can be asked for.
 
@@ -261,9 +275,30 @@ def say_cost(details: Mapping[str, Any], repeated: bool) -> str:
 
 
 def shorten_left(left: str) -> str:
-    """What is left for questions without a delta; balances tell what is left for others too.
+    """What is left in the unit of the policy; balances tell what is enforced beside it.
 
     >>> shorten_left("9.5 of epsilon 10 (pure questions; rho 1.2 and delta 5e-07 for others)")
     '9.5 of epsilon 10'
+    >>> shorten_left("83% of epsilon 10 (1.228 of rho 1.478 with delta 5e-07)")
+    '83% of epsilon 10'
     """
-    return left.partition(" (pure questions")[0]
+    return left if left.startswith("nothing") else left.partition(" (")[0]
+
+
+def format_amount(amount: float | None, rounding: str = "") -> str:
+    """An amount of budget with as many figures as a person reads: three below 100, none after the point above.
+
+    `rounding` may be `up`, for what is taken, or `down`, for what is left, so that no price looks lower than it is.
+
+    >>> [format_amount(each) for each in (8.1999, 0.0512345, 98233.0, 0.0)]
+    ['8.2', '0.0512', '98,233', '0']
+    >>> format_amount(1.265, "up"), format_amount(1.269, "down")
+    ('1.27', '1.26')
+    """
+    if amount is None:
+        return "no limit"
+    if rounding and amount:
+        exactly = Decimal(repr(amount))
+        digits = Decimal(1).scaleb(min(exactly.adjusted() - 2, 0))
+        amount = float(exactly.quantize(digits, ROUND_UP if rounding == "up" else ROUND_DOWN))
+    return f"{amount:,.0f}" if abs(amount) >= 100 else f"{amount:.3g}"

@@ -444,7 +444,7 @@ def _balance(each: Balance) -> NodeBalance:
     from deniable.ledger.budget_tree import name_least, say_least
     from deniable.query.explain import describe_budget
 
-    limit, spent = (None if amount is None else describe_budget(amount) for amount in (each.limit, each.spent))
+    limit, spent = (None if one is None else describe_budget(one) for one in (each.limit, each.tell_spent()))
     told = name_least((each,), each.remaining), say_least((each,), each.remaining) or None
     return NodeBalance(each.node, each.period, limit, spent, *told)
 

@@ -5,6 +5,7 @@ is read, except of tables that the policy declares public."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from deniable.curator.context import Context
 from deniable.curator.query.sql import compile_sql
 from deniable.errors import BudgetExceeded, ParameterError
-from deniable.policy.budget import ZCDP
+from deniable.policy.budget import ZCDP, format_amount
 from deniable.policy.schema import Bounds, Column, ColumnType, TableSchema
 from deniable.release.record import Record
 
@@ -155,6 +156,7 @@ class QuestionPreview(Record):
     errors: list[ExpectedError]
     notes: list[str]
     protects: str
+    in_words: str
 
 
 def preview(context: Context, sql: str, asked: Budget | None) -> QuestionPreview:
@@ -176,7 +178,43 @@ def preview(context: Context, sql: str, asked: Budget | None) -> QuestionPreview
     least = (
         ("", "epsilon", "", None, None) if node is None else (node.node, node.unit, node.stated, node.limit, node.left)
     )
-    return QuestionPreview(*least, None if node is None else takes, told.more_like_this, errors, told.notes, told.unit)
+    takes, fits = None if node is None else takes, told.more_like_this
+    words = say_preview(node, takes, fits)
+    return QuestionPreview(*least, takes, fits, errors, told.notes, told.unit, words)
+
+
+def say_preview(node: PlainBalance | None, takes: float | None, fits: int | None) -> str:
+    """What a question takes of what is left, in one sentence."""
+    if node is None or node.limit is None or node.left is None:
+        return "There is no limit."
+    left = f"Budget of {node.node}: {say_left(node)}{' for questions like this' if node.unit == 'rho' else ''}"
+    if takes is None:
+        return f"{left}; this takes more than that, and would be refused."
+    if not takes:
+        return f"{left}; this is free."
+    more = "it is the last one that fits" if fits == 1 else f"about {fits:,} like it fit"
+    share = 100 * takes / node.limit if node.limit else 100.0
+    taken = f"{format_amount(share, 'up')}%" if node.unit == "rho" else format_amount(takes, "up")
+    return f"{left}; this takes {taken}; {more}."
+
+
+def say_left(node: PlainBalance) -> str:
+    """What is left of a node, in epsilon as the policy states it; in percent of that where what adds up is rho.
+
+    >>> from deniable.curator.governance.reports import PlainBalance
+    >>> say_left(PlainBalance("the dataset", "", "epsilon", 10.0, 8.2))
+    '8.2 of 10 left'
+    >>> say_left(PlainBalance("the dataset", "", "rho", 1.48, 1.36, "delta 5e-07", "epsilon 10"))
+    '91% of epsilon 10 left'
+    """
+    if node.limit is None or node.left is None:
+        return "no limit"
+    if node.closed:
+        return f"nothing left: {node.closed}"
+    if node.unit != "rho":
+        return f"{format_amount(node.left, 'down')} of {format_amount(node.limit)} left"
+    share = math.floor(100 * node.left / node.limit) if node.limit else 0
+    return f"{share}% {f'of {node.stated} ' if node.stated else ''}left"
 
 
 def _find_dearest(before: list[PlainBalance], after: list[PlainBalance]) -> tuple[PlainBalance | None, float]:

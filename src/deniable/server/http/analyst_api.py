@@ -11,7 +11,6 @@ from deniable.curator.query import metadata, network, places, tabulate
 from deniable.curator.query.stream.run import read_published
 from deniable.errors import ParameterError
 from deniable.governance.grants import Action
-from deniable.policy.budget import describe_amounts
 from deniable.server.formats import FORMS, JSON, PARQUET, choose_format, encode_json, encode_rows
 from deniable.server.http.bodies import BatchBody, NetworkBody, PlacesBody, QuestionBody, RequestBody, TermsBody
 from deniable.server.http.endpoints import Call, Operation, respond_json
@@ -78,16 +77,9 @@ async def explain_query(call: Call) -> Response:
     return Response(told, media_type="application/json")
 
 
-async def show_cost(call: Call) -> Response:
-    """The price of a question, what is left, and how many more like it fit."""
-    told = await call.service.explain(call.who, _build_question(call))
-    more = told["more_like_this"]
-    cost, left = describe_amounts(told["cost"]), told["remaining"]
-    fits = "" if more is None else f", enough for about {more:,} like this"
-    words = f"Cost: {cost}; " + ("there is no limit" if left is None else f"{describe_amounts(left)} is left{fits}")
-    priced = {name: told[name] for name in ("cost", "remaining", "more_like_this")}
-    errors = [part["error"] for each in told["aggregates"] for part in each["measurements"]]
-    return respond_json(priced | {"in_words": words, "largest_error": max(errors, default=None)})
+async def preview_query(call: Call) -> Response:
+    """What a question would take of the asker's budget, and how exact it would be; nothing is charged."""
+    return respond_json((await call.service.preview(call.who, _build_question(call))).to_dict())
 
 
 async def answer_places(call: Call) -> Response:
@@ -316,7 +308,7 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation("POST", "/v1/query", "query", "Ask a question", answer_query, QuestionBody, forms=FORMS, charges=True,
               request_id=True),
     Operation("POST", "/v1/explain", "explain", "See the privacy plan of a question", explain_query, QuestionBody),
-    Operation("POST", "/v1/cost", "cost", "See what a question costs", show_cost, QuestionBody),
+    Operation("POST", "/v1/preview", "preview", "See what a question would cost", preview_query, QuestionBody),
     Operation("POST", "/v1/batch", "batch", "Ask several questions with one budget", answer_batch, BatchBody,
               charges=True, request_id=True),
     Operation("POST", "/v1/batch/explain", "explainBatch", "See what several questions cost together", explain_batch,

@@ -86,7 +86,7 @@ class Cell {
     this.curve.draw(points, Number(asked.epsilon));
   }
 
-  tell({ mistake, words: sentence, errors = [], takes, left }) {
+  tell({ mistake, in_words: sentence, errors = [], takes, left }) {
     const said = this.find(".mistake");
     const words = mistake ? say(mistake) : "";
     said.hidden = !mistake || words === this.refused;  // what was refused stands under the button already

@@ -16,7 +16,6 @@ from starlette.responses import FileResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from deniable.curator.governance import reports, requests
-from deniable.curator.governance.reports import PlainBalance
 from deniable.curator.query import metadata
 from deniable.errors import DeniableError, ParameterError
 from deniable.governance.grants import Action, Asker, Grant, Role
@@ -30,11 +29,10 @@ from deniable.server.limits import wait_for_quantum
 from deniable.server.refusals import describe_refusal, translate_failure, translate_for_page
 from deniable.server.service import AGENT_REQUEST, Question, Service
 from deniable.server.workbench.answers import KeptAnswers, view_answer, write_elsewhere
-from deniable.server.workbench.pages import Pages, format_amount, quote_name, read_fields, read_form, say_left
+from deniable.server.workbench.pages import Pages, quote_name, read_fields, read_form
 
 if TYPE_CHECKING:
     from deniable.curator.context import Context
-    from deniable.curator.query.metadata import QuestionPreview
 
 LINKS = (
     ("/", "Ask"),
@@ -156,8 +154,7 @@ class AnalystPages:
                 raise
             # A question that is half typed is no failure of the request: what is wrong with it is the preview.
             return respond_json({"mistake": describe_refusal(translate_for_page(refusal))})
-        words = say_preview(told)
-        return respond_json({**told.to_dict(), "words": words, "elsewhere": self._write_elsewhere(request, question)})
+        return respond_json({**told.to_dict(), "elsewhere": self._write_elsewhere(request, question)})
 
     async def _draw_curve(self, request: Request, grant: Grant) -> Response:
         points = await self._service.compute_curve(grant, await self._read_json(request))
@@ -312,22 +309,6 @@ class AnalystPages:
 
     async def _run(self, grant: Grant, work: Any) -> Any:
         return await self._service.run_for(grant, work)
-
-
-def say_preview(told: QuestionPreview) -> str:
-    """What a question takes of what is left, in one sentence."""
-    if told.limit is None or told.left is None:
-        return "There is no limit."
-    node = PlainBalance(told.node, "", told.unit, told.limit, told.left, stated=told.stated)
-    left = f"Budget of {told.node}: {say_left(node)}{' for questions like this' if told.unit == 'rho' else ''}"
-    if told.takes is None:
-        return f"{left}; this takes more than that, and would be refused."
-    if not told.takes:
-        return f"{left}; this is free."
-    more = "it is the last one that fits" if told.fits == 1 else f"about {told.fits:,} like it fit"
-    share = 100 * told.takes / told.limit if told.limit else 100.0
-    takes = f"{format_amount(share, 'up')}%" if told.unit == "rho" else format_amount(told.takes, "up")
-    return f"{left}; this takes {takes}; {more}."
 
 
 def _choose_purpose(grant: Grant, purpose: str) -> str:

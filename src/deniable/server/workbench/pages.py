@@ -6,11 +6,9 @@ from __future__ import annotations
 
 import gzip
 import hashlib
-import math
 import re
 import time
 from collections.abc import Awaitable, Callable
-from decimal import ROUND_DOWN, ROUND_UP, Decimal
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -23,8 +21,10 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from deniable.curator.governance.reports import PlainBalance
+from deniable.curator.query.metadata import say_left
 from deniable.errors import NO_BUDGET, AccessRefused, DeniableError
 from deniable.governance.grants import Grant, Role
+from deniable.policy.budget import format_amount
 from deniable.policy.yaml_tree import reveal_controls
 from deniable.query import builder
 from deniable.reports import page
@@ -309,43 +309,6 @@ def render_allowance(cost: dict[str, str] | None) -> str:
     if cost is None:
         return "no limit"
     return ", ".join(f"{name} {value}" for name, value in cost.items() if value != "0") or "nothing"
-
-
-def format_amount(amount: float | None, rounding: str = "") -> str:
-    """An amount of budget with as many figures as a person reads: three below 100, none after the point above.
-
-    `rounding` may be `up`, for what is taken, or `down`, for what is left, so that no price looks lower than it is.
-
-    >>> [format_amount(each) for each in (8.1999, 0.0512345, 98233.0, 0.0)]
-    ['8.2', '0.0512', '98,233', '0']
-    >>> format_amount(1.265, "up"), format_amount(1.269, "down")
-    ('1.27', '1.26')
-    """
-    if amount is None:
-        return "no limit"
-    if rounding and amount:
-        exactly = Decimal(repr(amount))
-        digits = Decimal(1).scaleb(min(exactly.adjusted() - 2, 0))
-        amount = float(exactly.quantize(digits, ROUND_UP if rounding == "up" else ROUND_DOWN))
-    return f"{amount:,.0f}" if abs(amount) >= 100 else f"{amount:.3g}"
-
-
-def say_left(node: PlainBalance) -> str:
-    """What is left of a node: in epsilon as the policy states it; in percent of that where what adds up is rho.
-
-    >>> say_left(PlainBalance("the dataset", "", "epsilon", 10.0, 8.2))
-    '8.2 of 10 left'
-    >>> say_left(PlainBalance("the dataset", "", "rho", 1.48, 1.36, "delta 5e-07", "epsilon 10"))
-    '91% of epsilon 10 left'
-    """
-    if node.limit is None or node.left is None:
-        return "no limit"
-    if node.closed:
-        return f"nothing left: {node.closed}"
-    if node.unit != "rho":
-        return f"{format_amount(node.left, 'down')} of {format_amount(node.limit)} left"
-    share = math.floor(100 * node.left / node.limit) if node.limit else 0
-    return f"{share}% {f'of {node.stated} ' if node.stated else ''}left"
 
 
 def say_exactly(node: PlainBalance) -> str:
