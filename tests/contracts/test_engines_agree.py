@@ -159,6 +159,8 @@ def test_random_questions_have_equal_exact_answers(both: Both) -> None:
 FOUND = (
     "SELECT COUNT(*) AS n, SUM(CLAMP(COALESCE(NULL, EXTRACT(month FROM NULL)), 0, 100)) AS s FROM visits",
     "SELECT sex, SUM(CLAMP(COALESCE(NULL, NULL, age), 0, 100)) AS s FROM visits GROUP BY sex",
+    "SELECT COUNT(*) AS n, SUM(CASE WHEN NULL THEN age ELSE 1 END) AS s FROM visits WHERE age > 1 OR NULL",
+    "SELECT COUNT(*) FILTER (WHERE NULL) AS n, COUNT(*) AS m FROM visits WHERE COALESCE(NULL, NULL)",
 )
 """Random questions that one engine refused once."""
 

@@ -32,7 +32,7 @@ from deniable.query.algebra.expression import Call, Expression, Kind, Literal
 from deniable.query.algebra.relation import PublicSelect, Relation, inputs_of, list_expressions, tables_of
 from deniable.query.keys import PublicKeys
 from deniable.query.plan import NodePlan, QueryPlan
-from deniable.query.sql.postgresql import PostgreSQL, name_type
+from deniable.query.sql.postgresql import PostgreSQL, is_null, name_type
 from deniable.query.sql.spark import DeniableSpark
 from deniable.query.sql.warehouses import WAREHOUSES, prepare_tree
 
@@ -159,7 +159,17 @@ def _read_statement(sql: str, tables: Types) -> exp.Expr:
         typed = annotate_types(tree, schema=named, dialect="duckdb")
     except (ParseError, OptimizeError) as failure:
         raise InternalError("SQL of our own making was not accepted by the engine") from failure
-    return quote_identifiers(typed, dialect="postgres", identify=True)
+    return quote_identifiers(_settle_conditions(typed), dialect="postgres", identify=True)
+
+
+def _settle_conditions(tree: exp.Expr) -> exp.Expr:
+    """A condition that can only be null is false: the same rows, and a truth value for engines that ask for one."""
+    for each in list(tree.find_all(exp.If, exp.Where, exp.Having, exp.Join)):
+        condition = each.args.get("on" if isinstance(each, exp.Join) else "this")
+        valued = isinstance(each.parent, exp.Case) and each.parent.this is not None
+        if condition is not None and not valued and is_null(condition):
+            condition.replace(exp.false())
+    return tree
 
 
 def _drop_empty_lists(tree: exp.Expr) -> exp.Expr:
