@@ -276,9 +276,10 @@ def guard_call(called: Called, name: str = "") -> Called:
         given, named = tuple(map(plain, given)), {word: plain(value) for word, value in named.items()}
         bound = _bind_places(called, given, named, name or called.__name__)
         try:
-            for word, value in bound.items():
+            for word, value in bound.arguments.items():
+                bound.arguments[word] = value = _take_listed(called, word, value)
                 _check_type(called, word, value)
-            return called(*given, **named)
+            return called(*bound.args, **bound.kwargs)
         except ParameterError as refusal:
             if refusal.charged == NO_BUDGET and _takes_budget(called):  # after a charge, a refusal says so
                 refusal.charged = NOTHING_CHARGED
@@ -302,10 +303,10 @@ def check_keywords(called: Callable[..., Any], named: Iterable[str], name: str) 
 
 def _bind_places(
     called: Callable[..., Any], given: tuple[Any, ...], named: dict[str, Any], name: str
-) -> dict[str, Any]:
+) -> inspect.BoundArguments:
     """The arguments by their names; refuses a call that lacks one, or has one too many or twice."""
     try:
-        return _read_signature(called).bind(*given, **named).arguments
+        return _read_signature(called).bind(*given, **named)
     except TypeError as wrong:
         known = _list_keywords(called) or ["epsilon", "rho", "delta and others, by their names"]
         raise ParameterError(
@@ -326,7 +327,30 @@ def _is_number(value: Any) -> bool:
 
 
 def _is_listed(value: Any) -> bool:
-    return hasattr(value, "__iter__") and not isinstance(value, str | bytes | Mapping)
+    is_table = hasattr(value, "columns") or hasattr(value, "schema")
+    return hasattr(value, "__iter__") and not isinstance(value, str | bytes | Mapping) and not is_table
+
+
+def as_list(value: Any) -> Any:
+    """What lists its values in whatever form, as a list: a set, an array, a column of a frame, keys, a generator.
+
+    >>> as_list({"M", "F"}), as_list(each for each in (2, 1)), as_list({"a": 1}.keys()), as_list("text")
+    (['F', 'M'], [2, 1], ['a'], 'text')
+    """
+    if isinstance(value, list | tuple) or not _is_listed(value):
+        return value
+    listed = value.tolist() if hasattr(value, "tolist") else list(value)
+    return sorted(listed, key=str) if isinstance(value, set | frozenset) else listed
+
+
+def _take_listed(called: Callable[..., Any], name: str, value: Any) -> Any:
+    """An argument as its function takes it: lists as lists, also in a mapping; no delta is a delta of 0."""
+    written = str(_read_signature(called).parameters[name].annotation)
+    if name == "delta" and value is None and written == "Amount":
+        return 0
+    if isinstance(value, Mapping) and written.startswith("Mapping["):
+        return {key: as_list(each) for key, each in value.items()}
+    return as_list(value) if "Sequence[" in written or "Iterable[" in written else value
 
 
 TYPES: dict[str, tuple[Callable[[Any], bool], str]] = {
@@ -334,12 +358,12 @@ TYPES: dict[str, tuple[Callable[[Any], bool], str]] = {
     "bool": (lambda value: isinstance(value, bool), "True or False"),
     "int": (_is_number, "a whole number"),
     "float": (_is_number, "a number"),
-    "Amount": (lambda value: _is_number(value) or isinstance(value, str), "a number such as 0.5"),
+    "Amount": (lambda value: _is_number(value) or isinstance(value, str), "a number"),
     "str": (lambda value: isinstance(value, str), "a text"),
     "Path": (lambda value: isinstance(value, os.PathLike), "a path"),
     "Sequence[str]": (
-        lambda value: _is_listed(value) and (iter(value) is value or all(isinstance(each, str) for each in value)),
-        "a list of texts, such as ['age', 'sex']",
+        lambda value: _is_listed(value) and all(isinstance(each, str) for each in value),
+        "a list of texts",
     ),
     "Sequence[str | Path]": (
         lambda value: _is_listed(value) and all(isinstance(each, str | os.PathLike) for each in value),
@@ -359,6 +383,7 @@ TYPES: dict[str, tuple[Callable[[Any], bool], str]] = {
     "date": (lambda value: hasattr(value, "isoformat"), "a date"),
     "SynthModel": (lambda value: type(value).__name__ == "SynthModel", "a model"),
     "LinkedModel": (lambda value: type(value).__name__ == "LinkedModel", "a model"),
+    "FamilyModel": (lambda value: type(value).__name__ == "FamilyModel", "a model"),
 }
 """The types of public arguments as they are written in signatures: what fits each, and what it is called."""
 

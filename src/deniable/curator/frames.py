@@ -184,8 +184,19 @@ def _refuse_unknown(column: str, known: Sequence[str]) -> None:
         raise ParameterError(
             f"the table has no column '{column}'",
             expected=f"Columns: {', '.join(known)}",
-            remedy=nearest(column, known),
+            remedy=_find_renamed(column, known) or nearest(column, known),
         )
+
+
+def _find_renamed(column: str, known: Sequence[str]) -> str:
+    """The name of a column that was numbered, since SQL knows no difference between upper and lower case."""
+    found = [each for each in known if each.rpartition("_")[0] == column and each.rpartition("_")[2].isdigit()]
+    is_twin = any(each != column and each.casefold() == column.casefold() for each in known)
+    return (
+        f"It is named '{found[0]}' here: in SQL, names differ in more than upper and lower case"
+        if found and is_twin
+        else ""
+    )
 
 
 def _draft_column(field: Field, unit: str | None, wanted: Wanted) -> Drafted:

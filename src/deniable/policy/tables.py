@@ -425,7 +425,12 @@ def _check_bounds(
         at = entry.place_of("step") if "step" in entry else place
         mistakes.add(at, "the step does not divide the bounds", "Both bounds are whole multiples of the step")
     elif max(span, *map(abs, (_count_units(lower), _count_units(upper)))) / step > MOST_STEPS:
-        mistakes.add(place, "the bounds are too many steps apart", "At most 2**62 steps", "Use a larger step")
+        mistakes.add(
+            place,
+            "the bounds are too far apart to add up exactly",
+            "At most 2**62 steps of its size",
+            "Use a larger step: the numbers are rounded to it",
+        )
     else:
         return Bounds(lower, upper, step)
     return None

@@ -21,7 +21,7 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
-from deniable.errors import MissingExtra, ParameterError, check_keywords, guard_arguments
+from deniable.errors import MissingExtra, ParameterError, as_list, check_keywords, guard_arguments
 
 Ask = Callable[..., Any]
 Value = str | int | float | Decimal | Fraction | bool | date | datetime | None
@@ -120,7 +120,7 @@ class Expression:
 
     def is_in(self, values: Sequence[Value]) -> Expression:
         """Whether a value is one of a list."""
-        values = values.tolist() if hasattr(values, "tolist") else values  # an array or a column of a frame
+        values = as_list(values)
         if isinstance(values, str) or not isinstance(values, Sequence) or not values:
             raise ParameterError("is_in takes a list of one or more values", expected='col("sex").is_in(["F", "M"])')
         return Expression(f"({self.text} IN ({', '.join(write_value(each) for each in values)}))")

@@ -312,8 +312,9 @@ def _find_grid(
         step = abs(lower) or Fraction(1)
         first = last = (lower > 0) - (lower < 0)
     if max(abs(first), abs(last)) >= WIDEST:
-        raise QueryRefused(f"{aggregate.text} has bounds too wide for its step", place=place_at(text, aggregate.place),
-                           remedy="Clamp it to a narrower interval")  # fmt: skip
+        raise QueryRefused(f"the bounds of {aggregate.text} are too wide to add up exactly",
+                           place=place_at(text, aggregate.place), expected="Bounds of fewer than 2**62 steps",
+                           remedy="Clamp it to a narrower interval: CLAMP(x, low, high)")  # fmt: skip
     return int(first), int(last), step
 
 

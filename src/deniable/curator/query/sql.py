@@ -26,7 +26,7 @@ from deniable.curator.context import Context
 from deniable.curator.publish import find_signing_key, note_published
 from deniable.curator.query.derived import Recompile, find_derived, remember, say_source
 from deniable.errors import ParameterError, QueryRefused, StorageError
-from deniable.policy.budget import Amount, Budget, budget, exact, say_cost
+from deniable.policy.budget import ZCDP, Amount, Budget, budget, exact, say_cost
 from deniable.policy.schema import PrivacyUnit
 from deniable.release.display import ShownNumbers
 
@@ -128,8 +128,14 @@ def compile_sql(context: Context, sql: str, asked: Budget | None, *, bias_share:
     tables = context.admit_tables()
     if not isinstance(sql, str):
         raise QueryRefused("the question is not text", expected="One SELECT statement as text")
-    key = (sql, asked, context.asker.name if context.asker else "", None if bias_share is None else str(bias_share))
     pure = is_pure(context)
+    if pure and isinstance(asked, ZCDP):
+        raise ParameterError(
+            "the question states rho, and this policy adds up epsilon",
+            expected="An epsilon, such as epsilon=0.5",
+            remedy="The steward may write accounting: zcdp in the policy, with a delta",
+        )
+    key = (sql, asked, context.asker.name if context.asker else "", None if bias_share is None else str(bias_share))
     plan: QueryPlan = context.plans.get(
         key, lambda: _rehearse(context, compile_query(sql, tables, asked, bias_share=bias_share, pure=pure))
     )

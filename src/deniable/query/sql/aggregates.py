@@ -24,6 +24,7 @@ PLAIN: dict[type[exp.Expression], Measure] = {
 }  # fmt: skip
 AGGREGATES = (exp.AggFunc, exp.WithinGroup, exp.Filter)
 COUNT_VALUES = "Count values: COUNT(DISTINCT x), or COUNT(*) with GROUP BY x"
+DATE_VALUES = "Of dates there are MEDIAN(x), MIN(x), MAX(x), or COUNT(*) with GROUP BY date_trunc('month', x)"
 EXACT = {Measure.COUNT, Measure.DISTINCT, Measure.SUM, Measure.AVG, Measure.MIN, Measure.MAX}
 
 
@@ -415,7 +416,9 @@ def _bind_argument(node: exp.Expression, measure: Measure, scope: Scope) -> Expr
         argument = call("case", argument, literal(1), literal(0))
     if not argument.facts.kind.numeric:
         raise scope.refusal(
-            node, f"{measure.upper()} takes a number, not {argument.facts.kind.value}", remedy=COUNT_VALUES
+            node,
+            f"{measure.upper()} takes a number, not {argument.facts.kind.value}",
+            remedy=DATE_VALUES if argument.facts.kind in (Kind.DATE, Kind.DATETIME) else COUNT_VALUES,
         )
     return argument
 

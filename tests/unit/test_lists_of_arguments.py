@@ -1,0 +1,78 @@
+"""Lists are taken in whatever form Python users hold them; what is no list is refused, and a table is none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+
+from deniable import Curator
+from deniable.errors import ParameterError
+from deniable.query.builder import col
+
+ROWS = {"id": list(range(40)), "age": [each % 90 for each in range(40)], "sex": ["F", "M"] * 20}
+COUNT = "SELECT COUNT(*) AS n FROM data"
+FORMS: dict[str, Callable[[list[Any]], Any]] = {
+    "list": list,
+    "tuple": tuple,
+    "set": set,
+    "keys": lambda values: dict.fromkeys(values).keys(),
+    "generator": lambda values: (each for each in values),
+    "array": np.array,
+    "series": pd.Series,
+    "index": pd.Index,
+    "polars": pl.Series,
+    "arrow": pa.array,
+}
+
+
+def open_frame(**more: Any) -> Curator:
+    return Curator.from_frame(pa.table(ROWS), unit="id", budget=5, bounds={"age": (0, 100)}, **more)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_list_may_come_in_any_form(form: str) -> None:
+    make = FORMS[form]
+    with open_frame(categories={"sex": make(["F", "M"])}) as curator:
+        [answer] = curator.query_batch(make([COUNT]), epsilon=0.1)
+        assert answer.to_pylist()[0]["n"] is not None
+        assert curator.check("data", make(["sex", "age"]))
+        assert "IN ('F', 'M')" in col("sex").is_in(make(["F", "M"])).text
+
+
+@pytest.mark.parametrize("given", ["SELECT 1", 3, pd.DataFrame({"sex": [1]}), pa.table({"sex": [1]}), {"sex": 1}])
+def test_what_is_no_list_is_refused_and_a_table_is_none(given: Any) -> None:
+    with open_frame() as curator:
+        with pytest.raises(ParameterError, match=r"questions is .* It is a list of texts\. Nothing was charged"):
+            curator.query_batch(given, epsilon=0.1)
+        with pytest.raises(ParameterError, match=r"is_in takes a list of one or more values|neither true nor false"):
+            col("sex").is_in(given)
+
+
+def test_no_delta_is_a_delta_of_nothing() -> None:
+    with open_frame() as curator:
+        assert curator.query(COUNT, epsilon=0.1, delta=None).release.details["cost"]["epsilon"] == "0.1"  # type: ignore[arg-type]
+        with pytest.raises(ParameterError, match="epsilon is a list"):
+            curator.query(COUNT, epsilon=[0.1])  # type: ignore[arg-type]
+
+
+def test_rho_is_refused_where_epsilons_are_added_up() -> None:
+    """A large rho was told as an epsilon that is too large, a small one as noise that has no price."""
+    with open_frame() as curator:
+        for rho in (5, 0.005):
+            with pytest.raises(
+                ParameterError, match=r"states rho, and this policy adds up epsilon.*Nothing was charged"
+            ):
+                curator.query(COUNT, rho=rho)
+            with pytest.raises(ParameterError, match="states rho, and this policy adds up epsilon"):
+                curator.explain(COUNT, rho=rho)
+
+
+def test_a_column_that_was_numbered_is_named_in_the_refusal() -> None:
+    with pytest.raises(ParameterError, match=r"no column 'a'.*It is named 'a_2' here"):
+        Curator.from_frame(pa.table({"id": [1], "A": [1], "a": [2]}), unit="id", budget=1, bounds={"a": (0, 1)})
