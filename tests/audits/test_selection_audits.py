@@ -44,7 +44,7 @@ from deniable.synth.domain import Bins, Domain, equal_cuts
 from deniable.synth.marginal import Codes, GaussianBudget, Marginal
 from deniable.synth.measure import measure_columns, score_distances, score_pairs
 from deniable.synth.methods import METHODS, run_method
-from deniable.synth.methods.one_shot import correlated, mst
+from deniable.synth.methods.published import correlated, mst
 from deniable.synth.select import Selection, SelectionProblem, discount_noise, select_larger_cliques, select_pairs
 from deniable.synth.text_shapes import learn_shapes
 from noise_spy import put_twin

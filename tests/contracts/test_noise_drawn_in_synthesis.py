@@ -24,9 +24,10 @@ from deniable.policy.budget import ZCDP, ApproxDP, Budget
 from deniable.policy.document import parse
 from deniable.synth import measure
 from deniable.synth.describe import describe_table, price_description
-from deniable.synth.linked import describe_linked, dump_linked, link_of
+from deniable.synth.linked import describe_family, describe_linked, dump_family, dump_linked
+from deniable.synth.linked.link import link_of
 from deniable.synth.marginal import GaussianBudget, Marginal, convert_budget
-from deniable.synth.methods import METHODS, one_shot
+from deniable.synth.methods import METHODS, published
 from deniable.synth.model import to_plain
 from noise_spy import (
     Measurement,
@@ -266,6 +267,61 @@ def test_people_with_their_rows_are_described_within_one_bill(method: str, neigh
     assert {found.mechanism.sensitivity_squared for found in proof.here} >= {neighbors**2, (neighbors * MOST) ** 2}
 
 
+SEVERAL = (
+    LINKED
+    + f"""
+  drugs:
+    source: drugs.parquet
+    unit: {{column: patient, max_rows_per_group: 2}}
+    parent: patients
+    columns:
+      patient: {{role: identifier}}
+      drug:    {{categories: [iron, zinc], nullable: false}}
+      dose:    {{type: integer, between: [0, 5000], nullable: false}}
+  tests:
+    source: tests.parquet
+    unit: {{column: patient, max_rows_per_group: {MOST + 1}}}
+    parent: visits
+    columns:
+      patient: {{role: identifier}}
+      visit:   {{role: identifier, type: integer}}
+      kind:    {{categories: [blood, sight], nullable: false}}
+"""
+)
+
+
+def _wide_town(numbers: Sequence[int], more: Sequence[tuple[dict[str, Any], list[dict[str, Any]]]] = ()) -> Any:
+    people, visits = _town(numbers, more)
+    drugs = [{"patient": who, "drug": "iron", "dose": 7} for who in people["patient"].to_pylist() for _ in range(2)]
+    tests = [{"patient": row["patient"], "visit": row["visit"], "kind": "blood"} for row in visits.to_pylist()]
+    return people, (visits, pa.Table.from_pylist(drugs), pa.Table.from_pylist(tests))
+
+
+@pytest.mark.parametrize(("neighbors", "numbers"), [(1, range(300)), (2, range(1, 300))], ids=["added", "replaced"])
+@pytest.mark.parametrize("memory", [1, 2])
+def test_people_with_rows_in_several_tables_are_described_within_one_bill(
+    memory: int, neighbors: int, numbers: range
+) -> None:
+    policy = parse(SEVERAL)
+    patients, visits, drugs, tests = (policy.table(name) for name in ("patients", "visits", "drugs", "tests"))
+    rest: Any = {"alone": False, "memory": memory}
+    links = [link_of(visits, patients, (), **rest), link_of(drugs, patients, (), **rest)]
+    links.append(link_of(tests, visits, (), root=False, **rest))
+    budget = ApproxDP(4, Fraction(1, 10**6))
+
+    def run(town: Any) -> Any:
+        return describe_family(town[1], town[0], links, budget, neighbors=neighbors)
+
+    def told(model: Any) -> tuple[Event, Any]:
+        rows = (child.rows.description.event for child in model.children)
+        return ComposedEvent((model.people.description.event, *rows)), dump_family(model)
+
+    charged = convert_budget(budget, neighbors * (MOST + 1)).event
+    proof = _prove(run, _wide_town(range(300)), _wide_town(numbers, [_patient(1000, "eyes")]), charged, told)
+    wanted = {(neighbors * most) ** 2 for most in (1, 2, MOST, MOST + 1)}
+    assert {found.mechanism.sensitivity_squared for found in proof.here} >= wanted
+
+
 # Broken twins: mistakes that no accountant can see, because the bill is as it should be, or hangs together.
 
 
@@ -353,7 +409,7 @@ def test_a_total_that_is_counted_and_not_estimated_is_caught(monkeypatch: pytest
     """How many records there are is a number of the data like any other."""
 
     def peek(codes: Any, domain: Any, one_way: Any, *rest: Any) -> Any:
-        found = one_shot.independent(codes, domain, one_way, *rest)
+        found = published.independent(codes, domain, one_way, *rest)
         return replace(found, estimates=replace(found.estimates, total=float(codes.shape[1])))
 
     monkeypatch.setitem(METHODS, "independent", replace(METHODS["independent"], run=peek))

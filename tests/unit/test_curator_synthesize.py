@@ -140,7 +140,7 @@ def test_a_linked_model_speaks_of_the_askers_columns_alone() -> None:
 
     context, order = open_context(parse(LINKED)), place_order("stays", "1", "1e-6", linked=True)
     ana, *others = (context.speak_for(Asker(name, "study", Role.ANALYST)) for name in ("ana", "ben", "cem"))
-    whole, own = plan_linked(context, order)[0].link, plan_linked(ana, order)[0].link
+    whole, own = plan_linked(context, order)[0].links[0], plan_linked(ana, order)[0].links[0]
     assert [[each.name for each in part] for part in (whole.people, whole.rows)] == [
         ["id", "sex", "zip"], ["payer", "ward"],
     ]  # fmt: skip

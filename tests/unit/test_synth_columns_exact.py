@@ -585,12 +585,12 @@ def test_people_are_held_out_with_all_their_rows() -> None:
     one_by_one = describe.split_rows(rows, None, 0.5)
     assert 800 < one_by_one[1].num_rows < 1200
     assert describe.split_rows(rows.slice(0, 0), "id", 0.5)[0].num_rows == 0
-    (chosen, theirs), (others, of_others) = describe.split_people(people, rows, "id", 0.5)
+    (chosen, [theirs]), (others, [of_others]) = describe.split_people(people, [rows], "id", 0.5)
     assert chosen is not None
     assert others is not None
     assert set(theirs["id"].to_pylist()) <= set(chosen["id"].to_pylist())
     assert set(of_others["id"].to_pylist()) <= set(others["id"].to_pylist())
-    (nobody, some), (no_other, rest) = describe.split_people(None, rows, "id", 0.5)
+    (nobody, [some]), (no_other, [rest]) = describe.split_people(None, [rows], "id", 0.5)
     assert (nobody, no_other) == (None, None)
     assert some.num_rows + rest.num_rows == 2000
     assert describe._number_units(pa.chunked_array([pa.array(["b", None, "a", "b"])])).tolist() == [0, 2, 1, 0]

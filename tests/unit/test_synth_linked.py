@@ -21,20 +21,16 @@ from deniable.synth.describe import domain_of, encode_table
 from deniable.synth.domain import Domain, Surrogate
 from deniable.synth.estimate import Estimates
 from deniable.synth.generate import draw_given_columns
-from deniable.synth.linked import (
+from deniable.synth.linked import LinkedModel, describe_linked, load_linked, save_linked, split_budget
+from deniable.synth.linked.generate import generate_linked, generate_people_batches
+from deniable.synth.linked.link import (
     Link,
-    LinkedModel,
     context_attributes,
     derive_linked_tables,
-    describe_linked,
     free_attributes,
     link_of,
-    load_linked,
     person_attributes,
-    save_linked,
-    split_budget,
 )
-from deniable.synth.linked.generate import generate_linked, generate_people_batches
 from deniable.synth.marginal import convert_budget, count
 from deniable.synth.model import load
 

@@ -10,8 +10,9 @@ import pytest
 from deniable.errors import Infeasible, ParameterError
 from deniable.policy.budget import ApproxDP
 from deniable.policy.document import parse
-from deniable.synth.linked import LinkedModel, describe_linked, generate, link_of
+from deniable.synth.linked import LinkedModel, describe_linked, generate
 from deniable.synth.linked.generate import generate_linked, generate_people_batches
+from deniable.synth.linked.link import link_of
 
 POLICY = parse("""
 version: 1

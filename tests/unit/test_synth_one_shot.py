@@ -21,7 +21,7 @@ from deniable.synth.estimate.residuals import fit_axis_margins
 from deniable.synth.generate import draw_records, generate, restore_codes
 from deniable.synth.marginal import convert_budget, count
 from deniable.synth.methods import METHODS, run_method
-from deniable.synth.methods.one_shot import select_network
+from deniable.synth.methods.published import select_network
 from deniable.synth.model import FIRST, load, to_plain
 from deniable.synth.select import SelectionProblem
 from seeded import SeededEntropy

@@ -44,7 +44,7 @@ from deniable.synth.measure import (
     score_pairs,
 )
 from deniable.synth.methods import METHODS, run_method
-from deniable.synth.methods.one_shot import (
+from deniable.synth.methods.published import (
     _candidate_parents,
     _choose_next,
     _most_cells,
@@ -71,7 +71,7 @@ from deniable.synth.select import (
 )
 from seeded import SeededEntropy
 
-auto_module, mwem_module = (import_module(f"deniable.synth.methods.{name}") for name in ("auto", "mwem"))
+auto_module, mwem_module = (import_module(f"deniable.synth.methods.{name}") for name in ("auto", "published"))
 SIZES = (3, 2, 4, 2, 12)
 DOMAIN = Domain(("a", "b", "c", "d", "day"), SIZES, frozenset({4}))
 

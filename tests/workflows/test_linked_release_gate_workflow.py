@@ -14,7 +14,8 @@ from deniable.curator.synthesize.run import Order
 from deniable.policy.budget import budget
 from deniable.policy.document import parse
 from deniable.synth.describe import split_people
-from deniable.synth.linked import COUNT, build_intruder_tables, link_of, load_linked
+from deniable.synth.linked import load_linked
+from deniable.synth.linked.link import COUNT, build_intruder_tables, link_of
 
 COUNT_OF_PEOPLE = 400
 PLACES = ", ".join(f"s{i}" for i in range(COUNT_OF_PEOPLE))
@@ -95,14 +96,14 @@ def test_private_people_leave_in_both_tables_with_a_statement_that_says_nothing_
 
 
 def test_whoever_is_held_out_is_so_in_both_tables() -> None:
-    (people, rows), (others, their) = split_people(_people(), _visits(), "name", 0.3)
+    (people, [rows]), (others, [their]) = split_people(_people(), [_visits()], "name", 0.3)
     assert people is not None
     assert others is not None
     assert people.num_rows + others.num_rows == COUNT_OF_PEOPLE
     assert rows.num_rows + their.num_rows == _visits().num_rows
     assert set(rows["name"].to_pylist()) == set(people["name"].to_pylist())
     assert set(their["name"].to_pylist()) == set(others["name"].to_pylist())
-    (nobody, seen), (_, held) = split_people(None, _visits(), "name", 0.3)
+    (nobody, [seen]), (_, [held]) = split_people(None, [_visits()], "name", 0.3)
     assert nobody is None
     assert not set(seen["name"].to_pylist()) & set(held["name"].to_pylist())
 

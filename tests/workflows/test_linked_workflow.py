@@ -53,6 +53,10 @@ tables:
       admission:  {type: date, between: [2025-01-01, 2025-12-31], nullable: false}
       discharge:  {type: date, between: [2025-01-01, 2026-03-01]}
       payer:      {categories: [Medicaid, Medicare, private, self-pay]}
+  staff:
+    source: staff.csv
+    unit: row
+    columns: {sex: {categories: [F, M]}}
 budgets: {dataset: {epsilon: 3, delta: 1e-5, accounting: zcdp}}
 release: {truths: [{order: [admission, discharge]}]}
 """)
@@ -185,7 +189,8 @@ def test_the_name_of_the_parents_file_is_refused_before_the_charge(town: Path) -
         (("stays", "-p", "two.yaml", "--columns", "sex"), "no column of the rows of 'stays' is described"),
         (("stays", "-p", "two.yaml", "--columns", "payer", "--workload", "payer,sex"), "'sex' is not among"),
         (("stays", "-p", "two.yaml", "--areas", "payer"), "Leave out --areas"),
-        (("patients", "-p", "two.yaml"), "does not link"),
+        (("staff", "-p", "two.yaml"), "does not link"),
+        (("stays", "-p", "two.yaml", "--memory", "9"), "1 to 5"),
         (("stays", "-p", "two.yaml", "--attack", "--control", "stays.csv"), "held out with their rows"),
         (("stays", "-p", "two.yaml", "--attack", "--held-out", "0.7"), "at most a half"),
         (("stays", "-p", "two.yaml", "--method", "random"), "measure"),
@@ -200,3 +205,96 @@ def test_what_cannot_be_linked_is_refused_before_anything_is_written(
     assert done.returncode == 2
     assert message in done.stderr
     assert not list((town / "refused").iterdir())
+
+
+def _several_tables(town: Path) -> None:
+    """The same with what patients are given, and the bills of their stays."""
+    _two_tables(town)
+    stays = pq.read_table(town / "stays.parquet")
+    stays = stays.append_column("stay", pa.array(range(stays.num_rows)))
+    pq.write_table(stays, town / "stays.parquet")
+    bills = stays.select(["patient_id", "stay"])
+    items = pa.array(["bed", "meal"]).take(pa.array([i % 2 for i in range(stays.num_rows)]))
+    pq.write_table(bills.append_column("item", items), town / "bills.parquet")
+    people = pq.read_table(town / "patients.parquet", columns=["patient_id", "sex"])
+    drugs = pa.table(
+        {"patient_id": people["patient_id"], "drug": pc.if_else(pc.equal(people["sex"], "F"), "iron", "zinc")}
+    )
+    pq.write_table(drugs, town / "drugs.parquet")
+    text = (
+        (town / "two.yaml")
+        .read_text()
+        .replace("      admission:", "      stay:       {role: identifier, type: integer}\n      admission:", 1)
+    )
+    more = """
+  drugs:
+    source: drugs.parquet
+    unit: {column: patient_id, max_rows_per_group: 2}
+    parent: patients
+    columns:
+      patient_id: {role: identifier}
+      drug:       {categories: [iron, zinc], nullable: false}
+  bills:
+    source: bills.parquet
+    unit: {column: patient_id, max_rows_per_group: 3}
+    parent: stays
+    columns:
+      patient_id: {role: identifier}
+      stay:       {role: identifier, type: integer}
+      item:       {categories: [bed, meal], nullable: false}
+budgets:"""
+    (town / "several.yaml").write_text(text.replace("\nbudgets:", more, 1))
+
+
+def test_a_parent_with_several_children_and_their_rows_is_one_release_and_one_charge(town: Path) -> None:
+    _several_tables(town)
+    (town / "family").mkdir(exist_ok=True)
+    policy = ("-p", "several.yaml", "--ledger", "several.db")
+    words = ("synthesize", "patients", *policy, *BUDGET, "--linked", "--memory", "2", "--workload", "sex,drug")
+    done = run_command(*words, "-o", "family/patients.parquet", "--json", cwd=town)
+    assert done.returncode == 0, done.stderr
+    tables = ("patients", "stays", "drugs", "bills")
+    assert set(json.loads(done.stdout)["files"]) == {f"{name}.parquet" for name in tables}
+    people, stays, drugs, bills = (pq.read_table(town / "family" / f"{name}.parquet") for name in tables)
+    keys = set(people["patient_id"].to_pylist())
+    assert {*stays["patient_id"].to_pylist(), *drugs["patient_id"].to_pylist()} <= keys
+    owners = dict(zip(stays["stay"].to_pylist(), stays["patient_id"].to_pylist(), strict=True))
+    assert all(owners[row["stay"]] == row["patient_id"] for row in bills.to_pylist())
+    for name in tables:
+        assert run_command("release", "verify", f"family/{name}.parquet", cwd=town).returncode == 0
+    shown = run_command("ledger", "show", *policy, "--json", cwd=town)
+    assert shown.stdout.count("differentially private synthesis") == 1
+    (town / "few").mkdir(exist_ok=True)
+    model = "family/patients.parquet.model.json"
+    drawn = run_command("generate", model, "--rows", "40", "--where", "drug=iron", "-o", "few/patients.csv", cwd=town)
+    assert drawn.returncode == 0, drawn.stderr
+    assert {path.name for path in (town / "few").iterdir()} == {f"{name}.csv" for name in tables}
+    seen = run_command("inspect", model, "-p", "several.yaml", "--against", "patients", "--json", cwd=town)
+    assert seen.returncode == 0, seen.stderr
+    assert set(json.loads(seen.stdout)["utility"]) == {"people", "stays", "drugs", "bills"}
+    refused = run_command("synthesize", "bills", *policy, *BUDGET, "--linked", "-o", "family/b.csv", cwd=town)
+    assert refused.returncode == 2
+    assert "name the table of people" in " ".join(refused.stderr.split())
+    apart = run_command(*words[:-1], "drug,item", "-o", "family/patients.parquet", cwd=town)
+    assert apart.returncode == 2
+    assert "columns of several tables of rows" in " ".join(apart.stderr.split())
+
+
+@pytest.mark.slow
+def test_several_tables_are_attacked_beside_a_folder_of_other_people(town: Path) -> None:
+    _several_tables(town)
+    others = ("world", "make", "hospital", "--people", "500", "--seed", "9", "-o", "others")
+    assert run_command(*others, cwd=town).returncode == 0
+    _several_tables(town / "others")
+    (town / "attacked").mkdir(exist_ok=True)
+    policy = ("-p", "several.yaml", "--ledger", "attacked.db")
+    words = ("synthesize", "patients", *policy, *BUDGET, "--linked", "--attack", "--attacks", "50", "--json")
+    done = run_command(*words, "--control", "others", "-o", "attacked/patients.parquet", cwd=town)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)["attack"]
+    named = {outcome["attack"] for made in found["attacks"] for outcome in made["outcomes"]}
+    assert {"membership (patients)", "membership (stays)", "membership (drugs)", "membership (bills)"} <= named
+    (town / "others" / "bills.parquet").unlink()
+    refused = run_command(*words, "--control", "others", "-o", "attacked/patients.parquet", cwd=town)
+    assert refused.returncode == 2
+    assert "has no table 'bills'" in refused.stdout

@@ -75,9 +75,10 @@ def _print_view(console: Console, view: Mapping[str, Any]) -> None:
     if "link" not in view:
         _print_model(console, view)
         return
-    for name, part in ((view["link"]["parent"] or "people", "people"), (view["link"]["child"], "rows")):
+    tables = view["tables"] if "tables" in view else {view["link"]["child"]: view["rows"]}
+    for name, part in ((view["link"]["parent"] or "people", view["people"]), *tables.items()):
         console.print(f"\n{name}", style="bold underline", markup=False)
-        _print_model(console, view[part])
+        _print_model(console, part)
 
 
 def _print_model(console: Console, view: Mapping[str, Any]) -> None:

@@ -26,6 +26,7 @@ Examples:
   deniable synthesize visits -p town/policy.yaml --epsilon 1 --delta 1e-6 --assess -o synthetic.parquet
   deniable synthesize visits -p town/policy.yaml --epsilon 1 --delta 1e-6 --attack --report proof.html -o out.csv
   deniable synthesize visits -p town/policy.yaml --epsilon 1 --delta 1e-6 --linked -o histories.parquet
+  deniable synthesize patients -p town/policy.yaml --epsilon 1 --delta 1e-6 --linked -o made/patients.parquet
   deniable describe visits -p town/policy.yaml --epsilon 1 --delta 1e-6 -o visits.model.json
   deniable generate visits.model.json --rows 5000 --seed 7 -o more.parquet
   deniable generate visits.model.json --where sex=F,payer=private --rows 500 -o women.csv
@@ -48,8 +49,10 @@ Rows = Annotated[int | None, typer.Option(min=0, help="How many rows. [default: 
 Seed = Annotated[int, typer.Option(min=0, help="Seed of the drawing (never of the noise).")]
 Out = Annotated[Path, typer.Option("--out", "-o", help="Where to write.")]
 Linked = Annotated[
-    bool, typer.Option("--linked", help="People with their rows, as the policy links them; --rows counts people.")
+    bool, typer.Option("--linked", help="People with their rows (of a parent: in all children); --rows counts people.")
 ]
+
+Memory = Annotated[int, typer.Option(min=1, help="With --linked: how many rows before a row it depends on.")]
 
 MOSTLY_NOISE = 0.25
 """The part of a column's rows beyond which noise is what the rows show."""
@@ -69,10 +72,13 @@ def synthesize(
     rows: Rows = None,
     seed: Seed = 0,
     linked: Linked = False,
+    memory: Memory = 1,
     assess: Annotated[bool, typer.Option("--assess", help="Also compare with the real rows, for the steward.")] = False,
     attack: Annotated[bool, typer.Option("--attack", help="Attack the rows first, and stop at a limit.")] = False,
     held_out: Annotated[float, typer.Option(help="Share of people the model never sees: the control group.")] = 0.1,
-    control: Annotated[str | None, typer.Option(help="Rows of other people instead: nobody is held out.")] = None,
+    control: Annotated[
+        str | None, typer.Option(help="Rows of other people (of linked tables, a folder) instead.")
+    ] = None,
     attacks: Annotated[int, typer.Option(min=1, help="Targets for each attack.")] = 1000,
     most: Annotated[list[str] | None, typer.Option(help="ATTACK=SHARE: stop when more people are exposed.")] = None,
     report: Annotated[Path | None, typer.Option(help="Write the steward's page (HTML).")] = None,
@@ -90,7 +96,9 @@ def synthesize(
 
     with open_curator(policy, ledger) as curator, show_progress("Drawing rows") as tick:
         refuse_page(report, beside=[out, statement_path(out), run.model_path(out)])
-        order = _build_order(table, (epsilon, delta, rho), method, columns, workload, areas, linked=linked)
+        order = _build_order(
+            table, (epsilon, delta, rho), method, columns, workload, areas, linked=linked, memory=memory
+        )
         drawing: dict[str, Any] = {"rows": rows, "seed": seed, "progress": tick}
         proof = gate.Proof(held_out, control, attacks, read_limits(most)) if attack else None
         release, proved = gate.synthesize_checked(curator.context, order, out, proof, **drawing)
@@ -119,6 +127,7 @@ def describe(
     workload: WorkloadNames = None,
     areas: AreasName = None,
     linked: Linked = False,
+    memory: Memory = 1,
     ledger: LedgerOption = None,
     as_json: JsonFlag = False,
 ) -> None:
@@ -126,7 +135,9 @@ def describe(
     from deniable.curator.synthesize import run
 
     with open_curator(policy, ledger) as curator:
-        order = _build_order(table, (epsilon, delta, rho), method, columns, workload, areas, linked=linked)
+        order = _build_order(
+            table, (epsilon, delta, rho), method, columns, workload, areas, linked=linked, memory=memory
+        )
         details = run.describe_to_file(curator.context, order, out)
     emit({"file": str(out), **details}, as_json, lambda console: _print_details(console, out, details))
 
@@ -151,14 +162,14 @@ def generate(
 
 def _build_order(
     table: str, stated: tuple[str | None, str, str | None], method: str, columns: str | None,
-    workload: list[str] | None, areas: str | None, *, linked: bool,
+    workload: list[str] | None, areas: str | None, *, linked: bool, memory: int,
 ) -> Any:  # fmt: skip
     from deniable.curator.synthesize.run import place_order
 
     asked = [_split_names(names) for names in workload or ()]
     named = _split_names(columns) if columns else None
-    rest: Any = {"method": method, "columns": named, "workload": asked, "areas": areas, "linked": linked}
-    return place_order(table, *stated, **rest)
+    rest: Any = {"method": method, "columns": named, "workload": asked, "areas": areas}
+    return place_order(table, *stated, **rest, linked=linked, memory=memory)
 
 
 def _split_names(listed: str) -> tuple[str, ...]:

@@ -1,8 +1,6 @@
 """The curator's releases as methods: mask, anonymize, synthesize, train, randomize, and what measures or reads them.
 
-Each method states a request in plain values and passes it to one workflow. What needs no policy is a static method:
-`Curator.scan("people.csv")`.
-"""
+Each method states a request in plain values and passes it to one workflow. What needs no policy is a static method."""
 
 from __future__ import annotations
 
@@ -29,7 +27,7 @@ if TYPE_CHECKING:
     from deniable.curator.query.stream.rows import StreamRow
     from deniable.curator.query.stream.run import StreamReport
     from deniable.curator.survey import EstimateReport, RandomizeReport, SurveyReport
-    from deniable.curator.synthesize.inspect import LinkedView, ModelView
+    from deniable.curator.synthesize.inspect import FamilyView, LinkedView, ModelView
     from deniable.curator.synthesize.parity import Compared
     from deniable.curator.train import Trained
     from deniable.geography.published import TabulationPlanReport, TabulationReport
@@ -38,7 +36,7 @@ if TYPE_CHECKING:
     from deniable.policy.schema import Spec
     from deniable.policy.tabulation import Tabulation
     from deniable.release import Release
-    from deniable.synth.linked import LinkedModel
+    from deniable.synth.linked import FamilyModel, LinkedModel
     from deniable.synth.model import SynthModel
 
 EPSILONS: tuple[Amount, ...] = ("0.5", "1", "2", "4", "10")
@@ -142,17 +140,19 @@ class ReleaseVerbs:
         workload: Iterable[Sequence[str]] = (),
         areas: str | None = None,
         linked: bool = False,
+        memory: int = 1,
         who: Asker | None = None,
-    ) -> SynthModel | LinkedModel:
+    ) -> SynthModel | LinkedModel | FamilyModel:
         """Learn a table's synthetic model within a budget, and keep it in a file if one is named.
 
         Charged before rows are read, which are bounded to what one unit may add. `workload` lists columns whose joint
-        counts matter, `areas` is a column whose areas add up, `linked` learns people with their rows.
+        counts matter, `areas` is one whose areas add up. `linked` learns people with their rows; in a sequence, each
+        depends on `memory` rows before it.
         """
         from deniable.curator.synthesize.run import learn_and_keep, place_order
 
-        order = {"method": method, "columns": columns, "workload": workload, "areas": areas, "linked": linked}
-        wanted = place_order(table, epsilon, delta, rho, **order)  # type: ignore[arg-type]
+        order: Any = {"method": method, "columns": columns, "workload": workload, "areas": areas}
+        wanted = place_order(table, epsilon, delta, rho, **order, linked=linked, memory=memory)
         return learn_and_keep(self._for(who), wanted, None if out is None else Path(out))
 
     def synthesize(
@@ -170,26 +170,27 @@ class ReleaseVerbs:
         workload: Iterable[Sequence[str]] = (),
         areas: str | None = None,
         linked: bool = False,
+        memory: int = 1,
         who: Asker | None = None,
     ) -> Release:
         """Write synthetic rows of a table, with their model and their statement; options are those of `describe`."""
         from deniable.curator.synthesize.run import place_order, synthesize
 
-        order = {"method": method, "columns": columns, "workload": workload, "areas": areas, "linked": linked}
-        wanted = place_order(table, epsilon, delta, rho, **order)  # type: ignore[arg-type]
+        order: Any = {"method": method, "columns": columns, "workload": workload, "areas": areas}
+        wanted = place_order(table, epsilon, delta, rho, **order, linked=linked, memory=memory)
         return synthesize(self._for(who), wanted, Path(out), rows=rows, seed=seed)
 
     @staticmethod
     def generate(
-        model: SynthModel | LinkedModel | str | Path,
+        model: SynthModel | LinkedModel | FamilyModel | str | Path,
         rows: int | None = None,
         *,
         seed: int = 0,
         where: Mapping[str, str] | str | None = None,
-    ) -> pa.Table:
+    ) -> pa.Table | dict[str, pa.Table]:
         """Rows of a model, or of a model file: no data is touched, nothing is charged.
 
-        Of people with their rows, so many people are drawn, and their rows come out.
+        Of people with their rows, so many people are drawn, and their rows come out; of several tables, all by name.
         """
         from deniable.curator.synthesize.run import draw_rows
 
@@ -197,7 +198,7 @@ class ReleaseVerbs:
 
     def inspect(
         self,
-        model: SynthModel | LinkedModel | str | Path,
+        model: SynthModel | LinkedModel | FamilyModel | str | Path,
         against: str | None = None,
         *,
         marginals: Iterable[Sequence[str]] = (),
@@ -206,7 +207,7 @@ class ReleaseVerbs:
         scores: bool = False,
         findings: str | Path | Sequence[str | Path] = (),
         who: Asker | None = None,
-    ) -> ModelView | LinkedView:
+    ) -> ModelView | LinkedView | FamilyView:
         """What a model tells anyone; `against` a table, beside its real rows, for the steward alone.
 
         `marginals` are columns to compare together, `target` a column to predict, `regression` a column with those
@@ -215,10 +216,9 @@ class ReleaseVerbs:
         """
         from deniable.curator.synthesize.inspect import Question, public, steward
 
+        files = [findings] if isinstance(findings, str | Path) else findings
         explained = None if regression is None else (regression[0], tuple(regression[1]))
-        files = (findings,) if isinstance(findings, str | Path) else findings
-        listed = tuple(tuple(names) for names in marginals)
-        asked = Question(listed, target, explained, scores, tuple(Path(each) for each in files))
+        asked = Question(tuple(map(tuple, marginals)), target, explained, scores, tuple(map(Path, files)))
         return public(model, asked) if against is None else steward(self._for(who), model, against, asked)
 
     def parity(

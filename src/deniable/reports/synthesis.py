@@ -76,9 +76,10 @@ def _build_linked_page(view: View) -> Page:
     """People and their rows on one page: the sections of both, one after the other."""
     link = view["link"]
     people = link["parent"] or f"people of {link['child']}"
+    tables = view["tables"] if "tables" in view else {link["child"]: view["rows"]}
     sections = [
         replace(section, heading=f"{name}: {section.heading}")
-        for name, part in ((people, view["people"]), (link["child"], view["rows"]))
+        for name, part in ((people, view["people"]), *tables.items())
         for section in build_model_page(part).sections
     ]
     foot = "For the steward: this page is made with real rows." if "utility" in view else "Made from the model alone."

@@ -298,14 +298,17 @@ def split_rows(rows: pa.Table, unit: str | None, share: float) -> tuple[pa.Table
 
 
 def split_people(
-    people: pa.Table | None, rows: pa.Table, key: str, share: float
-) -> tuple[tuple[pa.Table | None, pa.Table], tuple[pa.Table | None, pa.Table]]:
-    """The same of people with their rows: whoever is held out is so in both tables."""
+    people: pa.Table | None, tables: Sequence[pa.Table], key: str, share: float
+) -> tuple[tuple[pa.Table | None, list[pa.Table]], tuple[pa.Table | None, list[pa.Table]]]:
+    """The same of people with their rows: whoever is held out is so in all tables."""
     if people is None:
-        seen, held = split_rows(rows, key, share)
-        return (None, seen), (None, held)
+        seen, held = split_rows(tables[0], key, share)
+        return (None, [seen]), (None, [held])
     chosen, others = split_rows(people, key, share)
-    return (chosen, _rows_of(rows, chosen, key)), (others, _rows_of(rows, others, key))
+    return (chosen, [_rows_of(each, chosen, key) for each in tables]), (
+        others,
+        [_rows_of(each, others, key) for each in tables],
+    )
 
 
 def _rows_of(rows: pa.Table, people: pa.Table, key: str) -> pa.Table:

@@ -6,7 +6,9 @@ Where every part of a marginal was measured, all that speaks of it is joined wit
 (`estimate.residuals`): noise is all that is wrong with it. Negative counts are then moved to the nearest that are none.
 Where columns were measured together by groups of values alone, the marginal is given by these groups. Of columns that
 were measured in no common table the model only samples what it knows, without an error bar: what it leaves out is not
-known."""
+known.
+
+A summary says what a model is: its method, its columns, what it measured, and the noise of that."""
 
 from __future__ import annotations
 
@@ -20,10 +22,14 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from deniable.errors import ParameterError, nearest
+from deniable.release.record import Record
+from deniable.synth.describe import Workload
 from deniable.synth.domain import Bins, Clique, Coded, Surrogate
 from deniable.synth.encode import encode_column
+from deniable.synth.estimate import noise_of
 from deniable.synth.estimate.residuals import ReconstructedMarginal, Residuals, compute_residuals, reconstruct
 from deniable.synth.generate import generate
+from deniable.synth.linked import FamilyModel, LinkedModel
 from deniable.synth.marginal import Floats, Maps, Marginal, count, marginalize
 from deniable.synth.model import SynthModel
 
@@ -294,3 +300,99 @@ def _sample_cells(model: SynthModel, clique: Clique, drawn: Callable[[], pa.Tabl
     joined = model.description.collapsed.apply(codes)
     found: Floats = count(joined, model.description.collapsed.domain, clique) / max(rows.num_rows, 1)
     return _MarginalEstimate(found)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ModelSummary(Record):
+    """What a model says of itself: its method and why, its columns, the tables it measured, and their noise."""
+
+    method: str
+    estimated_rows: int
+    columns: list[str]
+    made_anew: list[str]
+    reason: str
+    measured: list[str]
+    noise_in_a_table: float | None
+    """The part of the rows that noise alone moves in a measured table of several columns; None where none was."""
+    noise_in_a_column: float | None
+    """The part of the rows that noise alone moves in a typical column; None where none was measured."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AskedModelSummary(ModelSummary):
+    """A model with the tables that were asked for, and how each was measured."""
+
+    asked: list[dict[str, str]]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LinkedModelSummary(ModelSummary):
+    """A model of people with their rows: the columns and tables of both."""
+
+    estimated_people: int
+
+
+def describe_model(model: SynthModel) -> ModelSummary:
+    """What a model says of itself: public."""
+    description = model.description
+    names = description.domain.names
+    measured = [" x ".join(names[place] for place in marginal.clique) for marginal in description.cliques]
+    made = [a.name for a in model.attributes if a.name not in names]
+    return ModelSummary(
+        method=description.method,
+        estimated_rows=round(description.estimates.total),
+        columns=list(names),
+        made_anew=made,
+        reason=description.reason,
+        measured=measured,
+        noise_in_a_table=round(description.estimates.noise, 4) if measured else None,
+        noise_in_a_column=_measure_column_noise(model),
+    )
+
+
+def _measure_column_noise(model: SynthModel) -> float | None:
+    total = max(model.description.estimates.total, 1.0)
+    noises = sorted(noise_of([each], total) for each in model.description.one_way)
+    return round(min(1.0, noises[len(noises) // 2]), 4) if noises else None
+
+
+def describe_workload(model: SynthModel, workload: Workload) -> list[dict[str, str]]:
+    """Each table that was asked for, and how it was measured: public."""
+    names, held = model.description.domain.names, model.description.cliques
+    found = []
+    for wanted in workload:
+        holding = [m for m in held if {names[place] for place in m.clique}.issuperset(wanted)]
+        whole = any(not marginal.maps for marginal in holding)
+        how = "measured" if whole else "measured by groups of values" if holding else "not measured"
+        found.append({"table": " x ".join(wanted), "how": how})
+    return found
+
+
+def summarize_linked(model: LinkedModel | FamilyModel) -> LinkedModelSummary:
+    """What a model says of itself: public."""
+    parts = {part: describe_model(each) for part, each in name_parts(model).items()}
+    people, *rows = parts.values()
+    noises = [part.noise_in_a_table for part in parts.values() if part.noise_in_a_table is not None]
+    columns = [part.noise_in_a_column for part in rows if part.noise_in_a_column is not None]
+    return LinkedModelSummary(
+        method=rows[0].method,
+        estimated_rows=sum(part.estimated_rows for part in rows),
+        columns=[name for part in parts.values() for name in part.columns],
+        made_anew=[name for part in parts.values() for name in part.made_anew],
+        reason="; ".join(f"{name}: {part.reason}" for name, part in parts.items()),
+        measured=[name for part in parts.values() for name in part.measured],
+        noise_in_a_table=max(noises) if noises else None,
+        noise_in_a_column=max(columns) if columns else None,
+        estimated_people=people.estimated_rows,
+    )
+
+
+PEOPLE, ROWS = "people", "rows"
+"""The parts of a view; of several tables of rows, each is called by its own name."""
+
+
+def name_parts(model: LinkedModel | FamilyModel) -> dict[str, SynthModel]:
+    """The models of people and of each table of rows."""
+    if isinstance(model, LinkedModel):
+        return {PEOPLE: model.people, ROWS: model.rows}
+    return {PEOPLE: model.people} | {child.link.child: child.rows for child in model.children}

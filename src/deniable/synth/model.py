@@ -59,7 +59,8 @@ SECOND = "deniable synthetic model, version 2"
 FIRST = "deniable synthetic model, version 1"
 """Knew pairs only, called them so, and gave no reason; still read."""
 LINKED = "deniable linked model, version 1"
-"""The form of models of people with their rows (`linked`)."""
+FAMILY = "deniable family model, version 1"
+"""The forms of models of people with their rows, in one table or in several (`linked`)."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -92,7 +93,7 @@ def load(path: Path) -> SynthModel:
     """Read a model file; anything that is not one is refused."""
     with refuse_other_files(path):
         held = json.loads(path.read_text(encoding="utf-8"))
-        if held["form"] == LINKED:
+        if held["form"] in (LINKED, FAMILY):
             raise ParameterError(f"'{path.name}' is a model of people with their rows", remedy="Draw them: generate")
         return from_plain(held)
 

@@ -6,7 +6,7 @@ leave or none."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from pathlib import Path
@@ -17,6 +17,7 @@ from deniable.curator.charge import Job, run_job, still_charged
 from deniable.curator.context import Context
 from deniable.curator.sources import refuse_rows_here
 from deniable.curator.synthesize.run import (
+    Linked,
     LinkedSource,
     Order,
     Progress,
@@ -42,7 +43,8 @@ if TYPE_CHECKING:
     from deniable.policy.document import Policy
     from deniable.policy.schema import TableSchema
     from deniable.release import Release
-    from deniable.synth.linked import LinkedModel
+    from deniable.synth.domain import Attribute
+    from deniable.synth.linked.link import Link
     from deniable.synth.model import SynthModel
 
 FEWEST = 20
@@ -217,7 +219,8 @@ def describe_verdict(found: Mapping[str, Any], out: Path, order: Order, proof: P
     return GateVerdict(**{**found, **about})
 
 
-Tables = tuple["pa.Table | None", "pa.Table"]
+Tables = tuple["pa.Table | None", "Sequence[pa.Table]"]
+"""People, where they have a table, and their rows in each table."""
 
 
 def _synthesize_linked(
@@ -229,15 +232,14 @@ def _synthesize_linked(
     source, job = plan_linked(context, order, out)
     others = _read_linked_control(source, proof)
 
-    def measure(engine: Engine) -> tuple[LinkedModel, tuple[pa.Table, pa.Table], GateFindings | DataError]:
+    key = source.links[0].key
+
+    def measure(engine: Engine) -> tuple[Linked, tuple[pa.Table, Sequence[pa.Table]], GateFindings | DataError]:
         whole = bound_linked_rows(engine, source)
-        if others is None:
-            seen, control = split_people(*whole, source.link.key, proof.held_out)
-        else:
-            seen, control = whole, (None, others)
+        seen, control = split_people(*whole, key, proof.held_out) if others is None else (whole, others)
         model = learn_linked(context, order, source, *seen)
         drawn = _draw_linked(model, proof, rows, seed)
-        if others is not None and (shared := _find_shared_people(seen[1], others, drawn[1], source.link.key)):
+        if others is not None and (shared := _find_shared_linked(seen, others, drawn, key)):
             return model, drawn, shared
         return model, drawn, _attack_both(context, source, drawn, seen, control, proof, progress)
 
@@ -253,18 +255,44 @@ def _synthesize_linked(
     return write_linked(context, order, learned, out, *drawn, seed=seed, held_out=share), verdict
 
 
-def _read_linked_control(source: LinkedSource, proof: Proof) -> pa.Table | None:
-    """Rows of other people with their columns; one file cannot hold a parent table beside its rows."""
+def _read_linked_control(source: LinkedSource, proof: Proof) -> Tables | None:
+    """Rows of other people with their columns; where people have a table of their own, a folder with all tables."""
     if proof.control is None:
         return None
-    link = source.link
-    if link.parent is not None:
+    parent = source.links[0].parent
+    if parent is None:
+        return None, [_read_control(proof.control, (*source.links[0].people, *source.links[0].rows))]
+    folder = Path(proof.control)
+    if not folder.is_dir():
         raise ParameterError(
-            f"a control is one file, and people of '{link.child}' stand in a table of their own, '{link.parent}'",
-            remedy="Leave out --control: people are held out with their rows",
+            f"people of '{source.links[0].child}' stand in a table of their own, '{parent}', and a control of both is "
+            "more than one file",
+            expected=f"A folder with {_name_control(parent)} and "
+            f"{', '.join(_name_control(link.child) for link in source.links)}",
+            remedy="Name that folder, or leave out --control: people are held out with their rows",
         )
-    others = table_at(proof.control)
-    missing = [each.name for each in (*link.people, *link.rows) if each.name not in others.column_names]
+    people = _read_control(_find_control(folder, parent), source.links[0].people)
+    keyed = [(link, {each.name: each for each in link.people if each.name in link.keys}) for link in source.links]
+    rows = [_read_control(_find_control(folder, link.child), (*own.values(), *link.rows)) for link, own in keyed]
+    return people, rows
+
+
+def _name_control(table: str) -> str:
+    return f"{table}.parquet or {table}.csv"
+
+
+def _find_control(folder: Path, table: str) -> str:
+    found = [folder / f"{table}{suffix}" for suffix in (".parquet", ".csv") if (folder / f"{table}{suffix}").exists()]
+    if not found:
+        raise ParameterError(
+            f"the control has no table '{table}'", expected=f"{_name_control(table)} in the folder that --control names"
+        )
+    return str(found[0])
+
+
+def _read_control(path: str, columns: Sequence[Attribute]) -> pa.Table:
+    others = table_at(path)
+    missing = [each.name for each in columns if each.name not in others.column_names]
     if missing:
         raise ParameterError(
             f"the control has no column '{missing[0]}'", expected="Rows of other people with the columns of the table"
@@ -272,31 +300,54 @@ def _read_linked_control(source: LinkedSource, proof: Proof) -> pa.Table | None:
     return others
 
 
-def _draw_linked(model: LinkedModel, proof: Proof, people: int | None, seed: int) -> tuple[pa.Table, pa.Table]:
+def _find_shared_linked(
+    seen: Tables, others: Tables, drawn: tuple[pa.Table, Sequence[pa.Table]], key: str
+) -> DataError | None:
+    """The refusal of a control that holds people of the tables: found in that of people, or in that of rows."""
+    if seen[0] is not None and others[0] is not None:
+        return _find_shared_people(seen[0], others[0], drawn[0], key)
+    return _find_shared_people(seen[1][0], others[1][0], drawn[1][0], key)
+
+
+def _draw_linked(model: Linked, proof: Proof, people: int | None, seed: int) -> tuple[pa.Table, tuple[pa.Table, ...]]:
     """As many people as asked for, or as there are estimated to be in all: the model saw a share of them."""
-    from deniable.synth.linked.generate import generate_linked
+    from deniable.synth.linked.generate import generate_family
 
     estimated = round(model.people.description.estimates.total / proof.described)
-    return generate_linked(model, estimated if people is None else people, seed)
+    return generate_family(model, estimated if people is None else people, seed)
 
 
 def _attack_both(
-    context: Context, source: LinkedSource, drawn: tuple[pa.Table, pa.Table], seen: Tables, control: Tables,
-    proof: Proof, progress: Progress | None,
+    context: Context, source: LinkedSource, drawn: Tables, seen: Tables, control: Tables, proof: Proof,
+    progress: Progress | None,
 ) -> GateFindings:  # fmt: skip
-    """The attacks on people and on their rows; an attack exposes what it exposes of either."""
-    from deniable.synth.linked import build_intruder_tables
+    """The attacks on people and on their rows in each table; an attack exposes what it exposes of any."""
+    from deniable.synth.linked.link import build_intruder_tables
 
-    link = source.link
-    shown = build_intruder_tables(link, drawn[0] if link.parent else None, drawn[1])
-    sides = zip(shown, build_intruder_tables(link, *seen), build_intruder_tables(link, *control), strict=True)
-    schemas = tuple(each.table for each in (source.people, source.rows) if each is not None)
-    found = [attack_release(context.policy, schemas, *tables, proof, progress) for tables in sides]
-    names = (link.parent or "people", link.child)
-    made = [_label_attempt(one, name) for name, part in zip(names, found, strict=True) for one in part.attacks]
+    found: list[GateFindings] = []
+    names: list[str] = []
+    for place, link in enumerate(source.links):
+        parents = [None if link.parent is None else _find_parent(source, side, link) for side in (drawn, seen, control)]
+        tables = [side[1][place] for side in (drawn, seen, control)]
+        shown = [build_intruder_tables(link, *pair) for pair in zip(parents, tables, strict=True)]
+        both = [each.table for each in source.sources if each.table.name in (link.parent, link.child)]
+        schemas = tuple(sorted(both, key=lambda table: table.name == link.child))
+        # Parents with their number of rows are attacked once for each child, rows once.
+        found += [
+            attack_release(context.policy, schemas, made, real, other, proof, progress)
+            for made, real, other in zip(*shown, strict=True)
+        ]
+        names += [link.parent or "people", link.child]
+    told = [_label_attempt(one, name) for name, part in zip(names, found, strict=True) for one in part.attacks]
     exposed = {name: max(part.exposed.get(name, 0.0) for part in found) for part in found for name in part.exposed}
     knows = list(dict.fromkeys(name for part in found for name in part.knows))
-    return replace(found[1], knows=knows, attacks=made, exposed=exposed)
+    return replace(found[1], knows=knows, attacks=told, exposed=exposed)
+
+
+def _find_parent(source: LinkedSource, side: Tables, link: Link) -> pa.Table | None:
+    """The table that a child's rows belong to."""
+    places = {each.child: place for place, each in enumerate(source.links)}
+    return side[1][places[link.parent]] if link.parent in places else side[0]
 
 
 def _label_attempt(made: dict[str, Any], table: str) -> dict[str, Any]:

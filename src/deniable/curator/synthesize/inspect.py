@@ -3,32 +3,32 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from deniable.curator.context import Context
 from deniable.curator.sources import refuse_rows_here
 from deniable.curator.synthesize.parity import read_findings
-from deniable.curator.synthesize.run import (
+from deniable.curator.synthesize.run import AnyModel, Linked, links_of, load_model, read_bounded, select_all
+from deniable.errors import AccessRefused, ParameterError, nearest
+from deniable.synth.inspect import (
+    PEOPLE,
+    ROWS,
     LinkedModelSummary,
     ModelSummary,
     describe_model,
-    load_model,
-    read_bounded,
-    select_all,
+    name_parts,
     summarize_linked,
 )
-from deniable.errors import AccessRefused, ParameterError, nearest
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from deniable.assess.parity import Finding
     from deniable.policy.schema import TableSchema
-    from deniable.synth.linked import Link, LinkedModel
     from deniable.synth.marginal import Codes
     from deniable.synth.model import SynthModel
 
@@ -98,13 +98,32 @@ class LinkedView(LinkedModelSummary):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class FamilyView(LinkedModelSummary):
+    """The same of several tables of rows, each with its view."""
+
+    link: dict[str, Any]
+    people: ModelView
+    tables: dict[str, ModelView]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ComparedFamilyView(FamilyView):
+    """The same with the real people and rows beside it: for the steward alone."""
+
+    utility: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class ComparedLinkedView(LinkedView):
     """The same with the real people and rows beside it: for the steward alone."""
 
     utility: dict[str, Any]
 
 
-def public(held: SynthModel | LinkedModel | str | Path, question: Question | None = None) -> ModelView | LinkedView:
+View: TypeAlias = ModelView | LinkedView | FamilyView
+
+
+def public(held: AnyModel | str | Path, question: Question | None = None) -> View:
     """What a model, or a model file, tells anyone."""
     from deniable.synth.model import SynthModel
 
@@ -118,9 +137,9 @@ def public(held: SynthModel | LinkedModel | str | Path, question: Question | Non
 
 
 def steward(
-    context: Context, held: SynthModel | LinkedModel | str | Path, table: str, question: Question | None = None,
+    context: Context, held: AnyModel | str | Path, table: str, question: Question | None = None,
     seed: int = 0,
-) -> ComparedView | ComparedLinkedView:  # fmt: skip
+) -> View:  # fmt: skip
     """The public view with the real rows beside it: not to be released. Nothing is charged, because nothing leaves."""
     from deniable.synth.generate import generate
     from deniable.synth.model import SynthModel
@@ -321,48 +340,56 @@ def _refuse_unfit(model: SynthModel, names: tuple[str, ...]) -> None:
         )
 
 
-PEOPLE, ROWS = "people", "rows"
-"""The parts of a view."""
-
-
-def _public_linked(model: LinkedModel, question: Question) -> LinkedView:
+def _public_linked(model: Linked, question: Question) -> LinkedView | FamilyView:
     """What a model tells anyone."""
-    from deniable.synth.linked.generate import generate_linked
+    from deniable.synth.linked.generate import generate_family
 
     @cache
-    def draw_tables() -> tuple[pa.Table, pa.Table]:
-        return _gather(model.link, *generate_linked(model))
+    def draw_tables() -> dict[str, pa.Table]:
+        return _gather(model, *generate_family(model))
 
-    parts = divide_question(model, question)
-    people = public_view(model.people, parts[PEOPLE], lambda: draw_tables()[0])
-    rows = public_view(model.rows, parts[ROWS], lambda: draw_tables()[1])
-    return LinkedView(**summarize_linked(model), link=_describe_link(model), people=people, rows=rows)
+    asked = divide_question(model, question)
+    views = {
+        part: public_view(own, asked[part], lambda part=part: draw_tables()[part])  # type: ignore[misc]
+        for part, own in name_parts(model).items()
+    }
+    return _join_views(model, views)
 
 
 def _steward_linked(
-    context: Context, model: LinkedModel, table: str, question: Question, seed: int = 0
-) -> ComparedLinkedView:
+    context: Context, model: Linked, table: str, question: Question, seed: int = 0
+) -> LinkedView | FamilyView:
     """The same with the real people and rows beside it: not to be released."""
-    from deniable.synth.linked.generate import generate_linked
+    from deniable.synth.linked.generate import generate_family
 
-    parts = divide_question(model, _with_linked_workload(context, model, question))
-    real, made = _real_linked(context, model.link, table), _gather(model.link, *generate_linked(model, seed=seed))
+    asked = divide_question(model, _with_linked_workload(context, model, question))
+    real, made = _real_linked(context, model, table), _gather(model, *generate_family(model, seed=seed))
     views = {}
-    for place, (part, own) in enumerate(((PEOPLE, model.people), (ROWS, model.rows))):
-        view = public_view(own, parts[part], lambda place=place: made[place])  # type: ignore[misc]
-        views[part] = compare_view(view, own, parts[part], real[place], made[place])
-    utility = {part: view.utility for part, view in views.items()}
-    told = {**summarize_linked(model), "link": _describe_link(model)}
-    return ComparedLinkedView(**told, people=views[PEOPLE], rows=views[ROWS], utility=utility)
+    for part, own in name_parts(model).items():
+        view = public_view(own, asked[part], lambda part=part: made[part])  # type: ignore[misc]
+        views[part] = compare_view(view, own, asked[part], real[part], made[part])
+    return _join_views(model, views, {part: view.utility for part, view in views.items()})
 
 
-def _describe_link(model: LinkedModel) -> dict[str, str | None]:
-    return {"child": model.link.child, "parent": model.link.parent, "key": model.link.key}
+def _join_views(
+    model: Linked, views: Mapping[str, ModelView], utility: dict[str, Any] | None = None
+) -> LinkedView | FamilyView:
+    """The views of people and rows as one, with the comparison where there is one."""
+    link = links_of(model)[0]
+    about: dict[str, Any] = {"parent": link.parent, "key": link.key}
+    told: dict[str, Any] = {**summarize_linked(model), "people": views[PEOPLE]}
+    compared: dict[str, Any] = {} if utility is None else {"utility": utility}
+    if ROWS in views:
+        told |= {"link": {"child": link.child, **about}, "rows": views[ROWS]}
+        return (ComparedLinkedView if compared else LinkedView)(**told, **compared)
+    tables = {name: view for name, view in views.items() if name != PEOPLE}
+    told |= {"link": {"children": list(tables), **about}, "tables": tables}
+    return (ComparedFamilyView if compared else FamilyView)(**told, **compared)
 
 
-def divide_question(model: LinkedModel, question: Question) -> dict[str, Question]:
+def divide_question(model: Linked, question: Question) -> dict[str, Question]:
     """What is asked of people, and what of rows; each part in the words of its own model."""
-    parts = {part: Question(scores=question.scores) for part in (PEOPLE, ROWS)}
+    parts = {part: Question(scores=question.scores) for part in name_parts(model)}
     for columns in question.marginals:
         part, names = name_columns(model, columns)
         parts[part] = replace(parts[part], marginals=(*parts[part].marginals, names))
@@ -376,21 +403,27 @@ def divide_question(model: LinkedModel, question: Question) -> dict[str, Questio
     return parts
 
 
-def name_columns(model: LinkedModel, columns: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
+def name_columns(model: Linked, columns: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
     """Of which part named columns speak, and how it calls them: a person's column has another name among rows."""
-    from deniable.synth.linked import AFTER, PERSON
+    from deniable.synth.linked.link import AFTER, PERSON
 
-    people, rows = model.people.description.domain.names, model.rows.description.domain.names
-    if all(name in people for name in columns):
-        return PEOPLE, columns
-    calls = {name.removeprefix(PERSON).removeprefix(AFTER): name for name in rows} | {name: name for name in rows}
-    for name in columns:
-        if name not in calls:
-            raise ParameterError(f"the model has no column '{name}'", remedy=nearest(name, [*people, *calls]))
-    return ROWS, tuple(calls[name] for name in columns)
+    known: list[str] = []
+    for part, own in name_parts(model).items():
+        names = own.description.domain.names
+        calls = {} if part == PEOPLE else {n.removeprefix(PERSON).removeprefix(AFTER): n for n in names}
+        calls |= {name: name for name in names}
+        if all(name in calls for name in columns):
+            return part, tuple(calls[name] for name in columns)
+        known += calls
+    missing = next((name for name in columns if name not in known), None)
+    if missing is not None:
+        raise ParameterError(f"the model has no column '{missing}'", remedy=nearest(missing, known))
+    raise ParameterError(
+        f"{' x '.join(columns)} are columns of several tables of rows", expected="Columns of one table"
+    )
 
 
-def _with_linked_workload(context: Context, model: LinkedModel, question: Question) -> Question:
+def _with_linked_workload(context: Context, model: Linked, question: Question) -> Question:
     """The question with the tables that the policy says matter, as far as the model speaks of their columns."""
     matter = []
     for columns in context.policy.release.synthesize.workload:
@@ -402,16 +435,18 @@ def _with_linked_workload(context: Context, model: LinkedModel, question: Questi
     return replace(question, marginals=tuple(dict.fromkeys((*question.marginals, *matter))))
 
 
-def _real_linked(context: Context, link: Link, name: str) -> tuple[pa.Table, pa.Table]:
+def _real_linked(context: Context, model: Linked, name: str) -> dict[str, pa.Table]:
     """People and their rows, as they were described."""
-    child = context.policy.table(name)
-    _refuse_other(child, [a.name for a in (*link.rows, *(() if link.parent else link.people))])
-    if link.parent is None:
-        return _gather(link, None, read_bounded(context, name))
-    parent = context.policy.table(link.parent)
-    _refuse_other(parent, [a.name for a in link.people])
+    links = links_of(model)
+    parent = None if links[0].parent is None else context.policy.table(links[0].parent)
+    children = [context.policy.table(name if len(links) == 1 else link.child) for link in links]
+    for link, child in zip(links, children, strict=True):
+        _refuse_other(child, [a.name for a in (*link.rows, *(() if link.parent else link.people))])
+    if parent is None:
+        return _gather(model, None, [read_bounded(context, name)])
+    _refuse_other(parent, [a.name for a in links[0].people])
     people = read_bounded(context, parent.name)
-    return _gather(link, people, read_bounded(context, name))
+    return _gather(model, people, [read_bounded(context, child.name) for child in children])
 
 
 def _refuse_other(table: TableSchema, columns: list[str]) -> None:
@@ -423,7 +458,10 @@ def _refuse_other(table: TableSchema, columns: list[str]) -> None:
             )
 
 
-def _gather(link: Link, people: pa.Table | None, rows: pa.Table) -> tuple[pa.Table, pa.Table]:
-    from deniable.synth.linked import derive_linked_tables
+def _gather(model: Linked, people: pa.Table | None, tables: Sequence[pa.Table]) -> dict[str, pa.Table]:
+    """Tables of people and of rows as the parts of a model speak of them."""
+    from deniable.synth.linked.link import derive_family_tables
 
-    return derive_linked_tables(link, people if link.parent else None, rows)
+    links = links_of(model)
+    persons, owned = derive_family_tables(links, people if links[0].parent else None, tables)
+    return dict(zip(name_parts(model), (persons, *owned), strict=True))

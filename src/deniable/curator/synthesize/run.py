@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from deniable.curator.charge import (
     FILE_ANEW,
@@ -29,7 +29,6 @@ from deniable.policy.access import Accounting
 from deniable.policy.budget import Amount, Budget, budget
 from deniable.policy.schema import Neighboring, PrivacyUnit, TableSchema
 from deniable.release import statement_path
-from deniable.release.record import Record
 from deniable.storage import lock_output, refuse_unwritable
 
 if TYPE_CHECKING:
@@ -39,10 +38,14 @@ if TYPE_CHECKING:
     from deniable.engines.base import Engine
     from deniable.release import Release
     from deniable.synth.encode import RowsElsewhere
-    from deniable.synth.linked import Link, LinkedModel
+    from deniable.synth.inspect import ModelSummary
+    from deniable.synth.linked import FamilyModel, LinkedModel
+    from deniable.synth.linked.link import Link
     from deniable.synth.model import SynthModel
 
 Progress = Callable[[float], None]
+Linked: TypeAlias = "LinkedModel | FamilyModel"
+AnyModel: TypeAlias = "SynthModel | LinkedModel | FamilyModel"
 Workload = tuple[tuple[str, ...], ...]
 
 
@@ -59,7 +62,9 @@ class Order:
     areas: str | None = None
     """The column whose areas add up, for the hierarchical method."""
     linked: bool = False
-    """With its people, as the policy links them."""
+    """With its people, as the policy links them; of a parent, with the rows of all its children."""
+    memory: int = 1
+    """How many rows before a row in a sequence it may depend on."""
     identity: str = field(default="", repr=False)
     """The id of the approved request that this fulfills: under it the description is charged once."""
 
@@ -67,12 +72,16 @@ class Order:
 def place_order(
     table: str, epsilon: Amount | None = None, delta: Amount = 0, rho: Amount | None = None, *, method: str = "auto",
     columns: Sequence[str] | None = None, workload: Iterable[Sequence[str]] = (), areas: str | None = None,
-    linked: bool = False,
+    linked: bool = False, memory: int = 1,
 ) -> Order:  # fmt: skip
     """An order in plain values; a method that costs nothing needs no budget."""
+    if memory != 1 and not linked:
+        raise ParameterError(
+            "memory is of rows in a sequence, and rows are drawn one by one", remedy="Add --linked, or linked=True"
+        )
     stated = budget("0") if method == "random" else budget(epsilon, delta, rho)
     wanted = tuple(tuple(names) for names in workload)
-    return Order(table, stated, method, None if columns is None else tuple(columns), wanted, areas, linked)
+    return Order(table, stated, method, None if columns is None else tuple(columns), wanted, areas, linked, memory)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,46 +95,21 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class LinkedSource:
-    """What is described of people with their rows: how rows belong to people, and both sources."""
+    """What is described of people with their rows: how rows belong to people, and the sources, parents first."""
 
-    link: Link
-    rows: Source
+    links: tuple[Link, ...]
+    rows: tuple[Source, ...]
     people: Source | None
 
     @property
-    def tables(self) -> tuple[str, ...]:
-        """The tables that are read."""
-        return (self.link.child, self.link.parent) if self.link.parent else (self.link.child,)
+    def sources(self) -> tuple[Source, ...]:
+        """All that is read."""
+        return (*self.rows, *((self.people,) if self.people else ()))
 
-
-@dataclass(frozen=True, slots=True, eq=False)
-class ModelSummary(Record):
-    """What a model says of itself: its method and why, its columns, the tables it measured, and their noise."""
-
-    method: str
-    estimated_rows: int
-    columns: list[str]
-    made_anew: list[str]
-    reason: str
-    measured: list[str]
-    noise_in_a_table: float | None
-    """The part of the rows that noise alone moves in a measured table of several columns; None where none was."""
-    noise_in_a_column: float | None
-    """The part of the rows that noise alone moves in a typical column; None where none was measured."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class AskedModelSummary(ModelSummary):
-    """A model with the tables that were asked for, and how each was measured."""
-
-    asked: list[dict[str, str]]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class LinkedModelSummary(ModelSummary):
-    """A model of people with their rows: the columns and tables of both."""
-
-    estimated_people: int
+    @property
+    def neighbors(self) -> int:
+        """In how many people neighboring tables may differ: 2 where one replaces another."""
+        return max(source.most_rows // source.unit.rows_learned for source in self.rows)
 
 
 def find_source(context: Context, name: str) -> Source:
@@ -264,6 +248,7 @@ def write_release(
     """
     from deniable.release import Provenance, Release, Technique
     from deniable.synth.generate import generate_batches
+    from deniable.synth.inspect import describe_model, describe_workload
     from deniable.synth.model import save
 
     model = result.measured
@@ -296,6 +281,12 @@ def _claim_rows(context: Context, model: SynthModel, types: dict[str, pa.DataTyp
 
 def describe_to_file(context: Context, order: Order, out: Path) -> ModelSummary:
     """Describe a table and keep the model in a file."""
+    from deniable.synth.inspect import (
+        AskedModelSummary,
+        describe_model,
+        describe_workload,
+        summarize_linked,
+    )
     from deniable.synth.model import SynthModel
 
     model = learn_and_keep(context, order, out)
@@ -306,7 +297,7 @@ def describe_to_file(context: Context, order: Order, out: Path) -> ModelSummary:
     return AskedModelSummary(**describe_model(model), asked=asked)
 
 
-def learn_and_keep(context: Context, order: Order, out: Path | None = None) -> SynthModel | LinkedModel:
+def learn_and_keep(context: Context, order: Order, out: Path | None = None) -> AnyModel:
     """The model of a table, or of it with its people: charged before rows are read, kept in a file if one is named."""
     from deniable.synth.linked import save_linked
     from deniable.synth.model import SynthModel, save
@@ -314,14 +305,14 @@ def learn_and_keep(context: Context, order: Order, out: Path | None = None) -> S
     if out is not None:
         refuse_unwritable(out)
     job: Job[Any] = plan_linked(context, order)[1] if order.linked else plan_description(context, order)[2]
-    model: SynthModel | LinkedModel = run_job(context, job).measured
+    model: AnyModel = run_job(context, job).measured
     if out is not None:
         with still_charged():
             save(model, out) if isinstance(model, SynthModel) else save_linked(model, out)
     return model
 
 
-def load_model(path: Path) -> SynthModel | LinkedModel:
+def load_model(path: Path) -> AnyModel:
     """The model in a file, of one table or of people with their rows."""
     from deniable.synth.linked import is_linked_file, load_linked
     from deniable.synth.model import load
@@ -330,20 +321,36 @@ def load_model(path: Path) -> SynthModel | LinkedModel:
 
 
 def draw_rows(
-    model: SynthModel | LinkedModel | str | Path, rows: int | None = None, *, seed: int = 0,
+    model: AnyModel | str | Path, rows: int | None = None, *, seed: int = 0,
     where: Mapping[str, str] | str | None = None,
-) -> pa.Table:  # fmt: skip
-    """Rows of a model, or of a model file, in memory."""
+) -> pa.Table | dict[str, pa.Table]:  # fmt: skip
+    """Rows of a model, or of a model file, in memory; of several tables, people and all rows by the tables' names."""
     from deniable.synth.constraints import parse_condition
     from deniable.synth.generate import generate as generate_rows
-    from deniable.synth.linked.generate import generate_linked
+    from deniable.synth.linked import LinkedModel
+    from deniable.synth.linked.generate import generate_family
     from deniable.synth.model import SynthModel
 
     held = load_model(Path(model)) if isinstance(model, str | Path) else model
     only = parse_condition(where) if isinstance(where, str) else where
     if isinstance(held, SynthModel):
         return generate_rows(held, rows, seed, only)
-    return generate_linked(held, rows, seed, only)[1]
+    people, tables = generate_family(held, rows, seed, only)
+    if isinstance(held, LinkedModel):
+        return tables[0]
+    return {str(links_of(held)[0].parent): people, **name_tables(held, tables)}
+
+
+def links_of(model: Linked) -> tuple[Link, ...]:
+    """How the tables of a model belong together."""
+    from deniable.synth.linked import LinkedModel
+
+    return (model.link,) if isinstance(model, LinkedModel) else model.links
+
+
+def name_tables(model: Linked, tables: Iterable[pa.Table]) -> dict[str, pa.Table]:
+    """Tables of rows by their names."""
+    return {link.child: table for link, table in zip(links_of(model), tables, strict=True)}
 
 
 def generate(
@@ -370,114 +377,97 @@ def model_path(out: Path) -> Path:
     return out.with_name(out.name + ".model.json")
 
 
-def describe_model(model: SynthModel) -> ModelSummary:
-    """What a model says of itself: public."""
-    description = model.description
-    names = description.domain.names
-    measured = [" x ".join(names[place] for place in marginal.clique) for marginal in description.cliques]
-    made = [a.name for a in model.attributes if a.name not in names]
-    return ModelSummary(
-        method=description.method,
-        estimated_rows=round(description.estimates.total),
-        columns=list(names),
-        made_anew=made,
-        reason=description.reason,
-        measured=measured,
-        noise_in_a_table=round(description.estimates.noise, 4) if measured else None,
-        noise_in_a_column=_measure_column_noise(model),
-    )
-
-
-def _measure_column_noise(model: SynthModel) -> float | None:
-    from deniable.synth.estimate import noise_of
-
-    total = max(model.description.estimates.total, 1.0)
-    noises = sorted(noise_of([each], total) for each in model.description.one_way)
-    return round(min(1.0, noises[len(noises) // 2]), 4) if noises else None
-
-
-def describe_workload(model: SynthModel, workload: Workload) -> list[dict[str, str]]:
-    """Each table that was asked for, and how it was measured: public."""
-    names, held = model.description.domain.names, model.description.cliques
-    found = []
-    for wanted in workload:
-        holding = [m for m in held if {names[place] for place in m.clique}.issuperset(wanted)]
-        whole = any(not marginal.maps for marginal in holding)
-        how = "measured" if whole else "measured by groups of values" if holding else "not measured"
-        found.append({"table": " x ".join(wanted), "how": how})
-    return found
-
-
-def plan_linked(context: Context, order: Order, out: Path | None = None) -> tuple[LinkedSource, Job[LinkedModel]]:
-    """The source of people with their rows, and the job that describes both; refuses what cannot be written."""
+def plan_linked(context: Context, order: Order, out: Path | None = None) -> tuple[LinkedSource, Job[Linked]]:
+    """The source of people with their rows, and the job that describes all; refuses what cannot be written."""
     from deniable.release import Technique
     from deniable.synth.marginal import convert_budget
 
-    link = _check_link(context, order)
-    if out is not None:
-        refuse_unwritable(parent_path(link, out), rows=True)
-    people = find_source(context, link.parent) if link.parent else None
-    source = LinkedSource(link, find_source(context, link.child), people)
-    for each in filter(None, (people, source.rows)):
+    links = _check_links(context, order)
+    for path in name_files(links, out, order.table != links[0].child) if out is not None else ():
+        refuse_unwritable(path, rows=True)
+    parent = links[0].parent
+    people = find_source(context, parent) if parent else None
+    source = LinkedSource(links, tuple(find_source(context, link.child) for link in links), people)
+    for each in source.sources:
         refuse_rows_here(each.table, context.scope.sources)
     refuse_gaussian(context, "synthetic rows")
-    event = convert_budget(order.budget, source.rows.most_rows).event
-    job: Job[LinkedModel] = Job(
-        Technique.DP_SYNTHETIC, repr(order), event, source.rows.unit, source.tables,
+    event = convert_budget(order.budget, max(each.most_rows for each in source.rows)).event
+    job: Job[Linked] = Job(
+        Technique.DP_SYNTHETIC, repr(order), event, source.rows[0].unit, tuple(s.table.name for s in source.sources),
         lambda engine: learn_linked(context, order, source, *bound_linked_rows(engine, source)), cost=order.budget,
     )  # fmt: skip
     return source, job
 
 
-def bound_linked_rows(engine: Engine, source: LinkedSource) -> tuple[pa.Table | None, pa.Table]:
-    """People, where they have a table, and their rows, at most so many each."""
+def bound_linked_rows(engine: Engine, source: LinkedSource) -> tuple[pa.Table | None, tuple[pa.Table, ...]]:
+    """People, where they have a table, and their rows in each table, at most so many each."""
     people = bound_rows(engine, source.people, None) if source.people else None
-    return people, bound_rows(engine, source.rows, None)
+    return people, tuple(bound_rows(engine, each, None) for each in source.rows)
 
 
 def learn_linked(
-    context: Context, order: Order, source: LinkedSource, people: pa.Table | None, rows: pa.Table
-) -> LinkedModel:
+    context: Context, order: Order, source: LinkedSource, people: pa.Table | None, tables: Sequence[pa.Table]
+) -> Linked:
     """What is learned of people and their bounded rows."""
-    from deniable.synth.linked import describe_linked
+    from deniable.synth.linked import describe_family
 
-    release, link = context.policy.release, source.link
-    rest: Any = {"truths": release.truths, "neighbors": source.rows.most_rows // link.most}
+    release = context.policy.release
+    rest: Any = {"truths": release.truths, "neighbors": source.neighbors}
     rest["workload"] = tuple(dict.fromkeys((*order.workload, *release.synthesize.workload)))
-    return describe_linked(rows, people, link, order.budget, order.method, **rest)
+    found = describe_family(tables, people, source.links, order.budget, order.method, **rest)
+    return found.children[0] if order.table == source.links[0].child else found
 
 
-def _check_link(context: Context, order: Order) -> Link:
-    """The link, if the tables can be described."""
+def _check_links(context: Context, order: Order) -> tuple[Link, ...]:
+    """How the tables belong together, if they can be described: parents before children."""
     from deniable.synth.describe import find_method
-    from deniable.synth.linked import is_linked, link_of
+    from deniable.synth.linked.link import check_workload, link_of, refuse_unlinked
 
     context.admit()
-    child = context.scope.private_table(order.table)
-    if not is_linked(child):
-        raise ParameterError(
-            f"the policy does not link the rows of '{child.name}' to people",
-            remedy="Declare sequence: COLUMN, or parent: TABLE, for that table",
-        )
     if order.areas:
         raise ParameterError("areas are kept in one table, not in people with their rows", remedy="Leave out --areas")
+    children = [context.scope.private_table(name) for name in _list_children(context, order.table)]
     if find_method(order.method).free:
         raise ParameterError("people with their rows are measured", expected="A method that measures, such as auto")
-    parent = context.scope.private_table(child.parent) if child.parent else None
-    tables = [child] if parent is None else [child, parent]
+    parents = [context.scope.private_table(child.parent) if child.parent else None for child in children]
+    tables = [*children, *([parents[0]] if parents[0] else [])]
     named = [context.scope.columns_to_describe(each.name, order.columns) for each in tables]
     only = None if None in named else {name for names in named for name in names or ()}
     for name in sorted(only or ()):
-        _refuse_unlinked(name, [column for each in tables for column in each.names], "its people and rows have")
-    link = link_of(child, parent, context.policy.release.truths, only)
-    for name in sorted({name for names in order.workload for name in names}):
-        _refuse_unlinked(name, [each.name for each in (*link.people, *link.rows)], "are described")
-    return link
+        refuse_unlinked(name, [column for each in tables for column in each.names], "its people and rows have")
+    links = []
+    for child, parent in zip(children, parents, strict=True):
+        rest: Any = {"memory": order.memory, "root": parent == parents[0]}
+        rest["alone"] = sum(each == parent for each in parents) == 1 and len(children) == 1
+        links.append(link_of(child, parent, context.policy.release.truths, only, **rest))
+    if order.memory > 1 and all(link.sequence is None for link in links):
+        raise ParameterError("the rows have no order, so none is before another", remedy="Declare sequence: COLUMN")
+    check_workload(links, order.workload)
+    return tuple(links)
 
 
-def _refuse_unlinked(name: str, known: Sequence[str], among: str) -> None:
-    if name not in known:
-        raise ParameterError(f"'{name}' is not among the columns that {among}", remedy=nearest(name, known))
+def _list_children(context: Context, name: str) -> list[str]:
+    """The table itself, if the policy links its rows to people; of a parent, its children and theirs."""
+    from deniable.synth.linked.link import is_linked
+
+    found, tables = [name], context.policy.tables
+    table = context.scope.private_table(name)
+    if is_linked(table) and not (table.parent and _is_nested(context, table.parent)):
+        return found
+    while more := [each.name for each in tables if each.parent in found and each.name not in found]:
+        found += more
+    if len(found) == 1 or is_linked(table):
+        raise ParameterError(
+            f"the policy does not link the rows of '{name}' to people",
+            remedy="Declare sequence: COLUMN, or parent: TABLE, for that table; of rows that belong to rows, name the "
+            "table of people",
+        )
+    return found[1:]
+
+
+def _is_nested(context: Context, name: str) -> bool:
+    """Whether a table has a parent itself: its rows are not people."""
+    return context.scope.private_table(name).parent is not None
 
 
 def _synthesize_linked(
@@ -493,24 +483,24 @@ def _synthesize_linked(
 
 @still_charged()
 def write_linked(
-    context: Context, order: Order, result: JobResult[LinkedModel], out: Path, people: pa.Table, rows: pa.Table, *,
-    seed: int, **further: Any,
+    context: Context, order: Order, result: JobResult[Linked], out: Path, people: pa.Table, tables: Iterable[pa.Table],
+    *, seed: int, **further: Any,
 ) -> Release:  # fmt: skip
     """Write people and rows that were drawn already, the model and the statements; `further` are public details."""
-    engine, parents = context.scope.engine, parent_path(result.measured.link, out)
-    made = {out: _write_noted(engine, rows, out)}
-    if parents is not None:
-        made[parents] = _write_noted(engine, people, parents)
+    drawn: Iterable[pa.Table] = (*tables, people)
+    paths = zip(name_model_files(result.measured, out), drawn, strict=False)
+    made = {path: _write_noted(context.scope.engine, rows, path) for path, rows in paths}
     return _seal_linked(context, order, result, out, seed, made, **further)
 
 
 def _seal_linked(
-    context: Context, order: Order, result: JobResult[LinkedModel], out: Path, seed: int, made: dict[Path, Written],
+    context: Context, order: Order, result: JobResult[Linked], out: Path, seed: int, made: dict[Path, Written],
     **further: Any,
 ) -> Release:  # fmt: skip
     """The model and a statement beside each file; the release is that of the rows."""
     from deniable.assess.released_rows import Claim
     from deniable.release import Provenance, Release, Technique
+    from deniable.synth.inspect import summarize_linked
     from deniable.synth.linked import save_linked
 
     save_linked(result.measured, model_path(out))
@@ -528,7 +518,7 @@ def _seal_linked(
 
 
 def _generate_linked(
-    model: LinkedModel, out: Path, *, rows: int | None = None, seed: int = 0, where: str | None = None,
+    model: Linked, out: Path, *, rows: int | None = None, seed: int = 0, where: str | None = None,
     progress: Progress | None = None,
 ) -> int:  # fmt: skip
     """Rows of so many people from a model alone, and the people beside them where they have a table."""
@@ -537,23 +527,27 @@ def _generate_linked(
     from deniable.synth.linked.generate import build_linked_condition
 
     only = parse_condition(where) if where is not None else {}
-    build_linked_condition(model.link, only)
+    build_linked_condition(links_of(model), only)
     with DuckDBEngine() as engine:
         return _write_files(engine, model, out, rows, seed, progress, only)[out].rows
 
 
 def _write_files(
-    engine: Any, model: LinkedModel, out: Path, people: int | None, seed: int, progress: Progress | None,
+    engine: Any, model: Linked, out: Path, people_wanted: int | None, seed: int, progress: Progress | None,
     where: dict[str, str] | None = None,
 ) -> dict[Path, Written]:  # fmt: skip
     """The files that were written, with their rows: children, and parents beside them under their table's name."""
     from deniable.synth.linked.generate import generate_linked_batches, generate_people_batches
 
-    parents = parent_path(model.link, out)
-    drawn = (rows for _, rows in generate_linked_batches(model, people, seed, progress, where))
-    made = {out: _write_noted(engine, drawn, out)}
-    if parents is not None:
-        made[parents] = _write_noted(engine, generate_people_batches(model, people, seed, where), parents)
+    *tables, people = name_model_files(model, out) if links_of(model)[0].parent else (out, None)
+    made = {}
+    for place, path in enumerate(tables):
+        # Each file is drawn by itself, from the same seed: what is drawn for one never moves another.
+        told = progress if place == 0 else None
+        drawn = (rows[place] for _, rows in generate_linked_batches(model, people_wanted, seed, told, where))
+        made[path] = _write_noted(engine, drawn, path)
+    if people is not None:
+        made[people] = _write_noted(engine, generate_people_batches(model, people_wanted, seed, where), people)
     return made
 
 
@@ -569,32 +563,26 @@ def _write_noted(engine: Engine, rows: pa.Table | Iterable[pa.RecordBatch], path
     return Written(engine.write(passing, path), types)
 
 
-def parent_path(link: Link, out: Path) -> Path | None:
-    """Where the people of a file are written: beside it, under the parent table's name."""
-    from deniable.errors import ParameterError
+def name_model_files(model: Linked, out: Path) -> tuple[Path, ...]:
+    """Where the tables of a model are written."""
+    from deniable.synth.linked import LinkedModel
 
-    if link.parent is None:
-        return None
-    path = out.with_name(link.parent + out.suffix)
-    if path == out:
-        raise ParameterError(
-            f"'{out.name}' is the name of the parent's file", remedy="Choose another name for the rows"
-        )
-    return path
+    return name_files(links_of(model), out, not isinstance(model, LinkedModel))
 
 
-def summarize_linked(model: LinkedModel) -> LinkedModelSummary:
-    """What a model says of itself: public."""
-    people, rows = describe_model(model.people), describe_model(model.rows)
-    noises = [part.noise_in_a_table for part in (people, rows) if part.noise_in_a_table is not None]
-    return LinkedModelSummary(
-        method=rows.method,
-        estimated_rows=rows.estimated_rows,
-        columns=[*people.columns, *rows.columns],
-        made_anew=[*people.made_anew, *rows.made_anew],
-        reason=f"people: {people.reason}; rows: {rows.reason}",
-        measured=[*people.measured, *rows.measured],
-        noise_in_a_table=max(noises) if noises else None,
-        noise_in_a_column=rows.noise_in_a_column,
-        estimated_people=people.estimated_rows,
-    )
+def name_files(links: Sequence[Link], out: Path, of_people: bool) -> tuple[Path, ...]:
+    """Where the tables of people with their rows are written: those of rows in their order, then that of people.
+
+    The file that is named holds the table that was asked for: people, or one child's rows. The others stand beside it
+    under their tables' names.
+    """
+    parent = links[0].parent
+    if parent is None:
+        return (out,)
+    beside = [
+        out.with_name(table + out.suffix) for table in ([link.child for link in links] if of_people else [parent])
+    ]
+    if out in beside:
+        whose = "a child" if of_people else "the parent"
+        raise ParameterError(f"'{out.name}' is the name of {whose}'s file", remedy="Choose another name for -o")
+    return (*beside, out) if of_people else (out, *beside)

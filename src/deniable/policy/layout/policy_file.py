@@ -166,7 +166,8 @@ TABLE = Record(
         Field(
             "parent",
             Text("a table"),
-            "a private table with one row for each unit and the same unit column: synthetic rows of both are linked",
+            "a private table with one row for each unit and the same unit column, or one with several that shares one "
+            "more identifier: synthetic rows of both are linked",
         ),
         Field(
             "sequence",

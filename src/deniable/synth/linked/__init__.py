@@ -1,39 +1,27 @@
-"""People with their rows: two descriptions within one budget, the person as privacy unit, and the file of both.
+"""People with their rows: descriptions of each table within one budget, the person as privacy unit, and their file.
 
 People are described with the number of their rows and the time of the first: one record a person. Rows are described
-with their person's columns, so that they can be drawn for a given person, and in a sequence with the row before: at
-most `most` records a person. Both are Gaussian, so both together are worth the sum of what they were given.
+with their person's columns, so that they can be drawn for a given person, and in a sequence with the rows before: at
+most `most` records a person in each table. All are Gaussian, so together they are worth the sum of what they were
+given.
 
-The file is data, never code, checked when it is read; it holds no row.
-
-A policy declares how rows belong to people: by two tables, a parent with one row a person and a child table with
-several, or by one table with several rows a person, in which a truth says what belongs to the person: `determines:
-{from: [patient_id], to: [sex, birth_date]}`. Rows of a person may be a sequence, in the order of one column. Columns
-that a truth puts after that one (`order`) are counted from it, so that the order holds by construction.
-
-The derived tables have one row a person, and the rows of people with their person and the row before. A person's part
-of both depends on that person's own rows alone, and there are at most `most` of them: the pricing of what is measured
-rests on that alone."""
+The file is data, never code, checked when it is read; it holds no row."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from deniable.dp.accounting import ComposedEvent, GaussianEvent
 from deniable.dp.samplers import SYSTEM, Entropy
-from deniable.errors import ParameterError
 from deniable.policy.budget import Budget
-from deniable.policy.schema import ColumnType, Spec, TableSchema
+from deniable.policy.schema import Spec
 from deniable.storage import write_whole
 from deniable.synth.describe import (
     Workload,
@@ -43,22 +31,21 @@ from deniable.synth.describe import (
     find_method,
     learn_open_columns,
 )
-from deniable.synth.domain import (
-    BINS,
-    Attribute,
-    Bins,
-    Clique,
-    Coded,
-    Domain,
-    Labels,
-    Surrogate,
-    attributes_of,
-    equal_cuts,
+from deniable.synth.domain import Attribute, Clique, Domain, Surrogate
+from deniable.synth.linked.link import (
+    AFTER,
+    PERSON,
+    Link,
+    context_attributes,
+    derive_family_tables,
+    free_attributes,
+    person_attributes,
+    rows_attributes,
 )
-from deniable.synth.encode import find_steps, to_array
 from deniable.synth.marginal import GaussianBudget, convert_budget
 from deniable.synth.methods import Method, run_method
 from deniable.synth.model import (
+    FAMILY,
     LINKED,
     SynthModel,
     attribute_from_plain,
@@ -70,246 +57,9 @@ from deniable.synth.model import (
     to_plain,
 )
 
-COUNT, FIRST = "(number of rows)", "(first)"
-"""Of a person: how many rows there are, and at which step of the sequence the first one stands."""
-PLACE, SINCE = "(place)", "(since)"
-"""Of a row: whether it is the first, and how many steps after the one before it (the first: after the lower bound)."""
-PERSON, PREVIOUS, AFTER, REPEATS = "(person) ", "(previous) ", "(after) ", "(repeats) "
-"""Before the names of a person's columns, of columns of the row before, of columns counted from the sequence, and of
-whether a row repeats the value of the one before: a table of two values is cheap to learn where one of all is not."""
-
-
-@dataclass(frozen=True, slots=True)
-class Link:
-    """How the rows of a table belong to people: public."""
-
-    child: str
-    parent: str | None
-    """The parent table, or None where people's columns stand in the child table."""
-    key: str
-    most: int
-    """The most rows of a person."""
-    people: tuple[Attribute, ...]
-    """The columns of people, the key among them, as the policy declares them."""
-    rows: tuple[Attribute, ...]
-    """The other columns of rows."""
-    sequence: str | None = None
-    after: tuple[str, ...] = ()
-    """Columns that are counted from the sequence."""
-
-    @property
-    def least(self) -> int:
-        """The fewest rows of a person: without a parent table, people are known by their rows."""
-        return 0 if self.parent else 1
-
-    def row(self, name: str) -> Attribute:
-        """A column of rows."""
-        return next(attribute for attribute in self.rows if attribute.name == name)
-
-    @property
-    def clock(self) -> Bins | None:
-        """The sequence's column."""
-        found = self.row(self.sequence) if self.sequence else None
-        return found if isinstance(found, Bins) else None
-
-
-def is_linked(table: TableSchema) -> bool:
-    """Whether a table's rows are synthesized as belonging to people."""
-    return table.parent is not None or table.sequence is not None
-
-
-def link_of(
-    child: TableSchema, parent: TableSchema | None, truths: Sequence[Spec], only: Collection[str] | None = None
-) -> Link:
-    """The link that a policy declares for a table; of all columns or, beside the key, of some.
-
-    Without the column of the sequence, a person's rows have no order.
-    """
-    assert child.unit is not None
-    key = child.unit.column
-    if key is None:
-        raise ParameterError(f"rows of '{child.name}' are their own units", expected="A unit with a column")
-    owned = parent.names if parent else (key, *_person_columns(truths, key, child))
-    people = attributes_of(parent or child, tuple(n for n in owned if only is None or n == key or n in only))
-    others = tuple(n for n in child.names if n != key and (parent is not None or n not in owned))
-    rows = attributes_of(child, tuple(n for n in others if only is None or n in only))
-    if all(isinstance(attribute, Surrogate) for attribute in rows):
-        raise ParameterError(
-            f"no column of the rows of '{child.name}' is described",
-            expected=f"One or more of {', '.join(others)}",
-            remedy="Name one with --columns, or leave out --linked",
-        )
-    link = Link(child.name, parent.name if parent else None, key, child.unit.rows_learned, people, rows)
-    clock = child.sequence if any(a.name == child.sequence for a in rows) else None
-    after = tuple(name for name in _columns_after(truths, clock) if _is_countable(link, clock, name)) if clock else ()
-    return replace(link, sequence=clock, after=after)
-
-
-def _person_columns(truths: Sequence[Spec], key: str, child: TableSchema) -> list[str]:
-    """What the key determines, by the policy's truths."""
-    found = [t.options for t in truths if t.kind == "determines" and _as_names(t.options["from"]) == [key]]
-    return [name for options in found for name in _as_names(options["to"]) if name in child.names]
-
-
-def _columns_after(truths: Sequence[Spec], clock: str | None) -> list[str]:
-    """The columns that an order puts after the sequence's."""
-    orders = [_as_names(t.options["columns"]) for t in truths if t.kind == "order"]
-    return [name for names in orders if names and names[0] == clock for name in names[1:]]
-
-
-def _is_countable(link: Link, clock: str | None, name: str) -> bool:
-    """Whether a column has the sequence's type and step, so that it can be counted from it."""
-    start = link.row(clock) if clock else None
-    found = next((a for a in link.rows if a.name == name), None)
-    if not isinstance(start, Bins) or not isinstance(found, Bins):
-        return False
-    apart = (found.lower - start.lower) / start.step
-    return found.type is start.type and found.step == start.step and apart.denominator == 1
-
-
-def _as_names(value: object) -> list[str]:
-    return [str(name) for name in value] if isinstance(value, list | tuple) else []
-
-
-def person_attributes(link: Link) -> tuple[Attribute, ...]:
-    """A person's columns, and what is known of a person's rows."""
-    count = Labels(COUNT, ColumnType.INTEGER, tuple(range(link.least, link.most + 1)), False)
-    return (*link.people, count, *((_step_bins(FIRST, link.clock.steps, nullable=True),) if link.clock else ()))
-
-
-def free_attributes(link: Link) -> tuple[Attribute, ...]:
-    """What is drawn of a row: time since the one before, columns counted from it, and all others."""
-    if link.clock is None:
-        return link.rows
-    counted = [_offset_bins(link.clock, link.row(name)) for name in link.after]
-    plain = [a for a in link.rows if a.name != link.sequence and a.name not in link.after]
-    again = [Labels(REPEATS + a.name, ColumnType.BOOLEAN, (False, True), False) for a in plain if is_repeatable(a)]
-    return (_step_bins(SINCE, link.clock.steps, nullable=False), *again, *counted, *plain)
-
-
-def is_repeatable(attribute: Attribute) -> bool:
-    """Whether it is worth knowing that a column repeats its value; of two values, the table of both says it all."""
-    return isinstance(attribute, Labels) and len(attribute.labels) > 2
-
-
-def context_attributes(link: Link, people: tuple[Attribute, ...], free: tuple[Attribute, ...]) -> tuple[Coded, ...]:
-    """What is given when a row is drawn: the person, and in a sequence the place and the row before."""
-    persons = tuple(
-        replace(a, name=PERSON + a.name) for a in people if not isinstance(a, Surrogate) and a.name != FIRST
-    )
-    if link.clock is None:
-        return persons
-    place = Labels(PLACE, ColumnType.TEXT, ("first", "later"), False)
-    before = tuple(replace(a, name=PREVIOUS + a.name, nullable=True) for a in carry_over_columns(free))
-    return (*persons, place, *before)
-
-
-def carry_over_columns(free: tuple[Attribute, ...]) -> tuple[Labels | Bins, ...]:
-    """The columns of a row that the next one may depend on."""
-    return tuple(a for a in free if isinstance(a, Labels | Bins) and a.name != SINCE and not a.name.startswith(REPEATS))
-
-
-def _step_bins(name: str, steps: int, *, nullable: bool) -> Bins:
-    return Bins(name, ColumnType.INTEGER, Fraction(0), Fraction(1), equal_cuts(steps, min(steps, BINS)), nullable)
-
-
-def _offset_bins(clock: Bins, found: Attribute) -> Bins:
-    assert isinstance(found, Bins)
-    steps = int((found.lower - clock.lower) / clock.step) + found.steps
-    return _step_bins(AFTER + found.name, max(steps, 1), nullable=found.nullable)
-
-
-Places = NDArray[np.int64]
-
-
-def derive_linked_tables(link: Link, people: pa.Table | None, rows: pa.Table) -> tuple[pa.Table, pa.Table]:
-    """Tables of people and of rows, with the columns that a link adds; raw values, still private."""
-    people = _keep_first_rows(people if people is not None else rows, link.key)
-    who, at = _assign_rows(link, people, rows)
-    kept = rows.take(pa.array(at))
-    steps = _clock_steps(link, kept)
-    count = np.minimum(np.bincount(who, minlength=people.num_rows), link.most)
-    persons = {a.name: people.column(a.name) for a in link.people} | {COUNT: pa.array(count)}
-    first = np.searchsorted(who, np.arange(people.num_rows))
-    if steps is not None:
-        persons[FIRST] = pa.array(np.append(steps, 0)[first], mask=count == 0)
-    return pa.table(persons), pa.table(_derive_row_columns(link, persons, kept, who, steps))
-
-
-def _keep_first_rows(rows: pa.Table, key: str) -> pa.Table:
-    """One row for each value of the key, none for null."""
-    numbered = rows.select([key]).append_column("(row)", pa.array(np.arange(rows.num_rows)))
-    firsts = numbered.filter(pc.is_valid(numbered[key])).group_by(key).aggregate([("(row)", "min")])
-    return rows.take(firsts["(row)_min"].combine_chunks().sort())
-
-
-def _assign_rows(link: Link, people: pa.Table, rows: pa.Table) -> tuple[Places, Places]:
-    """Whose each kept row is, and where it stands: by person, in the order of the sequence, at most so many each."""
-    found = pc.index_in(to_array(rows[link.key]), to_array(people[link.key]))
-    usable = found.is_valid()
-    steps = np.zeros(rows.num_rows, dtype=np.int64)
-    if link.clock is not None:
-        steps, null = find_steps(link.clock, to_array(rows[link.clock.name]))
-        usable = pc.and_(usable, pa.array(~null))
-    at = np.flatnonzero(usable.to_numpy(zero_copy_only=False))
-    who = found.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)[at]
-    order = np.lexsort((steps[at], who))
-    who, at = who[order], at[order]
-    within = np.arange(who.size) - np.searchsorted(who, who)
-    return who[within < link.most], at[within < link.most]
-
-
-def _clock_steps(link: Link, rows: pa.Table) -> Places | None:
-    return None if link.clock is None else find_steps(link.clock, to_array(rows[link.clock.name]))[0]
-
-
-def _derive_row_columns(
-    link: Link, persons: dict[str, pa.Array], rows: pa.Table, who: Places, steps: Places | None
-) -> dict[str, pa.Array]:
-    owners = pa.array(who)
-    coded = [a for a in link.people if not isinstance(a, Surrogate)]
-    columns = {PERSON + a.name: to_array(persons[a.name]).take(owners) for a in coded}
-    columns[PERSON + COUNT] = to_array(persons[COUNT]).take(owners)
-    if steps is None or link.clock is None:
-        return columns | {a.name: rows.column(a.name) for a in link.rows}
-    later = np.append(False, who[1:] == who[:-1])[: who.size]
-    free: dict[str, pa.Array] = {SINCE: pa.array(steps - np.where(later, np.roll(steps, 1), 0))}
-    for name in link.after:
-        free[AFTER + name] = _count_steps(link.clock, link.row(name), rows, steps)
-    before = pa.array(np.arange(who.size) - 1, mask=~later)
-    plain = {a.name: to_array(rows.column(a.name)) for a in link.rows if a.name not in (link.sequence, *link.after)}
-    for name, column in plain.items():
-        free[REPEATS + name] = pc.fill_null(pc.equal(column, column.take(before)), False)
-    free |= plain
-    columns[PLACE] = pa.array(["first", "later"]).take(pa.array(later.astype(np.int64)))
-    columns |= {PREVIOUS + a.name: free[a.name].take(before) for a in carry_over_columns(free_attributes(link))}
-    return columns | free
-
-
-def _count_steps(clock: Bins, found: object, rows: pa.Table, steps: Places) -> pa.Array:
-    """How many steps after the sequence's value a column's value comes; what comes before it counts as at once."""
-    assert isinstance(found, Bins)
-    own, null = find_steps(found, to_array(rows[found.name]))
-    start = int((found.lower - clock.lower) / clock.step)
-    return pa.array(np.maximum(own + start - steps, 0), mask=null)
-
-
-def build_intruder_tables(link: Link, people: pa.Table | None, rows: pa.Table) -> tuple[pa.Table, pa.Table]:
-    """A table of people, with how many rows each has, and a table of rows, each with its person's columns."""
-    persons, _ = derive_linked_tables(link, people, rows)
-    own = _column_names(link.people)
-    if people is None:
-        return persons.select([*own, COUNT]), rows.select([*own, *_column_names(link.rows)])
-    joined = rows.join(people.select([link.key, *own]), keys=link.key, join_type="inner")
-    return persons.select([*own, COUNT]), joined.select([*own, *_column_names(link.rows)])
-
-
-def _column_names(columns: Iterable[Attribute]) -> list[str]:
-    return [a.name for a in columns if isinstance(a, Bins | Labels)]
-
-
 PEOPLE = Fraction(2, 5)
-"""The part of the budget with which people are described; their rows get the rest."""
+"""The part of the budget with which people are described, and their rows get the rest; beside several tables of rows,
+as much less as each of these gets less."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -320,6 +70,28 @@ class LinkedModel:
     people: SynthModel
     rows: SynthModel
     truths: tuple[Spec, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FamilyModel:
+    """People with their rows in several tables, parents before children; `people` of a child is its parent's model."""
+
+    children: tuple[LinkedModel, ...]
+
+    @property
+    def people(self) -> SynthModel:
+        """The model of people."""
+        return self.children[0].people
+
+    @property
+    def truths(self) -> tuple[Spec, ...]:
+        """Public rules that are kept."""
+        return self.children[0].truths
+
+    @property
+    def links(self) -> tuple[Link, ...]:
+        """How the tables belong together."""
+        return tuple(child.link for child in self.children)
 
 
 def describe_linked(
@@ -339,18 +111,39 @@ def describe_linked(
     `workload` lists columns, of people or of rows, that should be right together.
     `neighbors` is 2 where neighboring tables replace a person, and 1 where they add or remove one.
     """
-    persons, owned = derive_linked_tables(link, people, rows)
-    first, second = split_budget(convert_budget(budget, link.most), link.most, neighbors)
-    way = find_method(method)
-    of_people = _describe_part(persons, person_attributes(link), (), way, first, entropy, workload=workload)
-    free = free_attributes(link)
-    learned = learn_open_columns(free, {a.name: owned.column(a.name) for a in free}, second, entropy)
-    given = context_attributes(link, of_people.attributes, learned.attributes)
-    of_rows = _describe_part(
-        owned, learned.attributes, given, way, learned.spend, entropy, learned=learned.events, workload=workload
-    )
-    check_double_entry(ComposedEvent((of_people.description.event, of_rows.description.event)), budget)
-    return LinkedModel(link, of_people, of_rows, tuple(truths))
+    rest: Any = {"truths": truths, "workload": workload, "neighbors": neighbors, "entropy": entropy}
+    return describe_family((rows,), people, (link,), budget, method, **rest).children[0]
+
+
+def describe_family(
+    tables: Sequence[pa.Table],
+    people: pa.Table | None,
+    links: Sequence[Link],
+    budget: Budget,
+    method: str = "auto",
+    *,
+    truths: Sequence[Spec] = (),
+    workload: Workload = (),
+    neighbors: int = 1,
+    entropy: Entropy = SYSTEM,
+) -> FamilyModel:
+    """The same of people with rows in several tables, each with its link; parents come before children."""
+    persons, owned = derive_family_tables(links, people, tables)
+    way, root = find_method(method), links[0].parent
+    shares = [split_budget(convert_budget(budget, link.most), link.most, neighbors, len(links)) for link in links]
+    known = person_attributes(*(link for link in links if link.parent == root))
+    models = {root: _describe_part(persons, known, (), way, shares[0][0], entropy, workload=workload)}
+    children = []
+    for link, table, (_, spend) in zip(links, owned, shares, strict=True):
+        free = (*free_attributes(link), *rows_attributes(each for each in links if each.parent == link.child))
+        learned = learn_open_columns(free, {a.name: table.column(a.name) for a in free}, spend, entropy)
+        given = context_attributes(link, models[link.parent].attributes, learned.attributes)
+        rest: Any = {"learned": learned.events, "workload": workload}
+        model = _describe_part(table, learned.attributes, given, way, learned.spend, entropy, **rest)
+        models[link.child] = model
+        children.append(LinkedModel(link, models[link.parent], model, tuple(truths)))
+    check_double_entry(ComposedEvent(tuple(model.description.event for model in models.values())), budget)
+    return FamilyModel(tuple(children))
 
 
 def find_workload_clique(names: Sequence[str], domain: Domain) -> Clique | None:
@@ -365,11 +158,14 @@ def find_workload_clique(names: Sequence[str], domain: Domain) -> Clique | None:
     return clique if len(clique) > 1 and not domain.given.issuperset(clique) else None
 
 
-def split_budget(whole: GaussianBudget, most: int, neighbors: int) -> tuple[GaussianBudget, GaussianBudget]:
-    """What may be spent on people, one record each, and on their rows, at most so many each."""
+def split_budget(
+    whole: GaussianBudget, most: int, neighbors: int, tables: int = 1
+) -> tuple[GaussianBudget, GaussianBudget]:
+    """What may be spent on people, one record each, and on each of so many tables of rows, at most `most` a person."""
+    people = PEOPLE / (PEOPLE + (1 - PEOPLE) * tables)
     return (
-        replace(whole, amount=whole.amount * PEOPLE, rows=neighbors),
-        replace(whole, amount=whole.amount * (1 - PEOPLE), rows=neighbors * most),
+        replace(whole, amount=whole.amount * people, rows=neighbors),
+        replace(whole, amount=whole.amount * (1 - people) / tables, rows=neighbors * most),
     )
 
 
@@ -391,58 +187,90 @@ def _describe_part(
 
 
 def is_linked_file(path: Path) -> bool:
-    """Whether a file says that it is a linked model."""
+    """Whether a file says that it is a model of people with their rows."""
     try:
         with path.open(encoding="utf-8") as file:
-            return LINKED in file.read(len(LINKED) + 20)
+            begins = file.read(len(FAMILY) + 20)
     except (OSError, UnicodeDecodeError):
         return False
+    return LINKED in begins or FAMILY in begins
 
 
-def save_linked(model: LinkedModel, path: Path) -> None:
+def save_linked(model: LinkedModel | FamilyModel, path: Path) -> None:
     """Write a model file, whole or not at all."""
-    write_whole(path, json.dumps(dump_linked(model), separators=(",", ":")).encode())
+    plain = dump_linked(model) if isinstance(model, LinkedModel) else dump_family(model)
+    write_whole(path, json.dumps(plain, separators=(",", ":")).encode())
 
 
-def load_linked(path: Path) -> LinkedModel:
+def load_linked(path: Path) -> LinkedModel | FamilyModel:
     """Read a model file; anything that is not one is refused."""
     with refuse_other_files(path):
-        return parse_linked(json.loads(path.read_text(encoding="utf-8")))
+        held = json.loads(path.read_text(encoding="utf-8"))
+        return parse_family(held) if held["form"] == FAMILY else parse_linked(held)
 
 
 # a dictionary: the model's file, which `parse_linked` reads back
 def dump_linked(model: LinkedModel) -> dict[str, Any]:
     """A model as plain values."""
-    link = model.link
     return {
         "form": LINKED,
-        "child": link.child,
-        "parent": link.parent,
-        "key": link.key,
-        "most": link.most,
-        "sequence": link.sequence,
-        "after": list(link.after),
-        "columns": {
-            "people": [attribute_to_plain(a) for a in link.people],
-            "rows": [attribute_to_plain(a) for a in link.rows],
-        },
+        **_dump_link(model.link),
         "truths": constraints_to_plain(model.truths),
         "people": to_plain(model.people),
         "rows": to_plain(model.rows),
     }
 
 
+# a dictionary: the model's file, which `parse_family` reads back
+def dump_family(model: FamilyModel) -> dict[str, Any]:
+    """A model of several tables as plain values."""
+    children = [{**_dump_link(each.link), "rows": to_plain(each.rows)} for each in model.children]
+    truths, people = constraints_to_plain(model.truths), to_plain(model.people)
+    return {"form": FAMILY, "truths": truths, "people": people, "children": children}
+
+
+def _dump_link(link: Link) -> dict[str, Any]:
+    columns = {"people": link.people, "rows": link.rows}
+    return {
+        "child": link.child,
+        "parent": link.parent,
+        "key": link.key,
+        "most": link.most,
+        "sequence": link.sequence,
+        "after": list(link.after),
+        "memory": link.memory,
+        "unit": link.unit,
+        "alone": link.alone,
+        "columns": {part: [attribute_to_plain(a) for a in listed] for part, listed in columns.items()},
+    }
+
+
 def parse_linked(held: dict[str, Any]) -> LinkedModel:
     """The model that plain values stand for."""
-    if held["form"] != LINKED or int(held["most"]) < 1:
+    if held["form"] != LINKED:
         raise ValueError
+    truths = constraints_from_plain(held["truths"])
+    return LinkedModel(_parse_link(held), from_plain(held["people"]), from_plain(held["rows"]), truths)
+
+
+def parse_family(held: dict[str, Any]) -> FamilyModel:
+    """The model of several tables that plain values stand for; a child comes after its parent."""
+    links, truths = [_parse_link(each) for each in held["children"]], constraints_from_plain(held["truths"])
+    models = {links[0].parent: from_plain(held["people"])}
+    children = []
+    for link, each in zip(links, held["children"], strict=True):
+        models[link.child] = from_plain(each["rows"])
+        children.append(LinkedModel(link, models[link.parent], models[link.child], truths))
+    return FamilyModel(tuple(children))
+
+
+def _parse_link(held: dict[str, Any]) -> Link:
     people, rows = (
         tuple(attribute_from_plain(entry) for entry in held["columns"][part]) for part in ("people", "rows")
     )
-    parent = None if held["parent"] is None else str(held["parent"])
-    sequence = None if held["sequence"] is None else str(held["sequence"])
-    after = tuple(map(str, held["after"]))
-    link = Link(str(held["child"]), parent, str(held["key"]), int(held["most"]), people, rows, sequence, after)
-    return LinkedModel(
-        link, from_plain(held["people"]), from_plain(held["rows"]), constraints_from_plain(held["truths"])
-    )
+    most, memory = int(held["most"]), int(held.get("memory", 1))  # earlier files knew the row before alone
+    if min(most, memory) < 1:
+        raise ValueError
+    parent, sequence = (None if held[name] is None else str(held[name]) for name in ("parent", "sequence"))
+    after, unit, alone = tuple(map(str, held["after"])), str(held.get("unit", "")), bool(held.get("alone", True))
+    return Link(str(held["child"]), parent, str(held["key"]), most, people, rows, sequence, after, memory, unit, alone)

@@ -1,5 +1,7 @@
 """Generating people and their rows: first people, then for each place in a sequence the rows of all who have one.
 
+Tables come parents before children: rows of a row are drawn as those of a person are.
+
 Post-processing of a public model: it costs nothing and may be seeded. Rows name their person by the key that was made
 for that person, so every link holds. Time runs on: a row stands as far after the one before as was drawn, inside the
 declared bounds.
@@ -10,7 +12,7 @@ have one."""
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,18 +25,17 @@ from deniable.synth.constraints import Condition, ConstraintEngine, parse_values
 from deniable.synth.domain import Attribute, Bins, Labels, Surrogate
 from deniable.synth.encode import convert_steps, decode_column, draw_steps, generate_surrogates
 from deniable.synth.generate import Where, draw_given_columns, draw_records, restore_codes
-from deniable.synth.linked import (
+from deniable.synth.linked import FamilyModel, LinkedModel
+from deniable.synth.linked.link import (
     AFTER,
-    COUNT,
-    FIRST,
-    PERSON,
     PLACE,
     PREVIOUS,
     REPEATS,
     SINCE,
     Link,
-    LinkedModel,
     carry_over_columns,
+    name_before,
+    name_in_context,
 )
 from deniable.synth.marginal import Codes
 from deniable.synth.model import SynthModel
@@ -45,42 +46,60 @@ MOST_DRAWN = 20
 """How many batches are drawn for a condition before it is given up."""
 
 Steps = NDArray[np.int64]
-Pair = tuple[pa.RecordBatch, pa.RecordBatch]
+Tables = tuple[pa.RecordBatch, tuple[pa.RecordBatch, ...]]
+"""People, and their rows in each table."""
+Linked = LinkedModel | FamilyModel
 
 
 def generate_linked(
     model: LinkedModel, people: int | None = None, seed: int = 0, where: Where | None = None
 ) -> tuple[pa.Table, pa.Table]:
     """Synthetic people and rows; as many people as there are estimated to be, if not told otherwise."""
-    pairs = list(generate_linked_batches(model, people, seed, where=where))
-    return pa.Table.from_batches([first for first, _ in pairs]), pa.Table.from_batches([second for _, second in pairs])
+    persons, (rows,) = generate_family(model, people, seed, where)
+    return persons, rows
+
+
+def generate_family(
+    model: Linked, people: int | None = None, seed: int = 0, where: Where | None = None
+) -> tuple[pa.Table, tuple[pa.Table, ...]]:
+    """Synthetic people, and their rows in each table."""
+    made = list(generate_linked_batches(model, people, seed, where=where))
+    rows = zip(*(batches for _, batches in made), strict=True)
+    return pa.Table.from_batches([first for first, _ in made]), tuple(pa.Table.from_batches(each) for each in rows)
 
 
 def generate_linked_batches(
-    model: LinkedModel, people: int | None = None, seed: int = 0, progress: Callable[[float], None] | None = None,
+    model: Linked, people: int | None = None, seed: int = 0, progress: Callable[[float], None] | None = None,
     where: Where | None = None,
-) -> Iterator[Pair]:  # fmt: skip
+) -> Iterator[Tables]:  # fmt: skip
     """The same in batches of people; the first comes even if it is empty, for its columns.
 
     Under a condition people are drawn until so many fit; if their number is not given, as many are drawn as there are
     estimated to be, and those that fit are kept.
     """
-    only, wanted = build_linked_condition(model.link, where or {}), _count_people(model, people)
-    engines = _Engines(model, only)
+    family = _as_family(model)
+    only, wanted = build_linked_condition(family.links, where or {}), _count_people(family, people)
+    engines = _Engines(family, only)
     until = bool(only) and people is not None
-    drawn = kept = numbered = made = 0
+    drawn = kept = numbered = 0
+    made = [0] * len(family.children)
     while (kept if until else drawn) < wanted or not drawn:
         if until and _is_hopeless(wanted, kept, drawn):
             happened = f"only {kept:,} of {drawn:,} people drawn met the condition, and {wanted:,} were asked for"
             raise Infeasible(happened, remedy="Ask for fewer people or fewer conditions")
         size = min(CHUNK, _next_batch_size(wanted - kept, kept, drawn) if until else wanted - drawn)
         most = wanted - kept if until else size
-        batch = _generate_batch(model, size, (seed, drawn), wanted, _Before(numbered, made), engines, most)
+        batch = _generate_batch(family, size, (seed, drawn), wanted, _Before(numbered, made), engines, most)
         drawn, kept = drawn + max(size, 1), kept + batch.people.num_rows
-        numbered, made = numbered + batch.numbered, made + batch.rows.num_rows
+        numbered += batch.numbered
+        made = [before + rows.num_rows for before, rows in zip(made, batch.rows, strict=True)]
         yield batch.people, batch.rows
         if progress is not None:
             progress((kept if until else drawn) / max(wanted, 1))
+
+
+def _as_family(model: Linked) -> FamilyModel:
+    return FamilyModel((model,)) if isinstance(model, LinkedModel) else model
 
 
 def _is_hopeless(wanted: int, kept: int, drawn: int) -> bool:
@@ -95,19 +114,20 @@ def _next_batch_size(missing: int, kept: int, drawn: int) -> int:
 
 
 def generate_people_batches(
-    model: LinkedModel, people: int | None = None, seed: int = 0, where: Where | None = None
+    model: Linked, people: int | None = None, seed: int = 0, where: Where | None = None
 ) -> Iterator[pa.RecordBatch]:
     """The same people without their rows: what is drawn of rows never moves what is drawn of people."""
     if where:
         yield from (persons for persons, _ in generate_linked_batches(model, people, seed, where=where))
         return
-    wanted, anybody = _count_people(model, people), _Engines(model, build_linked_condition(model.link, {}))
+    family = _as_family(model)
+    wanted, anybody = _count_people(family, people), _Engines(family, build_linked_condition(family.links, {}))
     for start in range(0, max(wanted, 1), CHUNK):
         size = min(CHUNK, wanted - start)
-        yield _generate_people(model, size, (seed, start), wanted, start, anybody, size)[1]
+        yield _generate_people(family, size, (seed, start), wanted, start, anybody, size)[1]
 
 
-def _count_people(model: LinkedModel, people: int | None) -> int:
+def _count_people(model: FamilyModel, people: int | None) -> int:
     wanted = round(model.people.description.estimates.total) if people is None else people
     if wanted < 0:
         raise ParameterError("there cannot be a negative number of people")
@@ -115,25 +135,27 @@ def _count_people(model: LinkedModel, people: int | None) -> int:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _People:
-    """Drawn people: codes by column, how many rows each has, and at which step the first stands."""
+class _Owners:
+    """Drawn people, or rows that have rows: codes by column, and by child table how many rows each has, and when."""
 
     codes: dict[str, Codes]
-    count: Steps
-    first: Steps
+    counts: dict[str, Steps]
+    firsts: dict[str, Steps]
+    """At which step of the sequence the first row stands."""
 
-    def take(self, kept: Steps) -> _People:
+    def take(self, kept: Steps) -> _Owners:
         """Some of them."""
         codes = {name: column[kept] for name, column in self.codes.items()}
-        return _People(codes, self.count[kept], self.first[kept])
+        counts, firsts = ({name: e[kept] for name, e in part.items()} for part in (self.counts, self.firsts))
+        return _Owners(codes, counts, firsts)
 
 
 @dataclass(frozen=True, slots=True)
 class _Before:
-    """How many people were numbered, and how many rows were made, before a batch."""
+    """How many people were numbered, and how many rows of each table were made, before a batch."""
 
     numbered: int
-    made: int
+    made: list[int]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -141,34 +163,66 @@ class _Batch:
     """People and rows of a batch; `numbered` counts the people who got a number, kept or not."""
 
     people: pa.RecordBatch
-    rows: pa.RecordBatch
+    rows: tuple[pa.RecordBatch, ...]
     numbered: int
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Drawn:
+    """What was drawn of a table: its rows, the place of each one's person, and what its own rows need to know."""
+
+    rows: pa.RecordBatch
+    person: Steps
+    who: Steps
+    owners: _Owners
+
+
 def _generate_batch(
-    model: LinkedModel, size: int, seed: tuple[int, int], wanted: int, before: _Before, engines: _Engines, most: int
+    model: FamilyModel, size: int, seed: tuple[int, int], wanted: int, before: _Before, engines: _Engines, most: int
 ) -> _Batch:
     """At most so many people who fit, of as many as are drawn."""
     only = engines.only
     at_first = size if only.of_rows else most
     people, persons = _generate_people(model, size, seed, wanted, before.numbered, engines, at_first)
-    generator = np.random.default_rng((*seed, 3))
-    who, codes, times = _draw_rows(model, people, seed, generator)
-    rows = _build_row_table(model, persons, who, codes, times, before.made, generator, engines)
+    everybody = np.arange(persons.num_rows)
+    drawn: dict[str | None, _Drawn] = {model.links[0].parent: _Drawn(persons, everybody, everybody, people)}
+    for place, child in enumerate(model.children):
+        # The seeds of a first table are those of a table by itself.
+        own = seed if not place else (*seed, place)
+        drawn[child.link.child] = _generate_rows(
+            model, place, drawn[child.link.parent], own, before.made[place], engines
+        )
     if not only.of_rows:
-        return _Batch(persons, rows, persons.num_rows)
-    fits = only.rows.fits(rows).to_numpy(zero_copy_only=False)
-    have = np.unique(who[fits])[:most]
-    kept = rows.filter(pa.array(fits & np.isin(who, have)))
-    return _Batch(persons.take(pa.array(have)), kept, persons.num_rows)
+        return _Batch(persons, tuple(drawn[link.child].rows for link in model.links), persons.num_rows)
+    return _keep_fitting(model.links, drawn, only, persons, most)
+
+
+def _keep_fitting(
+    links: tuple[Link, ...], drawn: dict[str | None, _Drawn], only: LinkedCondition, persons: pa.RecordBatch, most: int
+) -> _Batch:
+    """The people who have a row that fits in every table of which something is asked, with the rows that fit."""
+    root = links[0].parent
+    fits: dict[str | None, NDArray[np.bool_]] = {root: np.ones(persons.num_rows, dtype=bool)}
+    have = np.arange(persons.num_rows)
+    for link, condition in zip(links, only.rows, strict=True):
+        found = drawn[link.child]
+        own = condition.fits(found.rows).to_numpy(zero_copy_only=False) if condition.values else True
+        fits[link.child] = fits[link.parent][found.who] & own
+        if condition.values:
+            have = np.intersect1d(have, found.person[fits[link.child]])
+    have = have[:most]
+    kept = (drawn[k.child].rows.filter(pa.array(fits[k.child] & np.isin(drawn[k.child].person, have))) for k in links)
+    return _Batch(persons.take(pa.array(have)), tuple(kept), persons.num_rows)
 
 
 def _generate_people(
-    model: LinkedModel, size: int, seed: tuple[int, int], wanted: int, numbered: int, engines: _Engines, most: int
-) -> tuple[_People, pa.RecordBatch]:
+    model: FamilyModel, size: int, seed: tuple[int, int], wanted: int, numbered: int, engines: _Engines, most: int
+) -> tuple[_Owners, pa.RecordBatch]:
     generator = np.random.default_rng((*seed, 2))
-    people = _draw_people(model, size, seed, generator)
-    coded = [a for a in model.people.attributes[: len(model.link.people)] if not isinstance(a, Surrogate)]
+    d, link = model.people.description, model.links[0]
+    found = restore_codes(d, draw_records(d.estimates, d.collapsed.domain, size, seed), seed)
+    people = _count_their_rows(model, link.parent, dict(zip(d.domain.names, found, strict=True)), size, generator)
+    coded = [a for a in model.people.attributes[: len(link.people)] if not isinstance(a, Surrogate)]
     values = {a.name: decode_column(a, people.codes[a.name], generator) for a in coded}
     if values:
         kept_truths = engines.people.enforce(pa.record_batch(values), generator)
@@ -177,53 +231,62 @@ def _generate_people(
         fits = engines.only.people.fits(pa.record_batch(values)).to_numpy(zero_copy_only=False)
         kept = np.flatnonzero(fits)[:most]
         people, values = people.take(kept), {name: column.take(pa.array(kept)) for name, column in values.items()}
-    return people, _build_person_table(model, people, values, numbered, wanted)
+        size = kept.size
+    return people, _build_person_table(model, size, values, numbered, wanted)
 
 
-def _draw_people(model: LinkedModel, size: int, seed: tuple[int, int], generator: np.random.Generator) -> _People:
-    d = model.people.description
-    found = restore_codes(d, draw_records(d.estimates, d.collapsed.domain, size, seed), seed)
-    codes = dict(zip(d.domain.names, found, strict=True))
-    first = np.zeros(size, dtype=np.int64)
-    if model.link.clock is not None:
-        clock = _find_bins(model.people, FIRST)
-        first, missing = draw_steps(clock, codes[FIRST], generator)
-        # People with rows have a first one: what noise left without is drawn from those that have it.
-        held = first[~missing] if not missing.all() else np.arange(clock.steps)
-        first = np.where(missing, generator.choice(held, size) if size else first, first)
-    return _People(codes, codes[COUNT].astype(np.int64) + model.link.least, first)
+def _count_their_rows(
+    model: FamilyModel, table: str | None, codes: dict[str, Codes], size: int, generator: np.random.Generator
+) -> _Owners:
+    """Drawn people or rows, with how many rows each has in every child table, and the time of the first."""
+    counts, firsts = {}, {}
+    for child in (each for each in model.children if each.link.parent == table):
+        link = child.link
+        counts[link.child] = codes[link.count_name].astype(np.int64) + link.least
+        firsts[link.child] = np.zeros(size, dtype=np.int64)
+        if link.clock is not None:
+            clock = _find_bins(child.people, link.first_name)
+            first, missing = draw_steps(clock, codes[link.first_name], generator)
+            # People with rows have a first one: what noise left without is drawn from those that have it.
+            held = first[~missing] if not missing.all() else np.arange(clock.steps)
+            firsts[link.child] = np.where(missing, generator.choice(held, size) if size else first, first)
+    return _Owners(codes, counts, firsts)
 
 
-def _draw_rows(
-    model: LinkedModel, people: _People, seed: tuple[int, int], generator: np.random.Generator
-) -> tuple[Steps, dict[str, Codes], Steps]:
-    """Whose each row is, its codes and its time, in the order of people and then of time."""
-    chain = _RowSampler(model, people, seed, generator)
-    if model.link.clock is None:
-        return chain.at_once()
-    return chain.one_by_one()
+def _generate_rows(
+    model: FamilyModel, place: int, owners: _Drawn, seed: tuple[int, ...], made: int, engines: _Engines
+) -> _Drawn:
+    """The rows of a table, for all that they belong to: in the order of these and then of time."""
+    child = model.children[place]
+    generator = np.random.default_rng((*seed, 3))
+    chain = _RowSampler(child, owners.owners, seed, generator)
+    who, codes, times = chain.at_once() if child.link.clock is None else chain.one_by_one()
+    rows = _build_row_table(child, owners.rows, who, codes, times, made, generator, engines.rows[place])
+    theirs = _count_their_rows(model, child.link.child, codes, who.size, generator)
+    return _Drawn(rows, owners.person[who], who, theirs)
 
 
 class _RowSampler:
-    """Draws the rows of people, each given the person and the row before."""
+    """Draws the rows of people, or of rows, each given what it belongs to and the rows before."""
 
     def __init__(
-        self, model: LinkedModel, people: _People, seed: tuple[int, int], generator: np.random.Generator
+        self, model: LinkedModel, owners: _Owners, seed: tuple[int, ...], generator: np.random.Generator
     ) -> None:
-        self._model, self._people, self._seed, self._generator = model, people, seed, generator
+        self._model, self._owners, self._seed, self._generator = model, owners, seed, generator
+        self._count, self._first = owners.counts[model.link.child], owners.firsts[model.link.child]
         self._description = model.rows.description
         self._names = self._description.domain.names
 
     def at_once(self) -> tuple[Steps, dict[str, Codes], Steps]:
         """Rows without an order."""
-        who = np.repeat(np.arange(self._people.count.size), self._people.count)
+        who = np.repeat(np.arange(self._count.size), self._count)
         return who, self._draw_codes(who, {}, 0), np.zeros(who.size, dtype=np.int64)
 
     def one_by_one(self) -> tuple[Steps, dict[str, Codes], Steps]:
         """First rows, second rows, and so on; then sorted by person."""
         parts: list[tuple[Steps, dict[str, Codes], Steps]] = []
         for place in range(self._model.link.most):
-            who = np.flatnonzero(self._people.count > place)
+            who = np.flatnonzero(self._count > place)
             before = self._before(parts, who, place)
             codes = self._draw_codes(who, before, place)
             if place:
@@ -235,22 +298,19 @@ class _RowSampler:
         return who[order], codes, np.concatenate([part[2] for part in parts])[order]
 
     def _before(self, parts: list[tuple[Steps, dict[str, Codes], Steps]], who: Steps, place: int) -> dict[str, Codes]:
-        """Codes of the row before each: null where there is none."""
-        kept = [a for a in self._model.rows.attributes if not isinstance(a, Surrogate)]
+        """Codes of the rows before each: null where there is none."""
         found = {PLACE: np.full(who.size, min(place, 1), dtype=np.int32)}
-        earlier = {a.name for a in carry_over_columns(self._model.rows.attributes) if PREVIOUS + a.name in self._names}
-        for attribute in kept:
-            name = attribute.name.removeprefix(PREVIOUS)
-            if attribute.name == name or name not in earlier:
-                continue
-            if place:
-                at = np.searchsorted(parts[-1][0], who)
-                found[attribute.name] = parts[-1][1][name][at]
-            else:
-                found[attribute.name] = np.full(who.size, attribute.size - 1, dtype=np.int32)
+        sizes = dict(zip(self._names, self._description.domain.sizes, strict=True))
+        for lag in range(1, self._model.link.memory + 1):
+            at = np.searchsorted(parts[-lag][0], who) if place >= lag else who
+            for attribute in carry_over_columns(self._model.rows.attributes):
+                name = name_before(attribute.name, lag)
+                if name in sizes:
+                    nobody = np.full(who.size, sizes[name] - 1, dtype=np.int32)
+                    found[name] = parts[-lag][1][attribute.name][at] if place >= lag else nobody
         if not place:
             cuts = np.array(_find_bins(self._model.rows, SINCE).cuts)
-            found[SINCE] = (np.searchsorted(cuts, self._people.first[who], side="right") - 1).astype(np.int32)
+            found[SINCE] = (np.searchsorted(cuts, self._first[who], side="right") - 1).astype(np.int32)
         return found
 
     def _fix_repeats(self, codes: dict[str, Codes]) -> dict[str, Codes]:
@@ -268,7 +328,8 @@ class _RowSampler:
     def _draw_codes(self, who: Steps, before: dict[str, Codes], place: int) -> dict[str, Codes]:
         """Full codes of rows, by name."""
         d, seed = self._description, (*self._seed, place)
-        given = {PERSON + name: codes[who] for name, codes in self._people.codes.items()} | before
+        link, owners = self._model.link, self._owners.codes
+        given = {name_in_context(link, name): codes[who] for name, codes in owners.items()} | before
         held = {name: codes for name, codes in given.items() if name in self._names}
         places = {name: self._names.index(name) for name in held}
         collapsed = {places[name]: d.collapsed.maps[places[name]][codes] for name, codes in held.items()}
@@ -280,7 +341,7 @@ class _RowSampler:
     ) -> Steps:
         """The step at which each row stands; one that would fall beyond the bounds falls anywhere before them."""
         if not place:
-            return self._people.first[who]
+            return self._first[who]
         since = _find_bins(self._model.rows, SINCE)
         last = parts[-1][2][np.searchsorted(parts[-1][0], who)]
         times = last + draw_steps(since, codes[SINCE], self._generator)[0]
@@ -295,20 +356,21 @@ def _find_bins(model: SynthModel, name: str) -> Bins:
 
 
 def _build_person_table(
-    model: LinkedModel, people: _People, values: dict[str, pa.Array], after: int, wanted: int
+    model: FamilyModel, size: int, values: dict[str, pa.Array], after: int, wanted: int
 ) -> pa.RecordBatch:
+    link = model.links[0]
     columns = [
-        generate_surrogates(attribute, after, people.count.size, wanted)
+        generate_surrogates(attribute, after, size, wanted)
         if isinstance(attribute, Surrogate)
         else values[attribute.name]
-        for attribute in model.people.attributes[: len(model.link.people)]
+        for attribute in model.people.attributes[: len(link.people)]
     ]
-    return pa.record_batch(columns, names=[a.name for a in model.link.people])
+    return pa.record_batch(columns, names=[a.name for a in link.people])
 
 
 def _build_row_table(
     model: LinkedModel, persons: pa.RecordBatch, who: Steps, codes: dict[str, Codes], times: Steps, made: int,
-    generator: np.random.Generator, engines: _Engines,
+    generator: np.random.Generator, engine: ConstraintEngine,
 ) -> pa.RecordBatch:  # fmt: skip
     """Rows in their own types, corrected; with the person's columns where these stand in the same table."""
     known, link = {a.name: a for a in model.rows.attributes}, model.link
@@ -328,25 +390,30 @@ def _build_row_table(
                 else decode_column(own, codes[name], generator)
             )
     owners = persons.take(pa.array(who))
-    people = {name: owners.column(name) for name in owners.schema.names if link.parent is None or name == link.key}
+    people = {name: owners.column(name) for name in owners.schema.names if link.parent is None or name in link.keys}
     own_rows = pa.record_batch(list(columns.values()), names=list(columns))
     together = pa.record_batch([*people.values(), *own_rows.columns], names=[*people, *own_rows.schema.names])
-    return engines.rows.enforce(together, generator)
+    return engine.enforce(together, generator)
 
 
 class _Engines:
     """What is asked of people and rows, and the truths that each of them keeps; a row never changes its person."""
 
-    def __init__(self, model: LinkedModel, only: LinkedCondition) -> None:
-        self.only, link = only, model.link
-        people = [a for a in model.people.attributes[: len(link.people)] if not isinstance(a, Surrogate)]
+    def __init__(self, model: FamilyModel, only: LinkedCondition) -> None:
+        self.only = only
+        people = [a for a in model.people.attributes[: len(model.links[0].people)] if not isinstance(a, Surrogate)]
         self.people = ConstraintEngine(model.truths, people)
-        beside = tuple(a for a in link.people if link.parent is None or a.name == link.key)
-        fixed = frozenset(a.name for a in beside)
-        known = {a.name: a for a in model.rows.attributes}
-        rows = [known.get(a.name, a) for a in link.rows]
-        own = [truth for truth in model.truths if not columns_of(truth) <= fixed]
-        self.rows = ConstraintEngine(own, (*beside, *rows), fixed)
+        self.rows = tuple(_build_engine(child) for child in model.children)
+
+
+def _build_engine(model: LinkedModel) -> ConstraintEngine:
+    link = model.link
+    beside = tuple(a for a in link.people if link.parent is None or a.name in link.keys)
+    fixed = frozenset(a.name for a in beside)
+    known = {a.name: a for a in model.rows.attributes}
+    rows = [known.get(a.name, a) for a in link.rows]
+    own = [truth for truth in model.truths if not columns_of(truth) <= fixed]
+    return ConstraintEngine(own, (*beside, *rows), fixed)
 
 
 def _convert_offsets(
@@ -363,27 +430,39 @@ def _convert_offsets(
 
 @dataclass(frozen=True, slots=True)
 class LinkedCondition:
-    """What is asked of people, and what of their rows."""
+    """What is asked of people, and what of their rows in each table."""
 
     people: Condition
-    rows: Condition
+    rows: tuple[Condition, ...]
 
     @property
     def of_rows(self) -> bool:
         """Whether anything is asked of rows."""
-        return bool(self.rows.values)
+        return any(condition.values for condition in self.rows)
 
     def __bool__(self) -> bool:
-        return bool(self.people.values or self.rows.values)
+        return bool(self.people.values) or self.of_rows
 
 
-def build_linked_condition(link: Link, where: Mapping[str, str]) -> LinkedCondition:
-    """The condition that people and rows can meet; what none can meet is refused."""
-    people, rows = _columns_with_values(link.people), _columns_with_values(link.rows)
-    values = parse_values({**rows, **people}, where)
-    of_people = tuple((name, value) for name, value in values if name in people)
-    of_rows = tuple((name, value) for name, value in values if name not in people)
-    return LinkedCondition(Condition(of_people), Condition(of_rows))
+def build_linked_condition(links: Sequence[Link], where: Mapping[str, str]) -> LinkedCondition:
+    """The condition that people and rows can meet; what none can meet is refused.
+
+    A column that several tables have is named with its table: `visits.day`.
+    """
+    people = _columns_with_values(links[0].people)
+    rows = [_columns_with_values(link.rows) for link in links]
+    owned = [
+        {name: a for name, a in own.items() if name not in people and sum(name in each for each in rows) == 1}
+        | {f"{link.child}.{name}": a for name, a in own.items() if len(links) > 1}
+        for link, own in zip(links, rows, strict=True)
+    ]
+    every = {name: attribute for own in (*owned, people) for name, attribute in own.items()}
+    values = parse_values(every, where)
+    of_rows = (
+        Condition(tuple((name.removeprefix(f"{link.child}."), value) for name, value in values if name in own))
+        for link, own in zip(links, owned, strict=True)
+    )
+    return LinkedCondition(Condition(tuple((name, value) for name, value in values if name in people)), tuple(of_rows))
 
 
 def _columns_with_values(columns: Iterable[Attribute]) -> dict[str, Labels | Bins]:

@@ -13,8 +13,7 @@ from deniable.synth.marginal import GaussianBudget, Records
 from deniable.synth.measure import MethodSettings
 from deniable.synth.methods.auto import auto
 from deniable.synth.methods.hierarchical import hierarchical
-from deniable.synth.methods.mwem import mwem
-from deniable.synth.methods.one_shot import correlated, independent, mst, uniform
+from deniable.synth.methods.published import correlated, independent, mst, mwem, uniform
 from deniable.synth.model import Description
 
 

@@ -28,7 +28,7 @@ from deniable.synth.measure import (
     score_distances,
     score_pairs,
 )
-from deniable.synth.methods.one_shot import independent
+from deniable.synth.methods.published import independent
 from deniable.synth.model import Description
 from deniable.synth.select import (
     NoiseForecast,

@@ -24,7 +24,7 @@ from deniable.synth.estimate import Estimates, estimate_marginals, noise_of
 from deniable.synth.estimate.residuals import fit_margins, project_to_simplex, shift_to_margins
 from deniable.synth.marginal import CodesElsewhere, Floats, Marginal, Records, measure_counts, replace_codes
 from deniable.synth.measure import MethodSettings, combine_marginals, measure_cliques, measure_columns, score_pairs
-from deniable.synth.methods.one_shot import independent
+from deniable.synth.methods.published import independent
 from deniable.synth.model import Description
 from deniable.synth.select import Selection, select_pairs
 
