@@ -226,7 +226,13 @@ class PlainValue:
         if not plain and param.type_descriptor.annotation in NUMBERS:  # Typer reads 1_0 as ten
             raise typer.BadParameter(f"'{value}' is not a number as it is written here, such as 10.", ctx, param)
         param._runtime_param = None
-        return param.get_runtime_param().coerce(value, param=param, ctx=ctx)
+        try:
+            return param.get_runtime_param().coerce(value, param=param, ctx=ctx)
+        except typer.BadParameter:
+            expected = _describe_number(param.type_descriptor)
+            if not expected or not isinstance(value, str):
+                raise
+            raise typer.BadParameter(f"'{value}' is not {expected}.", ctx, param) from None
 
 
 LIMITS = ("min", "max", "exists", "writable", "resolve_path", "allow_dash", "path_type", "parser")
@@ -251,6 +257,36 @@ def _take_plainly(value: Any, described: Any) -> Iterator[Any]:
         yield value
 
 
+def _describe_number(described: Any) -> str:
+    """The number that an option takes, in words; empty for other types."""
+    if described.annotation not in NUMBERS:
+        return ""
+    low, high = described.parameter_info.min, described.parameter_info.max
+    kind = "a whole number" if described.annotation is int else "a number"
+    if low is not None and high is not None:
+        return f"{kind} between {low:,g} and {high:,g}"
+    return kind + ("" if low is None else f" of at least {low:,g}") + ("" if high is None else f" of at most {high:,g}")
+
+
+TYPE_WORDS = {"str": "text", "int": "number", "float": "number"}
+
+
+def name_type(param: Any) -> None:
+    """Let an option show its type in plain words."""
+    shown = param.display_type
+    param.display_type = lambda ctx: put_plainly(shown(ctx))
+
+
+def put_plainly(kind: str) -> str:
+    """A type as help shows it, in words.
+
+    >>> [put_plainly(each) for each in ("<list[str]>", "<int range>", "<path>", "<list[file]>")]
+    ['<text>', '<number>', '<path>', '<file>']
+    """
+    bare = re.sub(r"<(?:list\[)?([^\]>]*?)(?: range)?\]?>", r"<\1>", kind)
+    return re.sub(r"\b(str|int|float)\b", lambda found: TYPE_WORDS[found[0]], bare)
+
+
 def build_command(words: Sequence[str]) -> Any:
     """What is run for these words, with its options read plainly."""
     found = typer.main.get_command(narrow_app(words))
@@ -265,6 +301,7 @@ def build_command(words: Sequence[str]) -> Any:
         for param in each.get_params(typer.Context(each)):  # --help too
             if hasattr(param, "type_descriptor"):  # older releases of Typer read values without that library
                 param._runtime_param = PlainValue()
+                name_type(param)
     return found
 
 

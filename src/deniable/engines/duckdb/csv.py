@@ -252,10 +252,10 @@ def find_spelling(rows: pa.Table, pointed: Collection[str] = ()) -> tuple[dict[s
         dotted = []
     dates, undated = _choose_spelling(own, DATE_SPELLINGS)
     told = {
-        'numbers such as 1,234 can be read in several ways; say csv: {decimal: ","} or {thousands: ","}': unsure,
+        'numbers such as 1,234 have several readings or spellings; say csv: {decimal: ","} or {thousands: ","}': unsure,
         'values such as 1,2 may be decimals (say csv: {decimal: ","}) or lists of choices (say type: text)': short,
         'numbers such as 1.234 are read with a decimal point; say csv: {thousands: "."} if it is none': dotted,
-        "dates such as 03/04/2020 can be read in two ways; say csv: {dates: day-first} or month-first": undated,
+        "dates such as 03/04/2020 have two readings or spellings; say csv: {dates: day-first} or month-first": undated,
     }
     doubts = (f"{', '.join(map(repr, names))}: {words}" for words, names in told.items() if names)
     return numbers | dates, tuple(doubts)
