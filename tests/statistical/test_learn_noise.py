@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -10,7 +11,8 @@ import pytest
 
 from deniable.learn import linear
 from deniable.learn.features import STEPS, encode_rows
-from deniable.learn.logistic import Curvature, LogisticPlan
+from deniable.learn.linear import Curvature
+from deniable.learn.logistic import LogisticPlan, PoissonPlan
 from deniable.learn.training import Task, plan_training, train_model
 from deniable.policy.budget import ApproxDP
 from learning import ROW, people, table, witnessed
@@ -104,6 +106,26 @@ def _cover(features: tuple[str, ...], count: int, epsilon: str, fits: int) -> fl
     return float(np.concatenate(covered).mean())
 
 
+def _cover_poisson(features: tuple[str, ...], count: int, epsilon: str, fits: int) -> float:
+    """The same for numbers of events, whose mean is about a twentieth of their upper bound."""
+    what = plan_training(table(), ROW, Task("charge", features, "poisson"), ApproxDP(epsilon, "1e-6"))
+    plan, draw = what.plan, np.random.default_rng(fits)
+    assert isinstance(plan, PoissonPlan)
+    plan = replace(plan, upper=MOST_EVENTS)
+    shares = encode_rows(plan.design, people(100_000, 7)).mean(axis=0) / STEPS
+    center, covered = Curvature(plan.design, shares, 1.0, 1.0).center, []
+    for seed in range(fits):
+        entries = encode_rows(plan.design, people(count, 1000 + seed))
+        truth = draw.normal(0, 0.3, plan.design.width)
+        truth[0] = math.log(MOST_EVENTS / 20)
+        events = np.minimum(draw.poisson(np.exp(entries / STEPS @ truth)), MOST_EVENTS)
+        fit = plan.fit(entries, np.rint((2 * events / MOST_EVENTS - 1) * STEPS).astype(np.int64))
+        seen = shares > 0
+        covered.append((np.abs(fit.coefficients - center(truth)) <= 1.96 * fit.errors)[seen])
+    return float(np.concatenate(covered).mean())
+
+
+MOST_EVENTS = 64
 SETTINGS = [
     (("sex", "town"), 20_000, "4"),
     (("sex", "town"), 2_000, "1"),
@@ -117,6 +139,28 @@ SETTINGS = [
 def test_intervals_of_logistic_coefficients_have_the_truth(setting: tuple[tuple[str, ...], int, str]) -> None:
     # 0.9 is about four deviations of 60 fits below 0.95, the effects of one fit being nearly independent.
     assert _cover(*setting, 60) >= 0.9
+
+
+@pytest.mark.quick_cases(1)
+@pytest.mark.parametrize("setting", SETTINGS, ids=str)
+def test_intervals_of_poisson_coefficients_have_the_truth(setting: tuple[tuple[str, ...], int, str]) -> None:
+    assert _cover_poisson(*setting, 60) >= 0.9
+
+
+@pytest.mark.parametrize("left_out", ["noise", "sample"])
+def test_poisson_intervals_without_the_noise_or_the_sample_would_miss_the_truth(
+    monkeypatch: pytest.MonkeyPatch, left_out: str
+) -> None:
+    honest = linear._estimate_covariance
+    setting = (("sex", "town"), 2_000, "1") if left_out == "noise" else (("sex", "town"), 20_000, "400")
+    assert _cover_poisson(*setting, 30) >= 0.9
+    shares = (0, 1) if left_out == "noise" else (1, 0)
+    monkeypatch.setattr(
+        linear,
+        "_estimate_covariance",
+        lambda f, w, i, p, d, r: honest(f, w, i, shares[0] * p, shares[0] * d, shares[1] * r),
+    )
+    assert _cover_poisson(*setting, 30) < 0.8
 
 
 def test_intervals_without_the_noise_would_miss_the_truth(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,15 +13,8 @@ import pytest
 
 from deniable.errors import ParameterError
 from deniable.learn.features import STEPS, Design, encode_rows, encode_target
-from deniable.learn.logistic import (
-    LOGISTIC,
-    RESIDUE,
-    Curvature,
-    LogisticPlan,
-    bound_residuals,
-    estimate_shares,
-    sum_gradients,
-)
+from deniable.learn.linear import Curvature, estimate_shares
+from deniable.learn.logistic import LOGISTIC, RESIDUE, LogisticPlan, bound_residuals, sum_gradients
 from deniable.learn.model import load_model, save_model
 from deniable.learn.training import Planned, Task, plan_training, train_model
 from deniable.policy.budget import ZCDP, ApproxDP, PureDP

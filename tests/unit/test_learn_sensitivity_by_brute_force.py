@@ -26,6 +26,7 @@ from deniable.learn.logistic import (
     PoissonPlan,
     bound_residuals,
     count_entries,
+    link_poisson,
     plan_logistic,
     sum_gradients,
     sum_last,
@@ -94,7 +95,7 @@ def test_no_unit_moves_a_gradient_farther_than_the_plan_says(
 def _last(records: Records, plan: LogisticPlan, weights: np.ndarray) -> np.ndarray:
     rows = rows_of(records)
     wanted, known = encode_target(build_target(table(), "ill"), rows)
-    return sum_last(encode_rows(plan.design, rows)[known], RESIDUE * wanted[known], weights)
+    return sum_last(encode_rows(plan.design, rows)[known], RESIDUE * wanted[known], weights, LOGISTIC)
 
 
 def test_a_row_that_nobody_expected_moves_the_last_step_as_far_as_the_plan_says() -> None:
@@ -121,6 +122,38 @@ def test_no_unit_moves_what_a_poisson_fit_releases_farther_than_the_plan_says(
             assert moved <= what.plan.mechanism.sensitivity_squared  # type: ignore[attr-defined]
 
 
+@given(UNITS, st.lists(WEIGHTS, min_size=18, max_size=18), st.floats(1e-4, 1.0))
+def test_no_unit_moves_what_the_last_poisson_step_releases_farther_than_the_plan_says(
+    units: list[Records], weights: list[float], mean: float
+) -> None:
+    unit = PrivacyUnit("pid", max_groups=1, max_rows_per_group=2)
+    what = plan_training(table(unit), unit, Task("charge", ("age", "sex", "town"), "poisson"), BUDGET)
+    plan, link = what.plan, link_poisson(mean, 7.0)
+    assert isinstance(plan, PoissonPlan)
+    assert plan.last is not None
+
+    def released(records: Records) -> np.ndarray:
+        rows = rows_of(records)
+        wanted, known = encode_target(what.target, rows)
+        entries, raised = encode_rows(what.design, rows)[known], wanted[known] + STEPS
+        return sum_last(entries, raised * (DEPTH // (2 * STEPS)), np.array(weights), link)
+
+    whole = released(_without(units, -1))
+    for place in range(len(units)):
+        moved = sum((int(a) - int(b)) ** 2 for a, b in zip(whole, released(_without(units, place)), strict=True))
+        assert moved <= plan.last.sensitivity_squared
+
+
+def test_the_bound_of_the_last_poisson_step_is_reached() -> None:
+    plan = plan_training(table(), PrivacyUnit(), Task("charge", ("age", "sex"), "poisson"), BUDGET).plan
+    assert isinstance(plan, PoissonPlan)
+    assert plan.last is not None
+    entries = encode_rows(plan.design, rows_of([{"age": 100, "sex": "F", "charge": 0.0}]))
+    # All is expected of a row that has nothing: its residual and its curvature are as large as they can be.
+    worst = sum_last(entries, np.zeros(1, np.int64), np.full(plan.design.width, 1e9), link_poisson(1.0, 7.0))
+    assert sum(int(each) ** 2 for each in worst) == plan.last.sensitivity_squared
+
+
 def _fit_silently(what: Planned, records: Records, weights: np.ndarray) -> list[np.ndarray]:
     """What a Poisson fit gives to the mechanism in its first turn, and in one at such weights."""
     rows, plan = rows_of(records), what.plan
@@ -130,8 +163,9 @@ def _fit_silently(what: Planned, records: Records, weights: np.ndarray) -> list[
     silent = _Silent()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(logistic, "descend", lambda slope_at, divide, start, turns, progress: start)
-        replace(plan, mechanism=silent).fit(entries, wanted[known])  # type: ignore[arg-type]
-    link = Link(DEPTH, np.arange(2 * REACH * SHARPNESS) * DEPTH // (2 * REACH * SHARPNESS), 1.0, 0.0)
+        replace(plan, mechanism=silent, last=None).fit(entries, wanted[known])  # type: ignore[arg-type]
+    table = np.arange(2 * REACH * SHARPNESS) * DEPTH // (2 * REACH * SHARPNESS)
+    link = Link(DEPTH, table, 1.0, 0.0, table // 4)
     most = bound_residuals(entries, plan.most_squared)
     return [silent.given, sum_gradients(entries, raised * (DEPTH // (2 * STEPS)), weights, most, link)]
 

@@ -119,6 +119,8 @@ class Moments:
     right: Numbers
     square: float
     noisy: NDArray[np.bool_]
+    products: float = 1.0
+    """How many times the noise of x x' is as large as that of x t."""
 
     @property
     def rows(self) -> float:
@@ -189,7 +191,7 @@ def _estimate_covariance(
     spans the target's range, which is 1 here.
     """
     center, means = found.centering, found.means
-    noise = deviation**2 * _estimate_noise(whole, found.noisy)
+    noise = deviation**2 * _estimate_noise(found.products * whole, found.noisy)
     between = inverse @ (center @ (residual * found.gram + noise) @ center.T) @ inverse + pulled
     level = (residual * found.rows + noise[0, 0]) / found.rows**2
     cross = -(between @ means)
@@ -228,7 +230,7 @@ def _map_effects(design: Design, counts: Numbers) -> Numbers:
 def sum_step(entries: Entries, bends: NDArray[np.int64], residues: NDArray[np.int64]) -> NDArray[np.int64]:
     """The sums of b x_i x_j over rows, i <= j, and then those of STEPS r x_i, with a bend b and residue r for each row.
 
-    Bends are at most 2**8 and residues 2**10, so that partial sums of a chunk are below 2**53: exact.
+    Bends are at most 2**12 and residues 2**14, so that partial sums of a chunk are below 2**53: exact.
     """
     width = entries.shape[1]
     gram, right = np.zeros((width, width), np.int64), np.zeros(width, np.int64)
@@ -251,12 +253,19 @@ def bound_step(design: Design, rows: int, bends: NDArray[np.int64], residues: ND
 
 
 def solve_step(
-    design: Design, released: Numbers, deviation: float, weights: Numbers, effects: Numbers, added: float
+    design: Design,
+    released: Numbers,
+    noise: tuple[float, float],
+    weights: Numbers,
+    effects: Numbers,
+    added: float,
+    sampled: float = 1.0,
 ) -> tuple[Numbers, Numbers]:
     """The Newton step from these weights, and the covariance of where it leads; `added` is the penalty of all rows.
 
-    A row's residual has the variance that its bend is, so that of the sample is the inverse of the sums (the model's
-    form taken as true). A step that noise hides is not made: the coefficient may then be as far away as the largest
+    `noise` is the deviation of the sums, and how many times that of the products is as large. A row's residual has the
+    variance that its bend is, times `sampled`, so that of the sample is the inverse of the sums (the model's form taken
+    as true). A step that noise hides is not made: the coefficient may then be as far away as the largest
     effect, and as 1. Effects are the weights about the mean of their column: what else these are is by chance.
     """
     width, pairs = design.width, len(released) - design.width
@@ -264,12 +273,13 @@ def solve_step(
     upper[np.triu_indices(width)] = released[:pairs]
     noisy = list_products(design)
     gram, right = np.where(noisy, upper + np.triu(upper, 1).T, 0.0), released[pairs:] - added * weights
-    found = Moments(gram, right, 0.0, noisy)
-    inverse, pull = _filter_inverse(found, added, 4 * width * deviation**2)
+    deviation, products = noise
+    found = Moments(gram, right, 0.0, noisy, products)
+    inverse, pull = _filter_inverse(found, added, 4 * width * (deviation * products) ** 2)
     slopes = inverse @ (found.centering @ found.right)
     step = np.concatenate([[found.right[0] / found.rows - found.means @ slopes], slopes])
     unknown = float(np.max(effects[1:] ** 2, initial=1.0))
-    return step, _estimate_covariance(found, step, inverse, unknown * pull @ pull.T, deviation, 1.0)
+    return step, _estimate_covariance(found, step, inverse, unknown * pull @ pull.T, deviation, sampled)
 
 
 def list_products(design: Design) -> NDArray[np.bool_]:
@@ -280,3 +290,87 @@ def list_products(design: Design) -> NDArray[np.bool_]:
             places = np.flatnonzero(design.owners == block)[: each.count]
             found[places[:-1], places[1:]] = found[places[1:], places[:-1]] = True
     return np.asarray(found, np.bool_)
+
+
+SPREAD = 52.5
+"""Noise of turn t is carried on by the momentum: the product of s/(s + 3) from t to s is about (t/s)^3, so it moves the
+end by t/2 (1 - (t/T)^2) steps. Over T turns the squares add up to T^3 (1/3 - 2/5 + 1/7) / 4 = T^3 / SPREAD."""
+WANDER = 0.5
+"""How far noise may move the logit of a row, in its root mean square."""
+TINY = 1e-9
+
+
+class Curvature:
+    """The most that a loss can curve, from the shares of the entries alone: bend (f f' + (p - 1) V + damping I).
+
+    f are the shares, and V is, for each of the p - 1 columns by itself, diag(f) - f f'. No covariance of entries is
+    larger than (p - 1) V, however the columns hang together, so a step that is divided by this never overshoots. It
+    is diag(d) + U C U' with one column of U for each block: the inverse needs no more than p x p algebra.
+    """
+
+    def __init__(self, design: Design, shares: Numbers, bend: float, damping: float) -> None:
+        self.owners, self.shares, self.bend, self.damping = design.owners, shares, bend, damping
+        blocks = design.blocks
+        self.core = core = np.ones((blocks, blocks)) - np.diag([0.0] + [blocks - 1.0] * (blocks - 1))
+        inside = np.where(self.owners > 0, (blocks - 1) * shares, 0.0)
+        self.diagonal = inside + damping
+        self.reach = shares / self.diagonal
+        self.masses = self._sum_blocks(shares * self.reach)
+        self.middle = np.linalg.solve(np.eye(blocks) + core * self.masses, core)
+
+    def _sum_blocks(self, values: Numbers) -> Numbers:
+        return np.asarray(np.bincount(self.owners, weights=values, minlength=len(self.core)), np.float64)
+
+    def divide(self, slope: Numbers) -> Numbers:
+        """The slope divided by the curvature."""
+        plain = slope / self.diagonal
+        shared = self.middle @ self._sum_blocks(self.shares * plain)
+        return np.asarray((plain - self.reach * shared[self.owners]) / self.bend)
+
+    def center(self, weights: Numbers) -> Numbers:
+        """Each column's weights about their mean over the rows, which goes to the intercept.
+
+        One of a column's values is always there, so a constant could move between them and the intercept.
+        """
+        sums = np.maximum(self._sum_blocks(self.shares), TINY)
+        means = self._sum_blocks(self.shares * weights) / sums
+        means[0] = 0.0
+        found = weights - means[self.owners]
+        found[0] += means.sum()
+        return np.asarray(found)
+
+    def vary_center(self, effects: Numbers, rows: float) -> Numbers:
+        """How much the means that effects are measured from vary by the sample, for each effect: its variance."""
+        means = self._sum_blocks(self.shares * effects**2) / rows
+        means[0] = means[1:].sum()
+        return np.asarray(means[self.owners])
+
+    def measure_wander(self) -> float:
+        """The root mean square of x / curvature over rows x whose columns are independent: what noise does to logits.
+
+        By columns: the mean of |x|^2 is |mean|^2 and, for each block, the mean of its square less that of its mean.
+        """
+        weights = self._sum_blocks(self.reach**2)
+        own, across = np.diag(self.middle), (self.middle**2).T @ weights
+        single = 1 / self.diagonal**2 + self.reach**2 * (across[self.owners] - 2 * own[self.owners] / self.diagonal)
+        blocks = weights * (1 - 2 * self.masses * own) + self.masses**2 * across
+        spread = self._sum_blocks(self.shares * single) - blocks
+        center = self.divide(self.shares) * self.bend
+        return math.sqrt(max(0.0, float(center @ center + spread[1:].sum()))) / self.bend
+
+
+def damp_curvature(design: Design, counts: Numbers, bend: float, least: float, noise: float, turns: int) -> Curvature:
+    """The curvature whose damping is at least so much, and enough that noise moves a logit by no more than WANDER."""
+    shares, far = estimate_shares(design, counts), noise * math.sqrt(turns**3 / SPREAD)
+    damping = max(least, TINY)
+    while (found := Curvature(design, shares, bend, damping)).measure_wander() * far > WANDER:
+        damping *= 1.25
+    return found
+
+
+def estimate_shares(design: Design, counts: Numbers) -> Numbers:
+    """The share of rows that each entry has: from 0 up, at most 1 in a block, and 1 for the intercept."""
+    held = np.clip(counts, 0.0, 1.0)
+    held[0] = 1.0
+    sums = np.bincount(design.owners, weights=held)
+    return np.asarray(held / np.maximum(sums, 1.0)[design.owners])

@@ -41,7 +41,7 @@ from deniable.learn.features import (
     NumberTarget,
     Progress,
 )
-from deniable.learn.linear import bound_step, solve_step, sum_step
+from deniable.learn.linear import Curvature, bound_step, damp_curvature, solve_step, sum_step
 from deniable.policy.budget import Amount, Budget, exact
 from deniable.policy.schema import ColumnType
 
@@ -55,19 +55,15 @@ SHARPNESS = 1 << 10
 """Cells of a logit: the sigmoid is read from a table with so many cells for each unit."""
 REACH = 16
 """Logits beyond this act as this."""
-SPREAD = 52.5
-"""Noise of turn t is carried on by the momentum: the product of s/(s + 3) from t to s is about (t/s)^3, so it moves the
-end by t/2 (1 - (t/T)^2) steps. Over T turns the squares add up to T^3 (1/3 - 2/5 + 1/7) / 4 = T^3 / SPREAD."""
-WANDER = 0.5
-"""How far noise may move the logit of a row, in its root mean square."""
 LOUD = 1 / 8
 """Damping beyond this, as a share of the rows, tells that noise is what limits the descent."""
-TINY = 1e-9
 TURNS, POISSON_TURNS, MOST_TURNS = 20, 30, 10_000
 DEPTH = 1 << 14
 """Steps of a residual of Poisson regression: expectations are small shares of the upper bound."""
 MOST_TIMES = 4.0
 """Expectations act as at most so many times the mean."""
+BENDING = 1 / 4
+"""The part of a residual's bound that the curvature of a row has in the last step: products are many."""
 WHOLE = 1 << 24
 """Entries up to this many (128 MB) are kept as floating point; of more, a chunk at a time is converted in each turn."""
 COARSE = 16
@@ -115,14 +111,35 @@ class LogisticPlan:
         """Count, descend with momentum (Nesterov 1983), and make the last step."""
         rows, counts = count_entries(self.mechanism, self.most_squared, entries, self.design, entropy)
         weights, bend = self._descend(entries, RESIDUE * truth, LOGISTIC, (rows, counts), entropy, progress)
+        return self._end(entries, RESIDUE * truth, LOGISTIC, weights, bend, rows, entropy)
+
+    def _end(
+        self,
+        entries: Entries,
+        wanted: NDArray[np.int64],
+        link: Link,
+        weights: Numbers,
+        bend: Curvature,
+        rows: float,
+        entropy: Entropy,
+    ) -> Fit:
+        """The Newton step from where the descent ended, with errors; without one, where it ended."""
         if self.last is None:
             return Fit(bend.center(weights), None, rows)
-        noisy = self.last.release(sum_last(entries, RESIDUE * truth, weights), entropy) / (RESIDUE * STEPS**2)
-        deviation = math.sqrt(float(self.last.variance)) / (RESIDUE * STEPS**2)
-        step, spread = solve_step(self.design, noisy, deviation, weights, bend.center(weights), self.penalty * rows)
+        unit = link.residue * STEPS**2
+        noisy = self.last.release(sum_last(entries, wanted, weights, link), entropy) / unit
+        noisy[: -self.design.width] *= link.times
+        noise = (math.sqrt(float(self.last.variance)) / unit, link.times)
+        moved, added = weights - self._begin(link), self.penalty * rows
+        step, spread = solve_step(self.design, noisy, noise, moved, bend.center(weights), added, link.sampled)
         centered = np.column_stack([bend.center(each) for each in np.eye(self.design.width)])
         found, variance = centered @ (weights + step), np.diag(centered @ spread @ centered.T)
         return Fit(found, np.sqrt(np.maximum(variance, 0.0) + bend.vary_center(found, rows)), rows)
+
+    def _begin(self, link: Link) -> Numbers:
+        start = np.zeros(self.design.width)
+        start[0] = link.start
+        return start
 
     def _descend(
         self,
@@ -138,8 +155,7 @@ class LogisticPlan:
         sharper, bend = self.sharpen(rows, counts, link)
         most = bound_residuals(entries, self.most_squared // sharper**2)
         held = entries.astype(np.float64) if entries.size <= WHOLE else entries
-        start = np.zeros(self.design.width)
-        start[0] = link.start
+        start = self._begin(link)
 
         def slope_at(weights: Numbers) -> Numbers:
             noisy = self.mechanism.release(sharper * sum_gradients(held, wanted, weights, most, link), entropy)
@@ -171,7 +187,8 @@ class PoissonPlan(LogisticPlan):
 
     **Guarantee.** As of `LogisticPlan`; the first release counts the sum of the target too (see `count_entries`).
     Numbers are shares of their upper bound. **Utility.** Expectations act as at most MOST_TIMES the noisy mean, which
-    bounds how the loss can curve. **Runtime.** That of `LogisticPlan`.
+    bounds how the loss can curve. Errors take a number's variance as its expectation. **Runtime.** That of
+    `LogisticPlan`.
     """
 
     upper: float = 1.0
@@ -185,11 +202,24 @@ class PoissonPlan(LogisticPlan):
         held = np.column_stack([entries, raised // 2])
         rows, counts = count_entries(self.mechanism, self.most_squared, held, self.design, entropy)
         mean = float(np.clip(counts[-1], 1 / DEPTH, 1.0))
-        link = Link(DEPTH, _tabulate(np.exp, DEPTH, min(1.0, MOST_TIMES * mean)), MOST_TIMES * mean, math.log(mean))
-        wanted = raised * (DEPTH // (2 * STEPS))
+        link, wanted = link_poisson(mean, self.upper), raised * (DEPTH // (2 * STEPS))
         weights, bend = self._descend(entries, wanted, link, (rows, counts[:-1]), entropy, progress)
-        weights[0] += math.log(self.upper)
-        return Fit(bend.center(weights), None, rows)
+        fit = self._end(entries, wanted, link, weights, bend, rows, entropy)
+        fit.coefficients[0] += math.log(self.upper)
+        return fit
+
+
+def link_poisson(mean: float, upper: float) -> Link:
+    """What is expected, as a share of the upper bound: at most MOST_TIMES the mean.
+
+    The loss curves by as much, and a number's variance is its expectation: as shares, less by the upper bound. Bends
+    are told in steps that have BENDING of 1 for the most that can be expected.
+    """
+    most = min(1.0, MOST_TIMES * mean)
+    table = _tabulate(np.exp, DEPTH, most)
+    bends = np.rint(table * (BENDING / most)).astype(np.int64)
+    bends = np.minimum(bends, int(DEPTH * BENDING))
+    return Link(DEPTH, table, MOST_TIMES * mean, math.log(mean), bends, most / BENDING, 1 / upper)
 
 
 def count_entries(
@@ -223,82 +253,6 @@ def descend(
         if progress is not None:
             progress((turn + 1) / turns)
     return weights
-
-
-class Curvature:
-    """The most that a loss can curve, from the shares of the entries alone: bend (f f' + (p - 1) V + damping I).
-
-    f are the shares, and V is, for each of the p - 1 columns by itself, diag(f) - f f'. No covariance of entries is
-    larger than (p - 1) V, however the columns hang together, so a step that is divided by this never overshoots. It
-    is diag(d) + U C U' with one column of U for each block: the inverse needs no more than p x p algebra.
-    """
-
-    def __init__(self, design: Design, shares: Numbers, bend: float, damping: float) -> None:
-        self.owners, self.shares, self.bend, self.damping = design.owners, shares, bend, damping
-        blocks = design.blocks
-        self.core = core = np.ones((blocks, blocks)) - np.diag([0.0] + [blocks - 1.0] * (blocks - 1))
-        inside = np.where(self.owners > 0, (blocks - 1) * shares, 0.0)
-        self.diagonal = inside + damping
-        self.reach = shares / self.diagonal
-        self.masses = self._sum_blocks(shares * self.reach)
-        self.middle = np.linalg.solve(np.eye(blocks) + core * self.masses, core)
-
-    def _sum_blocks(self, values: Numbers) -> Numbers:
-        return np.asarray(np.bincount(self.owners, weights=values, minlength=len(self.core)), np.float64)
-
-    def divide(self, slope: Numbers) -> Numbers:
-        """The slope divided by the curvature."""
-        plain = slope / self.diagonal
-        shared = self.middle @ self._sum_blocks(self.shares * plain)
-        return np.asarray((plain - self.reach * shared[self.owners]) / self.bend)
-
-    def center(self, weights: Numbers) -> Numbers:
-        """Each column's weights about their mean over the rows, which goes to the intercept.
-
-        One of a column's values is always there, so a constant could move between them and the intercept.
-        """
-        sums = np.maximum(self._sum_blocks(self.shares), TINY)
-        means = self._sum_blocks(self.shares * weights) / sums
-        means[0] = 0.0
-        found = weights - means[self.owners]
-        found[0] += means.sum()
-        return np.asarray(found)
-
-    def vary_center(self, effects: Numbers, rows: float) -> Numbers:
-        """How much the means that effects are measured from vary by the sample, for each effect: its variance."""
-        means = self._sum_blocks(self.shares * effects**2) / rows
-        means[0] = means[1:].sum()
-        return np.asarray(means[self.owners])
-
-    def measure_wander(self) -> float:
-        """The root mean square of x / curvature over rows x whose columns are independent: what noise does to logits.
-
-        By columns: the mean of |x|^2 is |mean|^2 and, for each block, the mean of its square less that of its mean.
-        """
-        weights = self._sum_blocks(self.reach**2)
-        own, across = np.diag(self.middle), (self.middle**2).T @ weights
-        single = 1 / self.diagonal**2 + self.reach**2 * (across[self.owners] - 2 * own[self.owners] / self.diagonal)
-        blocks = weights * (1 - 2 * self.masses * own) + self.masses**2 * across
-        spread = self._sum_blocks(self.shares * single) - blocks
-        center = self.divide(self.shares) * self.bend
-        return math.sqrt(max(0.0, float(center @ center + spread[1:].sum()))) / self.bend
-
-
-def damp_curvature(design: Design, counts: Numbers, bend: float, least: float, noise: float, turns: int) -> Curvature:
-    """The curvature whose damping is at least so much, and enough that noise moves a logit by no more than WANDER."""
-    shares, far = estimate_shares(design, counts), noise * math.sqrt(turns**3 / SPREAD)
-    damping = max(least, TINY)
-    while (found := Curvature(design, shares, bend, damping)).measure_wander() * far > WANDER:
-        damping *= 1.25
-    return found
-
-
-def estimate_shares(design: Design, counts: Numbers) -> Numbers:
-    """The share of rows that each entry has: from 0 up, at most 1 in a block, and 1 for the intercept."""
-    held = np.clip(counts, 0.0, 1.0)
-    held[0] = 1.0
-    sums = np.bincount(design.owners, weights=held)
-    return np.asarray(held / np.maximum(sums, 1.0)[design.owners])
 
 
 def plan_logistic(
@@ -338,8 +292,10 @@ def plan_poisson(
             remedy="Declare between: [0, most], or use linear or boosted",
         )
     turns = POISSON_TURNS if turns is None else turns
-    made, mechanism, most = _plan_turns(design, budget, rows, turns, clip, DEPTH)
-    return PoissonPlan(made, mechanism, most, turns, penalty, clip is None, upper=float(column.upper))
+    made, mechanism, most = _plan_turns(design, budget, rows, turns, clip, DEPTH, 1 - LAST)
+    largest = bound_step(made, rows, np.array([int(DEPTH * BENDING)]), np.array([DEPTH]))
+    rest = (turns, penalty, clip is None, calibrate_part(budget, largest, LAST))
+    return PoissonPlan(made, mechanism, most, *rest, upper=float(column.upper))
 
 
 def _plan_turns(
@@ -393,6 +349,12 @@ class Link:
     """The most that the loss of one row curves."""
     start: float
     """The intercept from which the descent starts."""
+    bends: Table
+    """How strongly the loss of a row curves, by the cell of its logit, in steps of 1/residue."""
+    times: float = 1.0
+    """By how much less it curves than `bends` says: of what is small, more steps are told apart."""
+    sampled: float = 1.0
+    """The variance of a row's residual, as a share of how strongly its loss curves."""
 
     def look_up(self, logits: Numbers) -> NDArray[np.int64]:
         """The expectation for logits in steps of 1 / (WEIGHT STEPS).
@@ -430,23 +392,22 @@ def _tabulate(expect: Callable[[Numbers], Numbers], residue: int, most: float = 
     return np.asarray(np.rint(residue * np.minimum(expect(middle), most)), np.int64)
 
 
-LOGISTIC = Link(RESIDUE, _tabulate(lambda middle: 1 / (1 + np.exp(-middle)), RESIDUE), 1 / 4, 0.0)
-SIGMOID = LOGISTIC.table
+SIGMOID = _tabulate(lambda middle: 1 / (1 + np.exp(-middle)), RESIDUE)
 BENDS = SIGMOID * (RESIDUE - SIGMOID) // RESIDUE
-"""How strongly the loss of a row curves, in steps of 1/RESIDUE, by the cell of its logit."""
+LOGISTIC = Link(RESIDUE, SIGMOID, 1 / 4, 0.0, BENDS)
 RESIDUALS = np.concatenate([RESIDUE - SIGMOID, -SIGMOID])
 """The residual of a positive row, and of another one, by that cell."""
 LAST = Fraction(1, 10)
-"""The share of the budget that the last step of a logistic regression has."""
+"""The share of the budget that the last step of a logistic or Poisson regression has."""
 
 
-def sum_last(entries: Entries, wanted: NDArray[np.int64], weights: Numbers) -> NDArray[np.int64]:
+def sum_last(entries: Entries, wanted: NDArray[np.int64], weights: Numbers, link: Link) -> NDArray[np.int64]:
     """What the last step is computed from: curvature and residuals at these weights, as exact integers."""
     whole, cells = np.rint(np.clip(weights, -MOST_WEIGHT, MOST_WEIGHT) * WEIGHT), np.zeros(len(entries), np.int64)
     for start in range(0, len(entries), CHUNK):
         rows = slice(start, start + CHUNK)
         cells[rows] = find_cells(entries[rows].astype(np.float64) @ whole)
-    return sum_step(entries, BENDS[cells], wanted - SIGMOID[cells])
+    return sum_step(entries, link.bends[cells], wanted - link.table[cells])
 
 
 @dataclass(frozen=True, slots=True)

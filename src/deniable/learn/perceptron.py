@@ -43,7 +43,8 @@ from deniable.learn.features import (
     NumberTarget,
     Progress,
 )
-from deniable.learn.logistic import LOGISTIC, RESIDUE, SHARPNESS, WEIGHT, count_entries, estimate_shares, share_classes
+from deniable.learn.linear import estimate_shares
+from deniable.learn.logistic import LOGISTIC, RESIDUE, SHARPNESS, WEIGHT, count_entries, share_classes
 from deniable.policy.budget import Amount, Budget, exact
 from deniable.policy.schema import Neighboring, PrivacyUnit
 
