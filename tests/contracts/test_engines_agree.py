@@ -17,7 +17,7 @@ import pytest
 import clinic
 from clinic import UNIT
 from deniable.engines.duckdb import DuckDBEngine
-from deniable.engines.fetching import count_combinations, has_one_row_each
+from deniable.engines.fetching import SEVERAL, count_combinations
 from deniable.errors import QueryRefused
 from deniable.policy.budget import ZCDP
 from deniable.policy.schema import Bounding
@@ -199,8 +199,15 @@ def test_combinations_are_counted_in_each_engine_as_python_counts_them(both: Bot
     for engine in (both.here, both.there):
         found = count_combinations(engine, "visits", columns, "n", 1_000).to_pylist()
         assert {tuple(row[name] for name in columns): row["n"] for row in found} == exact
-    assert not has_one_row_each(both.there, "visits", "pid")
-    assert not has_one_row_each(both.there, "visits", "note")
+    for person in ("pid", "note"):
+        whose, told = Counter(row[person] for row in both.here.run("SELECT * FROM visits").to_pylist()), []
+        for engine in (both.here, both.there):
+            found = count_combinations(engine, "visits", columns, "n", 1_000, person)
+            assert {tuple(row[name] for name in columns): row["n"] for row in found.to_pylist()} == exact
+            told.append([found[each].unique().to_pylist() for each in SEVERAL])
+        assert told[0] == told[1]
+        assert max(whose.values()) > 1
+        assert told[0][0][0] > 0
 
 
 @pytest.mark.slow

@@ -43,6 +43,7 @@ from deniable.engines.postgresql.tables import READ as POSTGRESQL
 from deniable.engines.postgresql.tables import TEXT, WHEREABOUTS, pick_spellings
 from deniable.engines.remote import (
     ARROW,
+    SINGLE,
     STATEMENT_SECONDS,
     Conversions,
     Frames,
@@ -83,7 +84,7 @@ class Dialect:
     def read(self, kind: str) -> str:
         """How a column of a kind is read."""
         plain = {"whole": "CAST({0} AS BIGINT)", "large": "{0}", "boolean": "{0}", "number": self.number or self.double}
-        return str(plain.get(kind) or getattr(self, kind))
+        return str(plain.get(kind) or getattr(self, {"single": "double"}.get(kind, kind)))
 
     def quote(self, name: str) -> str:
         """A name as the dialect takes it."""
@@ -214,6 +215,7 @@ READ: dict[str, Reading] = {
     "large": (ColumnType.INTEGER, "BIGINT", "TRY_CAST({0} AS BIGINT)"),
     "double": (ColumnType.DECIMAL, "DOUBLE", "NULLIF({0}, CAST('nan' AS DOUBLE))"),
     "number": (ColumnType.DECIMAL, "DOUBLE", "{0}"),
+    "single": (ColumnType.DECIMAL, SINGLE, "NULLIF({0}, CAST('nan' AS DOUBLE))"),
     "boolean": (ColumnType.BOOLEAN, "BOOLEAN", "{0}"),
     "date": (ColumnType.DATE, "DATE", _DAY),
     "time": (ColumnType.DATETIME, "TIMESTAMP", f"CASE WHEN {{0}} BETWEEN {_FIRST} AND {_LAST} THEN {{0}} END"),
@@ -221,7 +223,7 @@ READ: dict[str, Reading] = {
 }
 """How a column is shown in the language of the embedded engine, by what kind of column it is."""
 READ |= {"zoned": READ["time"], "other": READ["text"]}
-RAW_TYPES = {"large": "HUGEINT", "number": "DOUBLE"}
+RAW_TYPES = {"large": "HUGEINT", "number": "DOUBLE", "single": "DOUBLE"}
 CONVERSIONS = Conversions(
     "CAST({0} AS VARCHAR)",
     {
@@ -238,7 +240,7 @@ def name_kind(kind: pa.DataType) -> str:
     if pa.types.is_integer(kind):
         return "whole"
     if pa.types.is_floating(kind):
-        return "double"
+        return "single" if kind == pa.float32() else "double"
     if pa.types.is_decimal(kind):
         return "large" if kind.scale == 0 else "number"
     if pa.types.is_timestamp(kind):
@@ -538,8 +540,8 @@ def fetch_table(source: str, schema: TableSchema | None) -> Iterator[pa.RecordBa
     connection = connect(located.dialect, located.profile)
     try:
         view, _ = inspect_table(connection, located, schema)
-        kinds = [pa.decimal128(38, 0) if kind == "HUGEINT" else ARROW[kind] for _, kind in view.raw]
-        wanted = pa.schema([(field.name, kind) for field, kind in zip(view.fields, kinds, strict=True)])
+        kinds = [SINGLE if f.native == SINGLE else kind for f, (_, kind) in zip(view.fields, view.raw, strict=True)]
+        wanted = pa.schema([(field.name, ARROW[kind]) for field, kind in zip(view.fields, kinds, strict=True)])
         with translate_errors(located.title), connection.cursor() as cursor:
             cursor.execute(read_raw(view))
             ready = Ready("", tuple(wanted.names), tuple(kind for _, kind in view.raw), (), "")

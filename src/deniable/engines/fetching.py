@@ -109,19 +109,25 @@ class FetchingEngine(DuckDBEngine):
             return None
         return away.engine
 
-    def hold_counts(self, name: str, columns: Collection[str]) -> None:
+    def hold_counts(self, name: str, columns: Collection[str], person: str | None = None) -> bool:
         """Hold of a table what some columns say: combinations, counted where they are. All other columns are null.
 
-        As many rows are shown as there are. More combinations than `rows_out` are refused.
+        As many rows are shown as there are. More combinations than `rows_out` are refused. False, and nothing is held,
+        where a person may have several rows.
         """
         away = self._away[name]
         most, fields = count_rows_out(away.schema), away.engine.describe(name)
         named = [field.name for field in fields if field.name in columns]
-        counted = count_combinations(away.engine, name, named, COUNTED, most + 1)
+        counted = count_combinations(away.engine, name, named, COUNTED, most + 1, person)
+        if person is not None:
+            if any(counted[each][0].as_py() for each in SEVERAL if counted.num_rows):
+                return False
+            counted = counted.drop_columns(list(SEVERAL))
         if counted.num_rows > most:
             raise refuse_rows_out(f"'{away.schema.name if away.schema else name}', by the columns asked for,", most)
         super().attach(name, _repeat_rows(counted, fields), away.schema)
         self.counted[name] = self._away.pop(name)
+        return True
 
     def describe(self, name: str) -> tuple[Field, ...]:
         """The columns of a source, in its order."""
@@ -182,29 +188,40 @@ class FetchingEngine(DuckDBEngine):
         super().close()
 
 
-def count_combinations(engine: Engine, name: str, columns: Sequence[str], counted: str, most: int) -> pa.Table:
-    """How many rows have each combination of some columns, counted by the engine; at most so many combinations."""
+def count_combinations(
+    engine: Engine, name: str, columns: Sequence[str], counted: str, most: int, person: str | None = None
+) -> pa.Table:
+    """How many rows have each combination of some columns, counted by the engine; at most so many combinations.
+
+    Where people are told apart by a column, it is counted in the same statement, and so over the same rows, whether
+    somebody has several rows (`SEVERAL`): 0 in both columns of every combination where nobody has.
+    """
     named = ", ".join(map(quote, columns))
     shown, by = (f"{named}, ", f" GROUP BY {named}") if columns else ("", "")
-    return engine.run(f"SELECT {shown}count(*) AS {quote(counted)} FROM {quote(name)}{by} LIMIT {most}")
+    combined = f"SELECT {shown}count(*) AS {quote(counted)} FROM {quote(name)}{by}"
+    if person is not None:
+        told = ", ".join(f"p.{quote(each)}" for each in SEVERAL)
+        shown = "".join(f"c.{quote(each)}, " for each in (*columns, counted))
+        combined = (
+            f"SELECT {shown}{told} FROM ({combined}) AS c CROSS JOIN ({_count_several(engine, name, person)}) AS p"
+        )
+    return engine.run(f"{combined} LIMIT {most}")
 
 
 ASCII = "".join(map(chr, range(33, 127))).replace("'", "''")
 """The characters of plain texts, which differ from one another's spelling by case alone."""
+SEVERAL = ("__twice", "__odd")
+"""The columns that say how many rows are of a person who has another, and how many could be spellings of one."""
 
 
-def has_one_row_each(engine: Engine, name: str, column: str) -> bool:
-    """Whether everybody has one row, told by two numbers that the engine counts.
-
-    False also where people are told apart by texts that could be two spellings of one.
-    """
+def _count_several(engine: Engine, name: str, column: str) -> str:
     kind = next(field.type for field in engine.describe(name) if field.name == column)
     text, odd = quote(column), "0"
     if kind is ColumnType.TEXT:
         odd = f"count(CASE WHEN translate({text}, '{ASCII}', '') <> '' THEN 1 END)"
         text = f"nullif(lower({text}), '')"
-    counts = engine.run(f"SELECT count(*) - count(DISTINCT {text}) AS twice, {odd} AS odd FROM {quote(name)}")
-    return not any(column[0].as_py() for column in counts.columns)
+    twice = f"count(*) - count(DISTINCT {text}) AS {quote(SEVERAL[0])}"
+    return f"SELECT {twice}, {odd} AS {quote(SEVERAL[1])} FROM {quote(name)}"
 
 
 def _repeat_rows(counted: pa.Table, fields: Sequence[Field]) -> pa.RecordBatchReader:

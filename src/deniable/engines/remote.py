@@ -40,9 +40,13 @@ Frames = Mapping[str, pa.Table]
 
 STATEMENT_SECONDS = 3600
 """How long a statement may take for which no limit was given."""
+SINGLE = "FLOAT"
+"""Numbers in single precision: statements compute with them as doubles, and releases have them as they are."""
 ARROW = {
     "BIGINT": pa.int64(),
     "DOUBLE": pa.float64(),
+    SINGLE: pa.float32(),
+    "HUGEINT": pa.decimal128(38, 0),
     "VARCHAR": pa.string(),
     "BOOLEAN": pa.bool_(),
     "DATE": pa.date32(),
@@ -297,7 +301,7 @@ class RemoteEngine(ABC, Generic[V]):
         """
         if not self._views:
             return None
-        types = {name: {f.name: f.native for f in view.fields} for name, view in self._views.items()}
+        types = {name: {f.name: name_computed(f) for f in view.fields} for name, view in self._views.items()}
         local = {name: {f.name: f.native for f in self._local.describe(name)} for name in self._list_local()}
         given = {name: {f.name: name_arrow_type(f.type) for f in rows.schema} for name, rows in frames.items()}
         statement = self._render(sql, local | types | given, *self._list_settings())
@@ -491,6 +495,11 @@ def refuse_rows_out(title: str, most: int) -> DataError:
         expected="A technique that computes there, such as a question with noise",
         remedy="The steward may set rows_out of the table in the policy higher",
     )
+
+
+def name_computed(field: Field) -> str:
+    """DuckDB's word for what statements compute with in place of a column."""
+    return "DOUBLE" if field.native == SINGLE else field.native
 
 
 def name_arrow_type(kind: pa.DataType) -> str:

@@ -92,18 +92,15 @@ def hold_counts(engine: Engine, context: Context | None, order: Order, roles: Ro
     if not away or order.source is not None:
         return []
     assert context is not None
-    from deniable.engines.fetching import FetchingEngine, has_one_row_each
+    from deniable.engines.fetching import FetchingEngine
 
     there = engine.find_counting(TABLE) if isinstance(engine, FetchingEngine) else None
     limits, person = context.policy.release.attack, find_protected(engine, order, roles, order.person)
     attacked = limits is not None and bool(limits.most)
     if there is None or attacked or order.keep_order:
         return away
-    if person is not None and not has_one_row_each(there, TABLE, person):
-        return away
     assert isinstance(engine, FetchingEngine)
-    engine.hold_counts(TABLE, _list_columns_needed(context, order, roles))
-    return []
+    return [] if engine.hold_counts(TABLE, _list_columns_needed(context, order, roles), person) else away
 
 
 def _list_columns_needed(context: Context, order: Order, roles: Roles) -> set[str]:

@@ -14,7 +14,7 @@ from typing import Any
 
 from deniable.engines.base import Field, Listed, Restriction, Sampled, quote, read_listed
 from deniable.engines.postgresql.connection import connect, translate_errors
-from deniable.engines.remote import Conversions, Reading, count_misfits, refuse_misfits, show_declared
+from deniable.engines.remote import SINGLE, Conversions, Reading, count_misfits, refuse_misfits, show_declared
 from deniable.errors import DataError, nearest
 from deniable.policy.schema import ColumnType, TableSchema, normalize_spelling
 
@@ -105,7 +105,7 @@ READ: dict[str, Reading] = {
     "int2": (ColumnType.INTEGER, "BIGINT", _WHOLE),
     "int4": (ColumnType.INTEGER, "BIGINT", _WHOLE),
     "int8": (ColumnType.INTEGER, "BIGINT", "{0}"),
-    "float4": (ColumnType.DECIMAL, "DOUBLE", _FLOAT),
+    "float4": (ColumnType.DECIMAL, SINGLE, _FLOAT),
     "float8": (ColumnType.DECIMAL, "DOUBLE", _FLOAT),
     "numeric": (ColumnType.DECIMAL, "DOUBLE", _NUMERIC),
     "bool": (ColumnType.BOOLEAN, "BOOLEAN", "{0}"),
@@ -139,9 +139,12 @@ def inspect_table(connection: Any, located: Located, schema: TableSchema | None)
     """How a table, a view or a partitioned table is shown; declared columns must be there and fit."""
     with translate_errors(located.title):
         found = connection.execute(
-            "SELECT a.attname, t.typname, bt.typname FROM pg_attribute a"
+            "WITH RECURSIVE types(oid, kind) AS ("  # a domain may be over a domain
+            " SELECT t.oid, t.typname FROM pg_type t WHERE t.typbasetype = 0"
+            " UNION ALL SELECT t.oid, b.kind FROM types b JOIN pg_type t ON t.typbasetype = b.oid)"
+            " SELECT a.attname, t.kind FROM pg_attribute a"
             " JOIN pg_class c ON c.oid = a.attrelid JOIN pg_namespace n ON n.oid = c.relnamespace"
-            " JOIN pg_type t ON t.oid = a.atttypid LEFT JOIN pg_type bt ON bt.oid = t.typbasetype"
+            " JOIN types t ON t.oid = a.atttypid"
             " WHERE n.nspname = %s AND c.relname = %s AND c.relkind IN ('r', 'v', 'm', 'p', 'f')"
             " AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum",
             (located.schema, located.table),
@@ -154,8 +157,8 @@ def inspect_table(connection: Any, located: Located, schema: TableSchema | None)
         )
     whole = {column.name for column in schema.columns if column.type is ColumnType.INTEGER} if schema else set()
     columns = [
-        (name, quote(name), EXACT if own == "numeric" and name in whole else READ.get(domain or own, TEXT))
-        for name, own, domain in found
+        (name, quote(name), EXACT if kind == "numeric" and name in whole else READ.get(kind, TEXT))
+        for name, kind in found
     ]
     shown = show_declared(columns, schema, located.title, CONVERSIONS)
     if shown.doubtful:

@@ -30,6 +30,7 @@ from deniable.engines.base import (
 )
 from deniable.engines.remote import (
     ARROW,
+    SINGLE,
     STATEMENT_SECONDS,
     Conversions,
     Frames,
@@ -133,7 +134,7 @@ READ: dict[str, Reading] = {
     "smallint": _WHOLE,
     "int": _WHOLE,
     "bigint": _WHOLE,
-    "float": (*_DOUBLE, _NUMBER),
+    "float": (ColumnType.DECIMAL, SINGLE, _NUMBER),
     "double": (*_DOUBLE, _NUMBER),
     "decimal": (*_DOUBLE, "CAST({0} AS DOUBLE)"),
     "boolean": (ColumnType.BOOLEAN, "BOOLEAN", "{0}"),
