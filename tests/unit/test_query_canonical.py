@@ -153,7 +153,8 @@ CONDITIONS = st.recursive(
          "a NOT IN (1)", "a IN (1, 2)", "a = 1 OR a = 2", "a > 1", "a >= 2", "1 < a", "a BETWEEN 1 AND 2", "a IS NULL",
          "a < b", "b > a", "a = b", "TRUE", "FALSE", "NULL", "COALESCE(f, FALSE)", "COALESCE(f, TRUE)",
          "a IN (1, NULL)",
-         "a <= 1.5", "a + 1 > 2", "f = g"]
+         "a <= 1.5", "a + 1 > 2", "f = g", "a > 1::DOUBLE", "a >= '2'::INTEGER", "a = '1'::NUMERIC",
+         "CAST(a AS DOUBLE) > 1", "a <= 1.5::DOUBLE", "a::TEXT = '1'", "f::BOOLEAN", "a > '1.5'::NUMERIC(4, 0)"]
     ),
     lambda inner: st.one_of(
         st.builds("NOT ({})".format, inner),
@@ -218,6 +219,44 @@ def test_wordings_of_a_condition_have_one_key(wordings: list[str]) -> None:
     for form in ("SELECT COUNT(*) FROM t WHERE {}", "SELECT COUNT(*) FILTER (WHERE {}) FROM t"):
         plans = [compile_query(form.format(each), TYPED, PureDP(1)) for each in wordings]
         assert len({plan.canonical for plan in plans}) == 1
+
+
+DATED = duckdb.connect(config={"threads": 1})
+DATED.execute(
+    """CREATE TABLE t AS SELECT * FROM (VALUES (DATE '2025-03-03'), ('2025-03-04'), ('2025-03-05'), (NULL)) AS x (d),
+    (VALUES (TIMESTAMP '2025-03-04 00:00:00'), ('2025-03-04 00:00:01'), ('2025-03-03 23:59:59'), (NULL)) AS y (m),
+    (VALUES ('x'), ('y'), (NULL)) AS z (s), (VALUES (4567.0::DOUBLE), (4567.01), (4566.99), (NULL)) AS w (c)"""
+)
+OF_TOOLS = [
+    ["c > 4567", "c > 4567::DOUBLE PRECISION", "c > '4567'::NUMERIC", "c > 4567.0", "c > ('4567'::DOUBLE PRECISION)"],
+    ["s = 'x'", "s = 'x'::TEXT", "s = 'x'::VARCHAR", "s::TEXT = 'x'", "s = E'x'", "s IN ('x'::TEXT)"],
+    ["d >= '2025-03-04'", "d >= DATE '2025-03-04'", "d >= CAST('2025-03-04' AS DATE)", "d > '2025-03-03'::DATE",
+     "d >= TIMESTAMP '2025-03-04 00:00:00'", "CAST(d AS TIMESTAMP) >= '2025-03-04'", "d::DATE >= '2025-03-04'"],
+    ["d < '2025-03-04'", "d < TIMESTAMP '2025-03-04 00:00:00'", "NOT d >= TIMESTAMP '2025-03-04 00:00:00'"],
+    ["d <= '2025-03-04'", "d <= TIMESTAMP '2025-03-04 00:00:00'"],
+    ["d = '2025-03-04'", "d = TIMESTAMP '2025-03-04 00:00:00'", "d IN (TIMESTAMP '2025-03-04 00:00:00')"],
+    ["m >= '2025-03-04'", "m >= DATE '2025-03-04'", "m >= TIMESTAMP '2025-03-04 00:00:00'"],
+]  # fmt: skip
+TYPED_DATES = parse(
+    "version: 1\ndataset: d\ntables: {t: {source: t.csv, unit: row, columns: {d: {type: date}, m: {type: datetime}, "
+    "s: {type: text}, c: {type: decimal}}}}\nbudgets: {dataset: {epsilon: 1}}\n"
+).tables
+APART = [("d >= TIMESTAMP '2025-03-04 12:00:00'", "d >= '2025-03-04'"), ("m > '2025-03-04'", "m::DATE > '2025-03-04'"),
+         ("c > 4567", "c > 4567.01::NUMERIC(6, 1)"), ("s = 'x'", "s = 'y'::TEXT")]  # fmt: skip
+
+
+@pytest.mark.parametrize("wordings", OF_TOOLS, ids=lambda each: each[0])
+def test_casts_that_tools_write_change_no_question(wordings: list[str]) -> None:
+    """postgres_fdw, JDBC, Metabase and Npgsql write the types of values: each was another answer, and charged."""
+    assert len({compile_query(f"SELECT COUNT(*) FROM t WHERE {each}", TYPED_DATES, PureDP(1)).canonical
+                for each in wordings}) == 1  # fmt: skip
+    assert len({str(DATED.sql(f"SELECT count(*) FROM t WHERE {each}").fetchall()) for each in wordings}) == 1
+
+
+@pytest.mark.parametrize(("one", "other"), APART)
+def test_casts_that_change_a_value_are_other_questions(one: str, other: str) -> None:
+    found = [compile_query(f"SELECT COUNT(*) FROM t WHERE {each}", TYPED_DATES, PureDP(1)) for each in (one, other)]
+    assert found[0].canonical != found[1].canonical
 
 
 def test_a_comma_at_the_end_of_a_list_changes_nothing_and_two_are_refused() -> None:

@@ -13,13 +13,14 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import date, datetime, time
 from fractions import Fraction
 
 from deniable.errors import pluralize
 from deniable.query.algebra import dates
 from deniable.query.algebra import intervals as rule
 from deniable.query.algebra import intervals as word
-from deniable.query.algebra.expression import Call, Expression, Facts, Kind, Value, literal
+from deniable.query.algebra.expression import Call, Expression, Facts, Kind, Literal, Value, literal
 from deniable.query.algebra.intervals import PARTS, TRUNCATIONS, Mismatch, Rule
 
 
@@ -184,6 +185,84 @@ def call(name: str, *arguments: Expression) -> Expression:
     if name.startswith(STRICT) and any(argument.facts.kind is Kind.NULL for argument in arguments):
         return literal(None)
     return Call(name, arguments, facts)
+
+
+COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge", "in")
+
+
+def align_dates(name: str, arguments: list[Expression]) -> list[Expression]:
+    """What is compared, as dates or as moments: a text beside a date means a date, as in SQL.
+
+    Dates that are compared with midnights are compared as dates, so that each wording is one question.
+    """
+    if name not in (*COMPARISONS, "clamp"):
+        return arguments
+    temporal = {a.facts.kind for a in arguments} & {Kind.DATE, Kind.DATETIME}
+    if not temporal:
+        return arguments
+    kind = Kind.DATETIME if Kind.DATETIME in temporal else Kind.DATE
+    aligned = [
+        parse_date(a, kind) if isinstance(a, Literal) and isinstance(a.value, str) else _widen_to_datetime(a, kind)
+        for a in arguments
+    ]
+    days = [_narrow_to_date(each) for each in aligned] if kind is Kind.DATETIME and name in COMPARISONS else [None]
+    return aligned if None in days else [each for each in days if each is not None]
+
+
+def _widen_to_datetime(argument: Expression, kind: Kind) -> Expression:
+    if kind is Kind.DATETIME and isinstance(argument, Literal) and argument.facts.kind is Kind.DATE:
+        assert isinstance(argument.value, date)
+        return literal(datetime(argument.value.year, argument.value.month, argument.value.day))
+    if kind is Kind.DATETIME and argument.facts.kind is Kind.DATE:
+        return call("cast_datetime", argument)
+    return argument
+
+
+def _narrow_to_date(argument: Expression) -> Expression | None:
+    """The date of which a moment is the midnight; None where it need not be one."""
+    match argument:
+        case Literal(datetime() as value) if value.time() == time():
+            return literal(value.date())
+        case Literal(None):
+            return argument
+        case Call("cast_datetime", (inner,)) if inner.facts.kind is Kind.DATE:
+            return inner
+    return None
+
+
+def parse_date(text: Literal, kind: Kind) -> Literal:
+    """A text of the question as a date or a moment."""
+    written = re.sub(
+        r"^([0-9]{4}-[0-9]{2}-[0-9]{2}) ?[+-][0-9]{2}(:?[0-9]{2})?$", r"\1", str(text.value)
+    )  # as JDBC does
+    try:
+        moment = datetime.fromisoformat(written)
+    except ValueError:
+        raise Mismatch("compares a date with a text that is not one; write DATE '2020-12-31'") from None
+    return literal(moment.replace(tzinfo=None) if kind is Kind.DATETIME else moment.date())
+
+
+WRITTEN_NUMBER = re.compile(r"[-+]?[0-9]{1,15}(\.[0-9]{1,15})?").fullmatch
+
+
+def fold_cast(argument: Expression, kind: Kind) -> Expression | None:
+    """A cast that changes nothing, or one of a value that the question writes, as that value; else None.
+
+    >>> fold_cast(literal("4567"), Kind.DECIMAL).value, fold_cast(literal("private"), Kind.TEXT).value
+    (4567, 'private')
+    """
+    if argument.facts.kind is kind and kind in (Kind.TEXT, Kind.DATE, Kind.DATETIME, Kind.BOOLEAN):
+        return argument
+    value: Value = argument.value if isinstance(argument, Literal) else None
+    if isinstance(value, str) and kind in (Kind.DATE, Kind.DATETIME):
+        return parse_date(literal(value), kind)
+    if isinstance(value, str) and kind.numeric and WRITTEN_NUMBER(value.strip()):
+        value = Fraction(value.strip())
+    if isinstance(value, bool) or not isinstance(value, int | Fraction):
+        return None
+    number, whole = Fraction(value), value.denominator == 1
+    fits = -(2**53) < number < 2**53 and (kind is Kind.DECIMAL or (kind is Kind.INTEGER and whole))
+    return literal(int(number) if whole else number) if fits else None
 
 
 def join_tests(tests: Sequence[Expression | None]) -> Expression | None:

@@ -17,7 +17,7 @@ from sqlglot import expressions as exp
 from deniable.errors import QueryRefused
 from deniable.query.algebra.dates import DAY, HINT, add_months, add_seconds, read_date, read_seconds, translate_pattern
 from deniable.query.algebra.expression import ColumnRef, Expression, Kind, Literal, literal
-from deniable.query.algebra.functions import FUNCTION_FORMS, call
+from deniable.query.algebra.functions import COMPARISONS, FUNCTION_FORMS, align_dates, call, fold_cast, parse_date
 from deniable.query.algebra.intervals import PARTS, TRUNCATIONS, Mismatch
 from deniable.query.sql.scope import Scope, spell_name
 
@@ -88,7 +88,6 @@ NEAREST = {
 """For functions that are often asked for and are not on the list: what does the same."""
 CHANGING = ("NOW", "RANDOM", "RAND", "UUID", "GEN_RANDOM_UUID", "TODAY", "NEXTVAL", "TRANSACTION_TIMESTAMP")
 """Functions that give another value each time, by the names that the parser has no class for."""
-COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge", "in")
 LITERALLY = "Write the value itself"
 DEEPEST = 200
 MOST_COUNT = 10**7
@@ -133,6 +132,8 @@ def _bind_node(node: exp.Expression, scope: Scope, inner: Callable[[exp.Expressi
             return scope.column(node)
         case exp.Literal() | exp.Boolean() | exp.Null():
             return literal(_read_value(node, scope))
+        case exp.ByteString() if "\\" not in node.name:  # E'text'
+            return literal(node.name)
         case exp.Between():
             return _bind_between(node, inner)
         case exp.Subquery() | exp.Exists() if scope.subquery is not None:
@@ -148,7 +149,7 @@ def _bind_node(node: exp.Expression, scope: Scope, inner: Callable[[exp.Expressi
         case exp.Cast() | exp.TryCast():
             return _bind_cast(node, scope, inner)
         case exp.Anonymous() if node.name.upper() in NAMED:
-            parts = _align_dates(NAMED[node.name.upper()], [inner(part) for part in node.expressions])
+            parts = align_dates(NAMED[node.name.upper()], [inner(part) for part in node.expressions])
             return call(NAMED[node.name.upper()], *parts)
         case exp.Round() | exp.Substring() | exp.Replace() | exp.RegexpReplace() | exp.Trim() | exp.Log():
             return _bind_named(node, inner)
@@ -174,7 +175,7 @@ def _bind_binary(node: exp.Expression, scope: Scope, inner: Callable[[exp.Expres
         return _bind_moved(node, scope, inner)
     wide = name in COMPARISONS
     bound = [_bind_wide(side, inner) if wide else inner(side) for side in sides]
-    found = _fold(name, *bound) or call(name, *_align_dates(name, bound))
+    found = _fold(name, *bound) or call(name, *align_dates(name, bound))
     return call("not", found) if node.args.get("negate") else found
 
 
@@ -237,7 +238,7 @@ def _bind_wide(node: exp.Expression, inner: Callable[[exp.Expression], Expressio
 
 def _bind_between(node: exp.Between, inner: Callable[[exp.Expression], Expression]) -> Expression:
     ends = [_bind_wide(node.args[end], inner) for end in ("low", "high")]
-    x, low, high = _align_dates("in", [inner(node.this), *ends])
+    x, low, high = align_dates("in", [inner(node.this), *ends])
     inside = call("and", call("ge", x, low), call("le", x, high))
     if not node.args.get("symmetric"):
         return inside
@@ -246,7 +247,7 @@ def _bind_between(node: exp.Between, inner: Callable[[exp.Expression], Expressio
 
 def _bind_distinct(node: exp.Expression, inner: Callable[[exp.Expression], Expression]) -> Expression:
     """IS DISTINCT FROM: a comparison in which null is a value like others."""
-    sides = _align_dates("eq", [inner(node.this), inner(node.expression)])
+    sides = align_dates("eq", [inner(node.this), inner(node.expression)])
     nulls = [call("is_null", side) for side in sides]
     differs = call("coalesce", call("ne", *sides), call("ne", *nulls))
     return differs if isinstance(node, exp.NullSafeNEQ) else call("not", differs)
@@ -311,7 +312,7 @@ def _bind_temporal(node: exp.Expression, scope: Scope, inner: Callable[[exp.Expr
             return _bind_moment([node.this, node.args.get("format")], kind, inner)
         case exp.DateFromParts() if all(isinstance(node.args.get(part), exp.Literal) for part in PARTS_OF_A_DATE):
             written = "-".join(node.args[part].name.zfill(4 if part == "year" else 2) for part in PARTS_OF_A_DATE)
-            return _parse_date(literal(written), Kind.DATE)
+            return parse_date(literal(written), Kind.DATE)
         case exp.Date() if not node.expressions and node.args.get("zone") is None:
             return call("cast_date", inner(node.this))
         case _:
@@ -346,7 +347,7 @@ def _bind_moment(
     if len(written) == 2:
         moment = read_date(str(written[0].value), str(written[1].value))
     elif isinstance(written[0].value, str):
-        return _parse_date(written[0], kind)
+        return parse_date(written[0], kind)
     else:
         moment = read_seconds(written[0].value)
     return literal(moment if kind is Kind.DATETIME else moment.date())
@@ -368,7 +369,7 @@ def _bind_moved(node: exp.Expression, scope: Scope, inner: Callable[[exp.Express
     months, seconds = (each * (-1 if back else 1) for each in _read_interval(sides[1], scope))
     moment = inner(sides[0])
     if isinstance(moment, Literal) and isinstance(moment.value, str):
-        moment = _parse_date(moment, Kind.DATETIME)
+        moment = parse_date(moment, Kind.DATETIME)
     if isinstance(moment, Literal) and isinstance(moment.value, date):
         return literal(_move_literal(moment.value, months, seconds))
     if months:
@@ -480,37 +481,6 @@ def _read_number(node: exp.Expression, scope: Scope) -> int | Fraction:
     return int(number) if number.denominator == 1 else number
 
 
-def _align_dates(name: str, arguments: list[Expression]) -> list[Expression]:
-    """A text literal beside a date means a date, as in SQL."""
-    if name not in (*COMPARISONS, "clamp"):
-        return arguments
-    temporal = {a.facts.kind for a in arguments} & {Kind.DATE, Kind.DATETIME}
-    if not temporal:
-        return arguments
-    kind = Kind.DATETIME if Kind.DATETIME in temporal else Kind.DATE
-    return [
-        _parse_date(a, kind) if isinstance(a, Literal) and isinstance(a.value, str) else _widen_to_datetime(a, kind)
-        for a in arguments
-    ]
-
-
-def _widen_to_datetime(argument: Expression, kind: Kind) -> Expression:
-    if kind is Kind.DATETIME and isinstance(argument, Literal) and argument.facts.kind is Kind.DATE:
-        assert isinstance(argument.value, date)
-        return literal(datetime(argument.value.year, argument.value.month, argument.value.day))
-    if kind is Kind.DATETIME and argument.facts.kind is Kind.DATE:
-        return call("cast_datetime", argument)
-    return argument
-
-
-def _parse_date(text: Literal, kind: Kind) -> Literal:
-    try:
-        moment = datetime.fromisoformat(str(text.value))
-    except ValueError:
-        raise Mismatch("compares a date with a text that is not one; write DATE '2020-12-31'") from None
-    return literal(moment.replace(tzinfo=None) if kind is Kind.DATETIME else moment.date())
-
-
 def _bind_in(node: exp.In, scope: Scope, inner: Callable[[exp.Expression], Expression]) -> Expression:
     if node.args.get("query") is not None and scope.subquery is not None:
         return scope.subquery(node, scope)
@@ -519,7 +489,7 @@ def _bind_in(node: exp.In, scope: Scope, inner: Callable[[exp.Expression], Expre
     if not node.expressions:
         raise scope.refusal(node, "the list after IN is empty", remedy="Name a value, x IN (1); or write WHERE FALSE")
     parts = [inner(node.this), *(_bind_wide(part, inner) for part in node.expressions)]
-    return call("in", *_align_dates("in", parts))
+    return call("in", *align_dates("in", parts))
 
 
 def _bind_is(node: exp.Is, scope: Scope, inner: Callable[[exp.Expression], Expression]) -> Expression:
@@ -539,7 +509,7 @@ def _bind_case(node: exp.Case | exp.If, inner: Callable[[exp.Expression], Expres
     for branch in ifs:
         condition = inner(branch.this)
         if subject is not None:
-            condition = call("eq", *_align_dates("eq", [subject, condition]))
+            condition = call("eq", *align_dates("eq", [subject, condition]))
         arguments += [condition, inner(branch.args["true"])]
     arguments.append(inner(default) if default is not None else literal(None))
     return call("case", *arguments)
@@ -552,8 +522,9 @@ def _bind_cast(node: exp.Cast, scope: Scope, inner: Callable[[exp.Expression], E
         raise scope.refusal(node, f"a cast to {wanted} is not on the list",
                             expected="Casts to INTEGER, DOUBLE, TEXT, BOOLEAN, DATE, TIMESTAMP")  # fmt: skip
     argument = inner(node.this)
-    if isinstance(argument, Literal) and isinstance(argument.value, str) and kind in (Kind.DATE, Kind.DATETIME):
-        return _parse_date(argument, kind)
+    known = None if wanted in SIZES else fold_cast(argument, kind)
+    if known is not None and (not node.to.expressions or _has_places(known, node.to)):
+        return known
     if isinstance(argument, ColumnRef) and argument.facts.kind is kind is Kind.INTEGER:
         return _bind_size(node.to, wanted, scope, argument)  # as it is: beyond 2^53 a DOUBLE would round it
     if argument.facts.kind is Kind.BOOLEAN and kind.numeric:
@@ -564,6 +535,13 @@ def _bind_cast(node: exp.Cast, scope: Scope, inner: Callable[[exp.Expression], E
 SIZES = {"TINYINT": (-(2**7), 2**7 - 1), "SMALLINT": (-(2**15), 2**15 - 1), "UTINYINT": (0, 2**8 - 1),
          "USMALLINT": (0, 2**16 - 1), "UINT": (0, 2**32 - 1), "UBIGINT": (0, 2**64 - 1)}  # fmt: skip
 """The least and the greatest number of types that are narrower than our own."""
+
+
+def _has_places(number: Expression, target: exp.DataType) -> bool:
+    """Whether a number of the question is whole in the last place that its type holds, so that it is not rounded."""
+    places = target.expressions[-1].name if len(target.expressions) == 2 else "0"
+    value = number.value if isinstance(number, Literal) else None
+    return isinstance(value, int) or (isinstance(value, Fraction) and not value * 10 ** int(places) % 1)
 
 
 def _bind_size(target: exp.DataType, wanted: str, scope: Scope, number: Expression) -> Expression:

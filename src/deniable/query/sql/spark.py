@@ -251,6 +251,10 @@ def _find_source(column: Any) -> Any:
     return None
 
 
+BRACKETED = (exp.Add, exp.Sub, exp.Mul, exp.Div, exp.IntDiv, exp.Mod, exp.Neg, exp.Paren, exp.Column, exp.Cast)
+"""What is written so that nothing around it can take it apart."""
+
+
 class DeniableSparkGenerator(SparkGenerator):  # type: ignore[misc]  # the parser has no types here
     """Writes typed statements of ours as Spark takes them."""
 
@@ -323,8 +327,9 @@ class DeniableSparkGenerator(SparkGenerator):  # type: ignore[misc]  # the parse
         return f"({self.sql(left)} {sign} {self.sql(right)})"
 
     def paren_sql(self, node: exp.Paren) -> str:
-        """What stands in brackets."""
-        return f"({self.sql(node.this)})"
+        """What stands in brackets, once: Spark's parser takes long for nested ones."""
+        text = self.sql(node.this)
+        return str(text) if isinstance(node.this, BRACKETED) else f"({text})"
 
     def alias_sql(self, node: exp.Alias) -> str:
         """A name for a value; a column keeps its own, since Spark would carry both through a window."""
