@@ -150,3 +150,13 @@ def test_a_linked_model_speaks_of_the_askers_columns_alone() -> None:
             plan_linked(other, order)
     with pytest.raises(AccessRefused, match="column 'ward' of 'stays' is not among those of this analyst"):
         plan_linked(ana, place_order("stays", "1", "1e-6", linked=True, columns=("payer", "ward")))
+
+
+@pytest.mark.parametrize("drawing", [{"rows": 1.5}, {"rows": -1}, {"seed": 1.5}, {"seed": -1}], ids=str)
+def test_rows_and_seeds_that_are_not_whole_are_refused_before_the_charge(
+    drawing: dict[str, float], tmp_path: Path
+) -> None:
+    with Curator(parse(LINKED), sources={}) as curator:
+        with pytest.raises(ParameterError, match="A whole number from 0 up"):
+            curator.synthesize("stays", tmp_path / "out.csv", epsilon="1", delta="1e-6", **drawing)
+        assert not list(curator.context.ledger.entries())

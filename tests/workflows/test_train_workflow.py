@@ -165,3 +165,75 @@ main()
     assert all(word in done.stderr for word in told), done.stderr
     assert count() == before + entries
     assert not (town / "stopped.json").exists()
+
+
+STOP = """
+import os, signal, sys, time
+from deniable.cli import synthesize, train
+from deniable.cli.main import main
+
+place = int(sys.argv[1])
+def interrupt(*_, **__):
+    os.kill(os.getpid(), signal.SIGINT)
+    time.sleep(60)
+
+if place < 0:  # while the result is printed
+    train.emit = synthesize.emit = interrupt
+calls, replace = [], os.replace
+def count_and_stop(*given):
+    calls.append(given)
+    if len(calls) == place:
+        interrupt()
+    replace(*given)
+    if len(calls) == -place:
+        interrupt()
+
+os.replace = count_and_stop
+sys.argv = ["deniable", *sys.argv[2:]]
+main()
+"""
+TRAIN = ("train", "visits", "--target", "charge", "--features", "sex", "--epsilon", "0.1", "--delta", "1e-8")
+SYNTHESIZE = ("synthesize", "visits", "--columns", "sex", "--epsilon", "0.1", "--delta", "1e-8")
+
+
+@pytest.mark.parametrize("place", [1, 2, 3])
+@pytest.mark.parametrize(("words", "files"), [(TRAIN, 1), (SYNTHESIZE, 2)], ids=["train", "synthesize"])
+def test_control_c_between_the_files_of_a_release_leaves_none_of_them(
+    town: Path, words: tuple[str, ...], files: int, place: int
+) -> None:
+    folder = town / f"halves-{words[0]}-{place}"
+    folder.mkdir()
+    out = folder.relative_to(town) / "out.json" if files == 1 else folder.relative_to(town) / "out.csv"
+    done = subprocess.run(
+        [sys.executable, "-c", STOP, str(place), *words, "-o", str(out)],
+        cwd=town, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    left = sorted(path.name for path in folder.iterdir())
+    if place > files + 1:  # no file more is replaced
+        assert done.returncode == 0
+        assert len(left) == files + 1
+        return
+    assert done.returncode == 2, done.stderr
+    assert left == []
+    told = " ".join(done.stderr.split())
+    assert "stopped after it was charged, and no file of it is left" in told
+    assert "running it again is charged again" in told
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+@pytest.mark.parametrize("words", [TRAIN, SYNTHESIZE], ids=["train", "synthesize"])
+def test_control_c_while_a_result_is_printed_names_what_was_charged_and_written(
+    town: Path, words: tuple[str, ...], as_json: bool
+) -> None:
+    out = f"late-{words[0]}-{as_json}.{'json' if words is TRAIN else 'csv'}"
+    done = subprocess.run(
+        [sys.executable, "-c", STOP, "-99", *words, "-o", out, *(["--json"] if as_json else [])],
+        cwd=town, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 2, done.stderr
+    told = " ".join((done.stdout if as_json else done.stderr).split())
+    assert "stopped after it was charged, and " + out in told
+    assert "written whole" in told
+    assert "is charged again" in told
+    assert (town / out).exists()
+    assert (town / f"{out}.release.json").exists()

@@ -19,7 +19,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from deniable.cli.terminal import refuse
+from deniable.cli.terminal import refuse, tell_late_stop
 from deniable.errors import NOTHING_CHARGED, DeniableError, InternalError, ParameterError
 
 EPILOG = """\b
@@ -361,6 +361,10 @@ def load_less(words: Sequence[str]) -> None:
     gc.set_threshold(GARBAGE)
 
 
+INTERRUPTED = 130
+"""The exit code of a command that Control-C ended."""
+
+
 def main() -> None:
     """Run one command; every refusal leaves as one paragraph (or one JSON document) and a documented exit code."""
     as_json = "--json" in sys.argv
@@ -369,6 +373,11 @@ def main() -> None:
         sys.exit(ended if type(ended) is int else 0)
     except typer.Abort:
         sys.exit(1)
+    except SystemExit as ended:
+        late = tell_late_stop() if ended.code == INTERRUPTED else None
+        if late is None:
+            raise
+        sys.exit(refuse(late, as_json))
     except DeniableError as refusal:
         if isinstance(refusal, InternalError) and os.environ.get("DENIABLE_DEBUG"):
             raise

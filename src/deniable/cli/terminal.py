@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from deniable.curator import Curator
+    from deniable.curator.charge import ChargeWatch
     from deniable.governance.grants import Asker
     from deniable.release.record import Record
 
@@ -106,11 +107,16 @@ LedgerOption = Annotated[
 DEFAULT_POLICY = Path("policy.yaml")
 
 
+_stopped: list[Cancelled] = []
+"""What Control-C is to say once the curator is closed, while results are printed."""
+
+
 @contextmanager
-def open_curator(policy: Path, ledger: str | None, *, charges: bool = True) -> Iterator[Curator]:
+def open_curator(policy: Path, ledger: str | None, *, charges: bool = True, keeps: bool = True) -> Iterator[Curator]:
     """The curator of a policy with its ledger: every command opens a policy here, so that whoever withdrew is left out.
 
-    A command that charges nothing makes no ledger where there is none. Control-C tells whether something was charged.
+    A command that charges nothing makes no ledger where there is none. Control-C tells whether something was charged;
+    without `keeps`, that no answer is kept, and which files were written.
     """
     from deniable.curator.charge import WATCH, ChargeWatch
     from deniable.curator.context import find_ledger, ledger_of
@@ -121,19 +127,32 @@ def open_curator(policy: Path, ledger: str | None, *, charges: bool = True) -> I
         with Curator.open(policy, ledger=(ledger_of if charges else find_ledger)(policy, ledger)) as curator:
             yield curator
     except KeyboardInterrupt:
-        raise _tell_stopped(watch.charged) from None
+        raise _tell_stopped(watch, keeps) from None
     finally:
         WATCH.reset(token)
+    if watch.charged is not False:
+        _stopped[:] = [_tell_stopped(watch, keeps)]
 
 
-def _tell_stopped(charged: bool | None) -> Cancelled:
-    if charged is False:
+def _tell_stopped(watch: ChargeWatch, keeps: bool) -> Cancelled:
+    if watch.charged is False:
         return Cancelled("stopped before anything was charged", remedy="Run it again", charge=NOTHING_CHARGED)
+    happened = "stopped after it was charged" if watch.charged else "stopped while the ledger was written"
+    if watch.files:
+        happened += f", and {', '.join(watch.files)} {'was' if len(watch.files) == 1 else 'were'} written whole"
+    elif not keeps:
+        happened += ", and no file of it is left"
+    again = "is charged unless its answer was kept" if keeps else "is charged again"
     return Cancelled(
-        "stopped after it was charged" if charged else "stopped while the ledger was written",
-        remedy="See the entry with `deniable ledger show`; running it again is charged unless its answer was kept",
-        charge=CHARGED if charged else UNSURE,
+        happened,
+        remedy=f"See the entry with `deniable ledger show`; running it again {again}",
+        charge=CHARGED if watch.charged else UNSURE,
     )
+
+
+def tell_late_stop() -> Cancelled | None:
+    """What Control-C says while results are printed: of a command that charged something, what stands."""
+    return _stopped[0] if _stopped else None
 
 
 def name_asker(name: str, purpose: str) -> Asker | None:

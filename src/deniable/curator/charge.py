@@ -339,6 +339,8 @@ class ChargeWatch:
     charged: bool | None = False
     by: str = ""
     """The steward who does it, by name, where one is known; it stands in the entry."""
+    files: tuple[str, ...] = ()
+    """The files of releases that were written whole."""
 
 
 WATCH: ContextVar[ChargeWatch | None] = ContextVar("deniable_charge_watch", default=None)

@@ -70,6 +70,33 @@ def _remove_files(files: Iterable[Path]) -> None:
             path.unlink(missing_ok=True)
 
 
+@contextmanager
+def publish_together(*files: Path) -> Iterator[None]:
+    """All files of a release or none: where anything fails, even an interruption, those that were written go.
+
+    Whoever watches this thread is told of files that were written whole.
+    """
+    from deniable.curator.charge import WATCH
+
+    before = {path: _identify(path) for path in files}
+    try:
+        yield
+    except BaseException:
+        _remove_files([path for path, old in before.items() if _identify(path) != old])
+        raise
+    if (watch := WATCH.get()) is not None:
+        watch.files += tuple(str(path) for path in files)
+
+
+def _identify(path: Path) -> tuple[int, int, int] | None:
+    """What changes when a file is written anew; None where there is none."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_mtime_ns, found.st_size
+
+
 def certify_rows(released: Path | pa.Table, claim: Claim, *, charge: str = NOTHING_CHARGED) -> Measurements:
     """What was measured on released rows; where a claim does not hold, it is our own fault, and they do not leave.
 

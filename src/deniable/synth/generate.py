@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from deniable.errors import ParameterError
+from deniable.errors import NOTHING_CHARGED, ParameterError
 from deniable.synth.constraints import Condition, ConstraintEngine, build_condition, weigh_members
 from deniable.synth.domain import Clique, Domain, Surrogate
 from deniable.synth.encode import decode_column, generate_surrogates
@@ -38,6 +38,13 @@ FEWEST_TRIED, MOST_TRIED, TRIES = 20_000, 1_000_000, 2
 """
 
 Where = Mapping[str, str]
+
+
+def check_drawing(rows: int | None, seed: int) -> None:
+    """Refuse numbers of rows, and seeds, that are not whole or below 0."""
+    for name, value in (("rows", rows), ("seed", seed)):
+        if value is not None and (value != int(value) or isinstance(value, float) or value < 0):
+            raise ParameterError(f"{name} is {value}", expected="A whole number from 0 up", charge=NOTHING_CHARGED)
 
 
 def generate(model: SynthModel, rows: int | None = None, seed: int = 0, where: Where | None = None) -> pa.Table:
