@@ -94,7 +94,7 @@ def synthesize(
     from deniable.release.release import statement_path
     from deniable.storage import refuse_page
 
-    with open_curator(policy, ledger) as curator, show_progress("Drawing rows") as tick:
+    with open_curator(policy, ledger, keeps=False) as curator, show_progress("Drawing rows") as tick:
         refuse_page(report, beside=[out, statement_path(out), run.model_path(out)])
         order = _build_order(
             table, (epsilon, delta, rho), method, columns, workload, areas, linked=linked, memory=memory

@@ -21,7 +21,7 @@ from deniable.curator.charge import (
     still_charged,
 )
 from deniable.curator.context import Context
-from deniable.curator.publish import note_types, publish_file
+from deniable.curator.publish import note_types, publish_file, publish_together
 from deniable.curator.sources import note_rows_learned, refuse_rows_here
 from deniable.engines.base import is_away, quote
 from deniable.errors import CHARGED, NOTHING_CHARGED, ParameterError, nearest
@@ -228,6 +228,9 @@ def synthesize(
     progress: Progress | None = None,
 ) -> Release:
     """Describe a table and write synthetic rows, the model and the statement."""
+    from deniable.synth.generate import check_drawing
+
+    check_drawing(rows, seed)
     refuse_unwritable(out, rows=True)
     with lock_output(out):
         if order.linked:
@@ -238,14 +241,17 @@ def synthesize(
 
 
 @still_charged()
-def write_release(
+def write_release(context: Context, order: Order, result: JobResult[SynthModel], out: Path, **rest: Any) -> Release:
+    """Write rows of a model as a release, with the model beside them: all files, or none."""
+    with publish_together(out, model_path(out)):
+        return _write_release(context, order, result, out, **rest)
+
+
+def _write_release(
     context: Context, order: Order, result: JobResult[SynthModel], out: Path, *, rows: int | None = None,
     seed: int = 0, progress: Progress | None = None, drawn: pa.Table | None = None, **further: Any,
 ) -> Release:  # fmt: skip
-    """Write rows of a model (or those drawn from it already) as a release, with the model beside them.
-
-    `further` are public details of the release.
-    """
+    """Write rows of a model, or those drawn from it already; `further` are public details of the release."""
     from deniable.release import Provenance, Release, Technique
     from deniable.synth.generate import generate_batches
     from deniable.synth.inspect import describe_model, describe_workload
@@ -326,11 +332,13 @@ def draw_rows(
 ) -> pa.Table | dict[str, pa.Table]:  # fmt: skip
     """Rows of a model, or of a model file, in memory; of several tables, people and all rows by the tables' names."""
     from deniable.synth.constraints import parse_condition
+    from deniable.synth.generate import check_drawing
     from deniable.synth.generate import generate as generate_rows
     from deniable.synth.linked import LinkedModel
     from deniable.synth.linked.generate import generate_family
     from deniable.synth.model import SynthModel
 
+    check_drawing(rows, seed)
     held = load_model(Path(model)) if isinstance(model, str | Path) else model
     only = parse_condition(where) if isinstance(where, str) else where
     if isinstance(held, SynthModel):
@@ -476,7 +484,7 @@ def _synthesize_linked(
     """Describe a table with its people, and write the rows of so many people, their parents, model and statements."""
     _, job = plan_linked(context, order, out)
     result = run_job(context, job)
-    with still_charged():
+    with still_charged(), publish_together(*name_model_files(result.measured, out), model_path(out)):
         made = _write_files(context.scope.engine, result.measured, out, rows, seed, progress)
         return _seal_linked(context, order, result, out, seed, made)
 
@@ -488,9 +496,11 @@ def write_linked(
 ) -> Release:  # fmt: skip
     """Write people and rows that were drawn already, the model and the statements; `further` are public details."""
     drawn: Iterable[pa.Table] = (*tables, people)
-    paths = zip(name_model_files(result.measured, out), drawn, strict=False)
-    made = {path: _write_noted(context.scope.engine, rows, path) for path, rows in paths}
-    return _seal_linked(context, order, result, out, seed, made, **further)
+    files = name_model_files(result.measured, out)
+    with publish_together(*files, model_path(out)):
+        paths = zip(files, drawn, strict=False)
+        made = {path: _write_noted(context.scope.engine, rows, path) for path, rows in paths}
+        return _seal_linked(context, order, result, out, seed, made, **further)
 
 
 def _seal_linked(
