@@ -106,7 +106,7 @@ def train(
     settings |= {"hidden": hidden, "rate": rate, "learning_rate": learning_rate}
     settings |= {"count": count, "choose": read_choices(choose or [])}
     budget = {"epsilon": epsilon, "delta": delta, "rho": rho}
-    with open_curator(policy, ledger) as curator, show_progress("Learning") as tick:
+    with open_curator(policy, ledger, keeps=False) as curator, show_progress("Learning") as tick:
         refuse_page(report, beside=[out, statement_path(out)])
         rest: dict[str, Any] = {
             "features": chosen,

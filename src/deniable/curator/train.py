@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from deniable.curator.charge import Job, JobResult, run_job, still_charged
 from deniable.curator.context import Context
-from deniable.curator.publish import find_signing_key, note_published
+from deniable.curator.publish import find_signing_key, note_published, publish_together
 from deniable.curator.scope import refuse_twice
 from deniable.curator.sources import refuse_rows_here
 from deniable.errors import AccessRefused, DataError
@@ -322,10 +322,11 @@ def _release_model(
     if out is None:
         rows = pa.Table.from_pylist([each.to_dict() for each in model.coefficient_table()])
         return Release(rows, model.guarantee, provenance, details)
-    remove_statement(out)
-    save_model(model, out)
-    sealed = seal(out, model.guarantee, provenance, details, key=find_signing_key(context))
-    note_published(context, sealed, result.release)
+    with publish_together(out):
+        remove_statement(out)
+        save_model(model, out)
+        sealed = seal(out, model.guarantee, provenance, details, key=find_signing_key(context))
+        note_published(context, sealed, result.release)
     return Release(out, model.guarantee, provenance, details)
 
 
