@@ -18,7 +18,9 @@ from typer.testing import CliRunner
 import clinic
 from deniable.cli.main import app
 from deniable.curator import Curator
+from deniable.curator.federate import RoundClient, plan_round
 from deniable.curator.sources import hash_content, stamp_content
+from deniable.curator.train import describe_training
 from deniable.engines.adbc import DIALECTS, AdbcEngine, read_rows
 from deniable.engines.adbc import connect as connect_by_adbc
 from deniable.engines.postgresql.engine import PostgreSQLEngine, write_table
@@ -612,3 +614,56 @@ def test_people_and_combinations_are_counted_over_the_same_rows(
         made = there.anonymize("visits", tmp_path / "there.csv")
     told = [each for each in made.details["warnings"] if "brought here" in each]
     assert told or len(released(tmp_path / "there.csv")) <= 61  # sixty rows and the names of columns
+
+
+STREAM = """
+stream:
+  daily:
+    table: visits
+    time: day
+    every: day
+    start: 2020-01-01
+    periods: 3
+    max_periods: {most}
+    epsilon: 1
+    questions: {{all: {{count: rows}}}}
+budgets:"""
+
+
+@pytest.mark.parametrize("most", [2, 3])
+def test_streams_that_count_the_periods_of_people_say_that_rows_are_brought_here(
+    database: str, table: str, tmp_path: Path, most: int
+) -> None:
+    """One row of each person is, unless people may be in all periods."""
+    dated = POLICY.replace("      city:", "      day: {{type: date, role: insensitive}}\n      city:")
+    dated = dated.replace("\nbudgets:", STREAM.replace("{most}", str(most)))
+    (tmp_path / "regions.csv").write_text("city,region\nAda,north\n")
+
+    def opened(rows_out: int) -> Curator:
+        text = dated.format(address=as_reader(database), table=table, rows_out=rows_out)
+        return Curator(parse(text, folder=tmp_path))
+
+    with opened(0) as none:
+        before = none.ledger.head()
+        if most == 3:
+            assert none.publish("daily").notes == ()
+        else:
+            for ask in (none.explain_publish, none.publish):
+                with pytest.raises(QueryRefused, match=r"lets none leave \(rows_out: 0\).*Nothing was charged"):
+                    ask("daily")
+            assert none.ledger.head() == before
+            with opened(5) as few:
+                assert few.explain_publish("daily").notes == (BROUGHT,)
+                assert few.publish("daily").notes == (BROUGHT,)
+
+
+def test_training_and_federated_clients_say_that_rows_are_brought_here(
+    database: str, table: str, tmp_path: Path
+) -> None:
+    path = write_policy(tmp_path, database, table, rows_out=5)
+    with Curator.open(path) as curator:
+        trained = curator.train("visits", "charge", features=["age"], epsilon=1)
+        assert trained.release.details["notes"] == [BROUGHT]
+        assert describe_training(trained).notes == [BROUGHT]
+        made = plan_round(curator.context, "visits", "means", features=["age"], clients=3, epsilon=1)
+        assert RoundClient(curator.context, "visits", made).notes == [BROUGHT]

@@ -107,7 +107,7 @@ def join(
     with open_curator(policy, ledger) as curator:
         found = federate.join_round(curator.context, table, server, patience=patience)
     told = f"Took part as client {found.place}; the sum has {found.clients} clients. Charged to this client's ledger."
-    emit(found.to_dict(), as_json, lambda console: console.print(told, markup=False))
+    emit(found.to_dict(), as_json, lambda console: console.print("\n".join([told, *found.notes]), markup=False))
 
 
 def _print_result(console: Console, out: Path, report: Mapping[str, Any]) -> None:

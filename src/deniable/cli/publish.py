@@ -99,6 +99,8 @@ def _print_report(console: Console, report: Mapping[str, Any], out: Path | None)
     _print_rows(console, [row for row in report["rows"] if row["last"] == newest])
     if out is not None:
         console.print(f"Wrote {out}", markup=False)
+    for note in report["notes"]:
+        console.print(note, markup=False)
     if report["next_day"] is not None:
         console.print(f"The next period can be published from {report['next_day']} on (UTC).")
 
@@ -124,6 +126,8 @@ def _print_plan(console: Console, plan: Mapping[str, Any]) -> None:
             f"total {each['total']:,.4g} ({each['alone']:,.4g} if each period were measured by itself)",
             markup=False,
         )
+    for note in plan["notes"]:
+        console.print(note, markup=False)
 
 
 PLACES_EXAMPLES = """\b

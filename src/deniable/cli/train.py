@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from deniable.cli.terminal import JsonFlag, LedgerOption, emit, open_curator, show_progress
+from deniable.cli.terminal import JsonFlag, LedgerOption, emit, open_curator, open_errors, show_progress
 from deniable.errors import ParameterError
 from deniable.storage import refuse_page, refuse_unwritable
 
@@ -124,6 +124,8 @@ def train(
         write(build_training_page(curator_train.describe_model(trained)), report)
     details = curator_train.describe_training(trained)
     emit({"file": str(out), **details.to_dict()}, as_json, lambda console: _print_model(console, out, details))
+    for note in () if as_json else details.notes or ():
+        open_errors().print(note, markup=False)
 
 
 def read_choices(given: list[str]) -> dict[str, list[Any]]:

@@ -13,7 +13,7 @@ import urllib.error
 import urllib.request
 from base64 import b64decode, b64encode
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
 from secrets import token_bytes
@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from deniable.curator.charge import Job, run_job, still_charged
 from deniable.curator.context import Context
 from deniable.curator.scope import SAMPLE_KEYS, refuse_twice
-from deniable.curator.sources import refuse_rows_here
+from deniable.curator.sources import note_rows_out, refuse_rows_here
 from deniable.curator.train import budget_of
 from deniable.errors import AccessRefused, DataError, ParameterError
 from deniable.policy.budget import Amount
@@ -68,6 +68,8 @@ class Joined(Record):
     place: int
     clients: int
     """How many clients' vectors are in the sum."""
+    notes: list[str] = field(default_factory=list)
+    """What there is to know of how the vector was made, such as that rows were brought here."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -181,6 +183,11 @@ class RoundClient:
         self._sums = SumClient(what.terms, 1)  # the place is told after the key was sent
 
     @property
+    def notes(self) -> list[str]:
+        """What there is to know of how its vector is made, such as that rows are brought here."""
+        return note_rows_out(self._table, self._context.scope.sources)
+
+    @property
     def place(self) -> int:
         """The client's number in the round."""
         return self._sums.place
@@ -288,7 +295,7 @@ def join_round(context: Context, table: str, server: str, *, patience: float = 1
     with still_charged():
         line.ask("POST", "/vectors", vector)
         line.ask("POST", "/opening", client.answer(line.wait("opening")))
-        return Joined(what.name, client.place, int(line.wait("done")["clients"]))
+        return Joined(what.name, client.place, int(line.wait("done")["clients"]), client.notes)
 
 
 def _refuse_second_place(context: Context, keys: Mapping[int, bytes]) -> None:

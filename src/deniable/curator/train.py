@@ -6,13 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from deniable.curator.charge import Job, JobResult, run_job, still_charged
 from deniable.curator.context import Context
 from deniable.curator.publish import find_signing_key, note_published, publish_together
 from deniable.curator.scope import refuse_twice
-from deniable.curator.sources import refuse_rows_here
+from deniable.curator.sources import note_rows_out, refuse_rows_here
 from deniable.errors import AccessRefused, DataError
 from deniable.policy.budget import Amount, Budget, budget, refuse_extreme
 from deniable.policy.schema import PrivacyUnit, TableSchema
@@ -94,6 +94,8 @@ class TrainingReport(SparseRecord):
     coefficients: list[Coefficient]
     chosen: dict[str, Any] | None = None
     evaluation: dict[str, Any] | None = None
+    notes: list[str] | None = None
+    """What there is to know of how it was learned, such as that rows were brought here."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -132,7 +134,8 @@ def train(
         result = run_job(context, _job_of(order, table, what, evaluate, progress))
         model, chosen, rows, held = result.measured
         with still_charged():
-            release = _release_model(context, order, result, out, HELD_OUT if evaluate else None)
+            notes = note_rows_out(table, context.scope.sources)
+            release = _release_model(context, order, result, out, HELD_OUT if evaluate else None, notes)
     if not evaluate:
         return Trained(model, release, chosen=chosen)
     return Trained(model, release, _evaluate(model, rows, held), trace_curves(model, held), chosen)
@@ -222,10 +225,10 @@ def predict(path: Path, source: str | Path, out: Path, progress: Progress | None
 
 def describe_training(trained: Trained) -> TrainingReport:
     """What a training tells: public facts, and the steward's evaluation where one was asked for."""
-    model = trained.model
+    model, details = trained.model, cast("dict[str, Any]", trained.release.details)
     return TrainingReport(
         **model.summarize(), coefficients=model.coefficient_table(), chosen=trained.chosen,
-        evaluation=trained.evaluation,
+        evaluation=trained.evaluation, notes=details.get("notes"),
     )  # fmt: skip
 
 
@@ -301,8 +304,9 @@ def _learn(what: Planned, rows: pa.Table, progress: Progress | None) -> LearnedM
 
 
 def _release_model(
-    context: Context, order: Order, result: JobResult[Any], out: Path | None, held_out: Fraction | None
-) -> Release:
+    context: Context, order: Order, result: JobResult[Any], out: Path | None, held_out: Fraction | None,
+    notes: list[str],
+) -> Release:  # fmt: skip
     """The model as a release: its coefficients as rows, or the file that was written."""
     import pyarrow as pa
 
@@ -311,7 +315,8 @@ def _release_model(
     from deniable.release.release import remove_statement
 
     model: LearnedModel = result.measured[0]
-    parameters, details = {"table": order.table, **asdict(replace(order.task, module=None))}, model.summarize()
+    parameters = {"table": order.table, **asdict(replace(order.task, module=None))}
+    details = {**model.summarize(), **({"notes": notes} if notes else {})}
     parameters.pop("module")  # what it is stands in the details
     if result.measured[1] is not None:
         # What was listed, and what was chosen: the other settings are public, since the order is.

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from deniable.curator.charge import job_of
 from deniable.curator.context import Context
 from deniable.curator.query.sql import refuse_elsewhere
+from deniable.curator.sources import note_rows_out, refuse_rows_here
 from deniable.engines.base import quote
 from deniable.errors import AccessRefused, QueryRefused
 from deniable.policy.budget import ZCDP, Budget, PureDP, format_number, refuse_extreme
@@ -58,6 +59,7 @@ class StreamPlanReport(Record):
     noise: str
     budget: str
     errors: tuple[StreamError, ...]
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -125,6 +127,7 @@ class Opened:
 def explain(context: Context, name: str) -> StreamPlanReport:
     """What a stream would cost, whom it would protect, and how far its numbers would be off."""
     plan = plan_stream(context, name)
+    notes = note_people_out(context, plan)
     mechanism = make_mechanism(plan)
     return StreamPlanReport(
         name,
@@ -135,7 +138,16 @@ def explain(context: Context, name: str) -> StreamPlanReport:
         f"discrete {'Laplace' if mechanism.is_pure else 'Gaussian'}",
         _describe_budget(plan.stream.allowance),
         tuple(_foresee_errors(plan, mechanism)),
+        notes,
     )
+
+
+def note_people_out(context: Context, plan: Plan) -> tuple[str, ...]:
+    """That rows are brought here where people's periods are counted; refused where the policy lets none leave."""
+    if not plan.remembers:
+        return ()
+    refuse_rows_here(plan.table, context.scope.sources)
+    return tuple(note_rows_out(plan.table, context.scope.sources))
 
 
 def _describe_budget(allowance: Budget) -> str:

@@ -40,6 +40,7 @@ from deniable.curator.query.stream.plan import (
     bound_periods,
     compile_period,
     make_mechanism,
+    note_people_out,
     plan_stream,
     square_sensitivity,
     state_protection,
@@ -80,6 +81,7 @@ class StreamReport(Record):
     measured: str
     release: str
     rows: tuple[StreamRow, ...]
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -103,7 +105,7 @@ def publish(context: Context, name: str, *, until: date | None = None, out: str 
     place = None if out is None else Path(out)
     refuse_unwritable(place, rows=True, also=(".json",))
     plan = plan_stream(context, name)
-    ended = _count_ended(plan.stream, until)
+    ended, notes = _count_ended(plan.stream, until), note_people_out(context, plan)
     opened = _open_stream(context, plan)
     closed = _read_closed(context, opened)
     before, run = len(closed), secrets.token_hex(8)
@@ -113,6 +115,7 @@ def publish(context: Context, name: str, *, until: date | None = None, out: str 
         closed.append(_close_period(context, opened, closed, period, run))
     _note_closed(context, opened, before, len(closed))
     report = _report(opened, closed, sum(each.by == run for each in closed), charged=not opened.receipt.repeated)
+    report = replace(report, notes=notes)
     if place is not None:
         with still_charged():
             _write_feed(context, opened, report, place)
