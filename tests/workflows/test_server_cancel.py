@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from datetime import UTC, datetime
@@ -154,11 +155,14 @@ def test_a_pool_that_loses_a_process_goes_on_and_charges_a_request_once(tmp_path
     pool, spent = WorkerPool(policy, ledger, 1), []
     try:
         first = pool.work("query", question, spent.append, costly=False)
+        whole = policy.read_text()
+        policy.write_text(whole.replace("ana", "anna"))  # a process that is started later has the policy of the server
         pool._workers[0].process.kill()
         pool._workers[0].process.join()
         again = pool.work("query", question, spent.append, costly=False)
         assert again.rows.equals(first.rows)
         assert again.repeated
+        policy.write_text(whole)
         threading.Timer(0.3, pool._workers[0].process.kill).start()
         with pytest.raises(TimedOut) as lost:  # it dies while it works
             ask_until_refused(pool, question, spent)
@@ -253,3 +257,25 @@ def test_a_question_that_waits_while_its_token_ends_is_refused_and_costs_nothing
         assert found["waits"].status_code == 401
         assert (found["waits"].json()["error"], found["waits"].json()["charged"]) == ("token", False)
         assert not charged(served, QUICK)
+
+
+def test_a_server_says_that_its_policy_file_was_edited(tmp_path: Path, write_policy):
+    from deniable.server.serve import _watch_policy
+
+    async def edit() -> list[str]:
+        said, policy = [], write_policy(tmp_path)
+        watching = asyncio.create_task(_watch_policy(policy, said.append, every=0.01))
+        whole = policy.read_text()
+        await asyncio.sleep(0.2)
+        assert not said
+        policy.write_text(whole + "# edited\n")
+        while not said:
+            await asyncio.sleep(0.01)
+        policy.write_text(whole)
+        await asyncio.sleep(0.2)
+        watching.cancel()
+        return said
+
+    assert asyncio.run(edit()) == [
+        "policy.yaml was edited: this server goes on with the policy it opened; restart it for the new one"
+    ]

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 
 EXPIRY_SECONDS = 3600.0
+WATCHED_SECONDS = 20.0
+"""How often a server looks whether its policy file was edited."""
 SHARE_SECONDS = 5.0
 """How often a server looks how many others share its ledger."""
 MOST_PORT = 65_535
@@ -74,7 +76,7 @@ def serve(policy: Path, ledger: str | None, options: ServerOptions, limits: Limi
     place = ledger_of(policy, ledger)
     _require_tls(options)
     with Curator.open(policy, ledger=place) as curator, contextlib.ExitStack() as stack:
-        pool = WorkerPool(policy, place, limits.processes) if limits.processes else None
+        pool = WorkerPool(curator.policy, place, limits.processes) if limits.processes else None
         if pool is not None:
             stack.callback(pool.close)
         run(_run_until_stopped(curator, options, limits, log, pool, Fulfillment(policy, place)))
@@ -168,7 +170,8 @@ async def start(
             "deniable_postgres_connections", "PostgreSQL clients connected.", lambda: listener.connections
         )
     metrics.add_gauge("deniable_waiting", "Questions that are worked on or wait.", lambda: service.scheduler.waiting)
-    for work in (_forget_expired(service, log), _share_limits(service)):
+    watched = () if fulfillment is None else (_watch_policy(fulfillment.policy, log),)
+    for work in (_forget_expired(service, log), _share_limits(service), *watched):
         stack.callback(asyncio.create_task(work).cancel)
     service.resume_releases()
     return RunningServer(http, where, postgres, f"{where.rstrip('/')}/first/{text}" if text else None)
@@ -220,6 +223,25 @@ async def _forget_expired(service: Service, log: Log) -> None:
         if forgotten:
             log(f"the policy has expired: {forgotten} stored answers were forgotten; the ledger stays")
         await asyncio.sleep(EXPIRY_SECONDS)
+
+
+async def _watch_policy(policy: Path, log: Log, every: float = WATCHED_SECONDS) -> None:
+    """Say when the policy file is edited: the server keeps the one it opened, so that all its answers follow one."""
+    opened = seen = await asyncio.to_thread(_read_bytes, policy)
+    while True:
+        await asyncio.sleep(every)
+        found = await asyncio.to_thread(_read_bytes, policy)
+        if found not in (seen, opened):
+            log(
+                f"{policy.name} was edited: this server goes on with the policy it opened; start it again for the new one"
+            )
+        seen = found
+
+
+def _read_bytes(path: Path) -> bytes:
+    with contextlib.suppress(OSError):
+        return path.read_bytes()
+    return b""
 
 
 def _list_hosts(host: str, options: ServerOptions) -> frozenset[str] | None:

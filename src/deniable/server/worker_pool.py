@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from deniable.curator.charge import ChargeWatch, watch_charges
 from deniable.errors import DeniableError, InternalError
+from deniable.policy.document import Policy, read
 from deniable.server.refusals import TimedOut, translate_failure
 
 if TYPE_CHECKING:
@@ -95,10 +96,11 @@ class WorkerProcess:
 
 
 class WorkerPool:
-    """Processes over one policy and one ledger."""
+    """Processes over one policy and one ledger: that of the server, also where its file is edited meanwhile."""
 
-    def __init__(self, policy: Path, ledger: str, processes: int) -> None:
-        self._where = (policy, ledger, max(1, _count_cores() // processes))
+    def __init__(self, policy: Policy | Path, ledger: str, processes: int) -> None:
+        opened = read(policy) if isinstance(policy, Path) else policy
+        self._where = (opened, ledger, max(1, _count_cores() // processes))
         self._busy: dict[int, Slot] = {}
         self._lock = threading.Lock()
         self._closed = False
@@ -267,7 +269,7 @@ def _lower_priority() -> None:
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), LOWER_PRIORITY)
 
 
-def _run_worker(policy: Path, ledger: str, threads: int, lines: list[Connection], costly: int) -> None:
+def _run_worker(policy: Policy, ledger: str, threads: int, lines: list[Connection], costly: int) -> None:
     """What a process of the pool does, from its start to its end."""
     from deniable.curator.curator import Curator
     from deniable.curator.query.metadata import preload_queries
@@ -276,7 +278,7 @@ def _run_worker(policy: Path, ledger: str, threads: int, lines: list[Connection]
     for number in (signal.SIGINT, signal.SIGTERM):  # the server says when to end, by cutting the lines
         signal.signal(number, signal.SIG_IGN)
     control, *slots = lines
-    with Curator.open(policy, ledger=ledger, threads=threads) as curator, preload_queries():
+    with Curator(policy, ledger=ledger, threads=threads) as curator, preload_queries():
         worker = _Worker(curator)
         workers = [
             threading.Thread(target=worker.serve, args=(number, line, number < costly), daemon=True)
