@@ -167,6 +167,7 @@ def test_a_pool_that_loses_a_process_goes_on_and_charges_a_request_once(tmp_path
         with pytest.raises(TimedOut) as lost:  # it dies while it works
             ask_until_refused(pool, question, spent)
         assert lost.value.as_dict()["charged"] is None, "nobody knows what the process did last"
+        assert "the process that worked on it has ended" in str(lost.value)
         assert min(spent) > 0
         with pytest.raises(QueryRefused):
             pool.work("query", question | {"sql": "SELECT id FROM people", "request": "two"}, spent.append, costly=True)

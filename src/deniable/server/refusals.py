@@ -101,16 +101,16 @@ class UnsupportedMedia(DeniableError):
 
 
 class TimedOut(DeniableError):
-    """Time is up, or the client went away. What may be charged goes on, and its answer is stored when it is ready."""
+    """Time is up, the client went away, or a process ended. What may be charged goes on, and its answer is stored."""
 
     code = "stopped"
 
-    def __init__(self, *, charged: bool | None = False) -> None:
+    def __init__(self, happened: str = "the answer was not ready in time", *, charged: bool | None = False) -> None:
         """`charged` is None where it may be charged, and nobody knows yet whether it is."""
         again = "Ask the same again: a stored answer is free, and under the same request id nothing is charged twice"
         remedy = "Try again, or ask for less at once" if charged is False else again
         charge = UNSURE if charged is None else CHARGED if charged else None
-        super().__init__("the answer was not ready in time", remedy=remedy, charge=charge)
+        super().__init__(happened, remedy=remedy, charge=charge)
 
 
 def tell_cause(failure: DeniableError) -> str:

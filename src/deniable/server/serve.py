@@ -232,9 +232,7 @@ async def _watch_policy(policy: Path, log: Log, every: float = WATCHED_SECONDS) 
         await asyncio.sleep(every)
         found = await asyncio.to_thread(_read_bytes, policy)
         if found not in (seen, opened):
-            log(
-                f"{policy.name} was edited: this server goes on with the policy it opened; start it again for the new one"
-            )
+            log(f"{policy.name} was edited: this server goes on with the policy it opened; restart it for the new one")
         seen = found
 
 

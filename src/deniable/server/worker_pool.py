@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 from deniable.curator.charge import ChargeWatch, watch_charges
 from deniable.errors import DeniableError, InternalError
 from deniable.policy.document import Policy, read
-from deniable.server.refusals import TimedOut, translate_failure
+from deniable.server.refusals import TimedOut, log_to_stderr, translate_failure
 
 if TYPE_CHECKING:
     from deniable.curator.curator import Curator
@@ -144,7 +144,9 @@ class WorkerPool:
                 if line is slot.line:  # else another has found it dead, and it was replaced
                     slot.worker.process.kill()
                     slot.worker.process.join()
-            raise TimedOut(charged=None if sent[1] == "query" else False) from None
+            log_to_stderr("a process that works questions out has ended; another is started for the next question")
+            happened = "the process that worked on it has ended"
+            raise TimedOut(happened, charged=None if sent[1] == "query" else False) from None
         return outcome, seconds
 
     def _take_slot(self, costly: bool) -> Slot:
