@@ -25,7 +25,8 @@ from typing import TYPE_CHECKING, Any
 from deniable.curator.charge import ChargeWatch, watch_charges
 from deniable.errors import DeniableError, InternalError
 from deniable.policy.document import Policy, read
-from deniable.server.refusals import TimedOut, log_to_stderr, translate_failure
+from deniable.server.monitoring import log_to_stderr
+from deniable.server.refusals import TimedOut, translate_failure
 
 if TYPE_CHECKING:
     from deniable.curator.curator import Curator
