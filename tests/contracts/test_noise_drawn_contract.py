@@ -203,9 +203,9 @@ CASES = {
         (*[(GAUSSIAN, 15)] * 6, (GAUSSIAN, 135)),
     ),
     "a Poisson model": Case(
-        # The target is summed beside the counts.
+        # The target is summed beside the counts; the last step has 4 * 5 / 2 products and four sums.
         lambda curator: curator.train("visits", "charge", features=["sex"], method="poisson", epsilon=1, turns=3),
-        ((GAUSSIAN, 5), *[(GAUSSIAN, 4)] * 3),
+        ((GAUSSIAN, 5), *[(GAUSSIAN, 4)] * 3, (GAUSSIAN, 14)),
     ),
     "a naive Bayes model": Case(
         # Two values, each with the intercept and three values of sex.
