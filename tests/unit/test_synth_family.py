@@ -4,7 +4,9 @@ remember as far back as they are told to."""
 from __future__ import annotations
 
 import itertools
+import re
 from collections import Counter
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -16,7 +18,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from deniable.errors import ParameterError
+from deniable.curator import Curator
+from deniable.curator.synthesize.run import Order, plan_linked
+from deniable.errors import ParameterError, PolicyError
 from deniable.policy.budget import ZCDP, ApproxDP
 from deniable.policy.document import parse
 from deniable.synth.describe import domain_of, encode_table
@@ -42,7 +46,7 @@ from deniable.synth.linked.link import (
 from deniable.synth.marginal import convert_budget, count
 
 VISITS, DRUGS, TESTS = 3, 2, 4
-POLICY = parse(f"""
+POLICY_TEXT = f"""
 version: 1
 dataset: clinic
 tables:
@@ -78,7 +82,8 @@ tables:
       visit:   {{role: identifier, type: integer}}
       kind:    {{categories: [blood, scan, sight], nullable: false}}
       day:     {{type: integer, between: [0, 99], nullable: false}}
-""")
+"""
+POLICY = parse(POLICY_TEXT)
 BUDGET = ApproxDP(4, 1e-6)
 
 
@@ -310,3 +315,80 @@ def test_rows_remember_as_many_rows_before_as_they_are_told_to() -> None:
 def test_a_memory_of_no_row_or_of_very_many_is_refused(memory: int) -> None:
     with pytest.raises(ParameterError, match="rows before it"):
         link_of(POLICY.table("visits"), POLICY.table("patients"), (), memory=memory)
+
+
+def test_nobody_synthetic_has_more_rows_in_a_table_than_a_person_may(made: Any) -> None:
+    """Tests were bounded for each visit: with three visits, a person had up to three times as many."""
+    _, (visits, drugs, tests) = made
+    for table, most in ((visits, VISITS), (drugs, DRUGS), (tests, TESTS)):
+        assert max(Counter(table["patient"].to_pylist()).values()) <= most
+
+
+def test_people_with_very_many_drawn_rows_keep_as_many_as_a_person_may() -> None:
+    people, (visits, drugs, tests) = _town(40)
+    many = [{"patient": f"secret-{i}", "visit": k, "kind": "scan", "day": 1} for i in range(40) for k in range(3)] * 2
+    model = describe_family(
+        (visits, drugs, pa.Table.from_pylist(many, tests.schema)), people, _links(), ApproxDP(200, 1e-6)
+    )
+    _, (_, _, drawn) = generate_family(model, 300, seed=3)
+    assert max(Counter(drawn["patient"].to_pylist()).values()) == TESTS
+
+
+@pytest.mark.parametrize("epsilon", [1, 8, 12, 20, 100])
+@pytest.mark.parametrize("neighbors", [1, 2])
+def test_tables_with_different_bounds_share_one_accountant(epsilon: int, neighbors: int) -> None:
+    """Each part chose the accountant by its own bound: shares of two amounts added up to more than the budget."""
+    people, rows = _town(30)
+    links = tuple(replace(link, most=most) for link, most in zip(_links(), (1, 2, 40), strict=True))
+    describe_family(rows, people, links, ApproxDP(epsilon, 1e-6), neighbors=neighbors)
+
+
+def _open_clinic(**changes: str) -> Curator:
+    text = POLICY_TEXT
+    for old, new in changes.values():
+        text = text.replace(old, new)
+    people, (visits, drugs, tests) = _town(60)
+    sources = {"patients": people, "visits": visits, "drugs": drugs, "tests": tests}
+    return Curator(parse(text), sources=sources)
+
+
+def test_the_keys_of_rows_of_rows_are_described_whatever_columns_are_named() -> None:
+    with _open_clinic() as curator:
+        model = curator.describe("patients", epsilon=4, delta=1e-6, linked=True, columns=["sex", "ward", "kind", "drug"])
+        made = curator.generate(model, 50, seed=1)
+    known = {(row["patient"], row["visit"]) for row in made["visits"].to_pylist()}
+    assert all((row["patient"], row["visit"]) in known for row in made["tests"].to_pylist())
+
+
+REPLACED = (
+    "{column: patient, max_rows_per_group: 1}",
+    "{column: patient, max_rows_per_group: 1, neighboring: replace}",
+)
+
+
+@pytest.mark.parametrize(("changes", "neighbors"), [({}, 1), ({"people": REPLACED}, 2)])
+def test_one_table_in_which_people_are_replaced_is_priced_so_in_all(changes: Any, neighbors: int) -> None:
+    """Only the tables of rows were looked at: that of people got half of the noise that its guarantee needs."""
+    with _open_clinic(**changes) as curator:
+        source, _ = plan_linked(curator.context, Order("patients", ApproxDP(4, 1e-6)))
+        assert source.neighbors == neighbors
+
+
+@pytest.mark.parametrize(
+    ("changes", "order", "said"),
+    [
+        ({}, {"method": "hierarchical"}, "'hierarchical' does not describe people with their rows"),
+        ({"a": ("drug:    {", '"(number of tests)": {')}, {}, "the name of the column '(number of tests)'"),
+        ({"a": ("kind:    {", '"(person) sex": {')}, {}, "the name of the column '(person) sex'"),
+    ],
+)
+def test_what_the_policy_shows_to_fail_is_refused_before_the_charge(changes: Any, order: Any, said: str) -> None:
+    with _open_clinic(**changes) as curator:
+        with pytest.raises(ParameterError, match=re.escape(said)):
+            curator.describe("patients", epsilon=4, delta=1e-6, linked=True, **order)
+        assert not list(curator.ledger.entries(acts=("charge",)))
+
+
+def test_parents_that_lead_back_to_a_table_are_a_mistake() -> None:
+    with pytest.raises(PolicyError, match="the parents of 'visits' lead back to it"):
+        parse(POLICY_TEXT.replace("parent: patients\n    sequence", "parent: tests\n    sequence"))

@@ -542,6 +542,14 @@ def _check_parent(table: TableSchema, tables: tuple[TableSchema, ...], entry: Se
     elif _who(table) is None or _who(found) != _who(table):
         happened = f"'{table.name}' and its parent '{found.name}' do not have the same unit column"
         mistakes.add(place, happened, "Both private, with unit: {column: NAME} of one name")
+    above, seen = found, {table.name}
+    while above is not None and above.name not in seen:
+        seen.add(above.name)
+        above = next((each for each in tables if each.name == above.parent), None) if above.parent else None
+    if above is not None and above.name == table.name:
+        mistakes.add(
+            place, f"the parents of '{table.name}' lead back to it", "A table of people at the top, without one"
+        )
 
 
 def _check_same_people(table: TableSchema, tables: tuple[TableSchema, ...], entry: Section, mistakes: Mistakes) -> None:

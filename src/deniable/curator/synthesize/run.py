@@ -109,7 +109,7 @@ class LinkedSource:
     @property
     def neighbors(self) -> int:
         """In how many people neighboring tables may differ: 2 where one replaces another."""
-        return max(source.most_rows // source.unit.rows_learned for source in self.rows)
+        return max(source.most_rows // source.unit.rows_learned for source in self.sources)
 
 
 def find_source(context: Context, name: str) -> Source:
@@ -399,7 +399,7 @@ def plan_linked(context: Context, order: Order, out: Path | None = None) -> tupl
     for each in source.sources:
         refuse_rows_here(each.table, context.scope.sources)
     refuse_gaussian(context, "synthetic rows")
-    event = convert_budget(order.budget, max(each.most_rows for each in source.rows)).event
+    event = convert_budget(order.budget, source.neighbors * max(link.most for link in links)).event
     job: Job[Linked] = Job(
         Technique.DP_SYNTHETIC, repr(order), event, source.rows[0].unit, tuple(s.table.name for s in source.sources),
         lambda engine: learn_linked(context, order, source, *bound_linked_rows(engine, source)), cost=order.budget,
@@ -429,20 +429,21 @@ def learn_linked(
 def _check_links(context: Context, order: Order) -> tuple[Link, ...]:
     """How the tables belong together, if they can be described: parents before children."""
     from deniable.synth.describe import find_method
-    from deniable.synth.linked.link import check_workload, link_of, refuse_unlinked
+    from deniable.synth.linked.link import check_workload, find_row_keys, link_of, refuse_unlinked
 
     context.admit()
     if order.areas:
         raise ParameterError("areas are kept in one table, not in people with their rows", remedy="Leave out --areas")
     children = [context.scope.private_table(name) for name in _list_children(context, order.table)]
-    if find_method(order.method).free:
-        raise ParameterError("people with their rows are measured", expected="A method that measures, such as auto")
+    if (method := find_method(order.method)).free or method.areas:
+        raise ParameterError(f"'{method.name}' does not describe people with their rows", expected="Such as auto")
     parents = [context.scope.private_table(child.parent) if child.parent else None for child in children]
     tables = [*children, *([parents[0]] if parents[0] else [])]
     named = [context.scope.columns_to_describe(each.name, order.columns) for each in tables]
     only = None if None in named else {name for names in named for name in names or ()}
     for name in sorted(only or ()):
         refuse_unlinked(name, [column for each in tables for column in each.names], "its people and rows have")
+    only = only and only | {key for child in children for key in find_row_keys(child, parents[0], tables)}
     links = []
     for child, parent in zip(children, parents, strict=True):
         rest: Any = {"memory": order.memory, "root": parent == parents[0]}

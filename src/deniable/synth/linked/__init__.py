@@ -130,7 +130,8 @@ def describe_family(
     """The same of people with rows in several tables, each with its link; parents come before children."""
     persons, owned = derive_family_tables(links, people, tables)
     way, root = find_method(method), links[0].parent
-    shares = [split_budget(convert_budget(budget, link.most), link.most, neighbors, len(links)) for link in links]
+    whole = convert_budget(budget, neighbors * max(link.most for link in links))  # one accountant for all parts
+    shares = [split_budget(whole, link.most, neighbors, len(links)) for link in links]
     known = person_attributes(*(link for link in links if link.parent == root))
     models = {root: _describe_part(persons, known, (), way, shares[0][0], entropy, workload=workload)}
     children = []

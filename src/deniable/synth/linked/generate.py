@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -258,12 +258,25 @@ def _generate_rows(
 ) -> _Drawn:
     """The rows of a table, for all that they belong to: in the order of these and then of time."""
     child = model.children[place]
-    generator = np.random.default_rng((*seed, 3))
-    chain = _RowSampler(child, owners.owners, seed, generator)
+    generator, name = np.random.default_rng((*seed, 3)), child.link.child
+    counts = owners.owners.counts | {name: _cap(owners.owners.counts[name], owners.person, child.link.most)}
+    chain = _RowSampler(child, replace(owners.owners, counts=counts), seed, generator)
     who, codes, times = chain.at_once() if child.link.clock is None else chain.one_by_one()
     rows = _build_row_table(child, owners.rows, who, codes, times, made, generator, engines.rows[place])
     theirs = _count_their_rows(model, child.link.child, codes, who.size, generator)
     return _Drawn(rows, owners.person[who], who, theirs)
+
+
+def _cap(count: Steps, person: Steps, most: int) -> Steps:
+    """How many rows each row of a person has, at most so many of a person in all: the later ones have fewer.
+
+    >>> _cap(np.array([2, 3, 1, 4]), np.array([0, 0, 0, 1]), 4)
+    array([2, 2, 0, 4])
+    """
+    before = np.cumsum(count) - count
+    own = before - before[np.searchsorted(person, person)]
+    capped: Steps = np.minimum(count, np.maximum(most - own, 0))
+    return capped
 
 
 class _RowSampler:

@@ -139,11 +139,23 @@ def link_of(
             expected=f"One or more of {', '.join(others)}",
             remedy="Name one with --columns, or leave out --linked",
         )
+    _refuse_made_names([*people, *rows], parent)
     link = Link(child.name, parent.name if parent else None, key, child.unit.rows_learned, people, rows)
     clock = child.sequence if any(a.name == child.sequence for a in rows) else None
     after = tuple(name for name in _columns_after(truths, clock) if _is_countable(link, clock, name)) if clock else ()
     nested = unit if key != unit else ""
     return replace(link, sequence=clock, after=after, memory=memory, unit=nested, alone=alone)
+
+
+def _refuse_made_names(columns: Iterable[Attribute], parent: TableSchema | None) -> None:
+    """Refuse columns that have the name of something derived: a number of rows, a column of people, the row before."""
+    made = (NUMBER, FIRST_TIME, PLACE, SINCE, PERSON, PREVIOUS, AFTER, REPEATS, "(previous ")
+    for column in columns:
+        if column.name.startswith((*made, f"({parent.name}) ") if parent else made):
+            raise ParameterError(
+                f"the name of the column '{column.name}' is one that people with their rows get here",
+                remedy="Rename it in its source, or leave it out with --columns",
+            )
 
 
 def find_row_key(child: TableSchema, parent: TableSchema, unit: str) -> str:
@@ -157,6 +169,12 @@ def find_row_key(child: TableSchema, parent: TableSchema, unit: str) -> str:
             remedy="Declare it in both tables with role: identifier",
         )
     return shared[0]
+
+
+def find_row_keys(child: TableSchema, root: TableSchema | None, tables: Iterable[TableSchema]) -> list[str]:
+    """The key of a table whose parent is not the table of people; it is always described."""
+    parents = [each for each in tables if each.name == child.parent and each != root]
+    return [find_row_key(child, each, str(child.unit.column)) for each in parents if child.unit is not None]
 
 
 def check_workload(links: Sequence[Link], workload: Iterable[Sequence[str]]) -> None:
