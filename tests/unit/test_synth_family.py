@@ -29,6 +29,7 @@ from deniable.synth.linked import (
     FamilyModel,
     describe_family,
     describe_linked,
+    generate,
     load_linked,
     save_linked,
     split_budget,
@@ -324,6 +325,16 @@ def test_nobody_synthetic_has_more_rows_in_a_table_than_a_person_may(made: Any) 
         assert max(Counter(table["patient"].to_pylist()).values()) <= most
 
 
+def test_identifiers_of_rows_under_a_condition_are_given_once(
+    model: FamilyModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was drawn and not kept had numbers, too: the next batch gave them again."""
+    monkeypatch.setattr(generate, "CHUNK", 40)
+    for seed in range(4):
+        _, (visits, _, _) = generate_family(model, 60, seed, where={"visits.ward": "eyes"})
+        assert len(set(visits["visit"].to_pylist())) == visits.num_rows
+
+
 def test_people_with_very_many_drawn_rows_keep_as_many_as_a_person_may() -> None:
     people, (visits, drugs, tests) = _town(40)
     many = [{"patient": f"secret-{i}", "visit": k, "kind": "scan", "day": 1} for i in range(40) for k in range(3)] * 2
@@ -349,12 +360,14 @@ def _open_clinic(**changes: str) -> Curator:
         text = text.replace(old, new)
     people, (visits, drugs, tests) = _town(60)
     sources = {"patients": people, "visits": visits, "drugs": drugs, "tests": tests}
-    return Curator(parse(text), sources=sources)
+    return Curator(parse(text + "budgets: {dataset: {epsilon: 50, delta: 1e-4, accounting: zcdp}}\n"), sources=sources)
 
 
 def test_the_keys_of_rows_of_rows_are_described_whatever_columns_are_named() -> None:
     with _open_clinic() as curator:
-        model = curator.describe("patients", epsilon=4, delta=1e-6, linked=True, columns=["sex", "ward", "kind", "drug"])
+        model = curator.describe(
+            "patients", epsilon=4, delta=1e-6, linked=True, columns=["sex", "ward", "kind", "drug"]
+        )
         made = curator.generate(model, 50, seed=1)
     known = {(row["patient"], row["visit"]) for row in made["visits"].to_pylist()}
     assert all((row["patient"], row["visit"]) in known for row in made["tests"].to_pylist())

@@ -92,7 +92,7 @@ def generate_linked_batches(
         batch = _generate_batch(family, size, (seed, drawn), wanted, _Before(numbered, made), engines, most)
         drawn, kept = drawn + max(size, 1), kept + batch.people.num_rows
         numbered += batch.numbered
-        made = [before + rows.num_rows for before, rows in zip(made, batch.rows, strict=True)]
+        made = [before + rows for before, rows in zip(made, batch.made, strict=True)]
         yield batch.people, batch.rows
         if progress is not None:
             progress((kept if until else drawn) / max(wanted, 1))
@@ -160,11 +160,12 @@ class _Before:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Batch:
-    """People and rows of a batch; `numbered` counts the people who got a number, kept or not."""
+    """People and rows of a batch; `numbered` and `made` count people and rows that got a number, kept or not."""
 
     people: pa.RecordBatch
     rows: tuple[pa.RecordBatch, ...]
     numbered: int
+    made: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -193,7 +194,8 @@ def _generate_batch(
             model, place, drawn[child.link.parent], own, before.made[place], engines
         )
     if not only.of_rows:
-        return _Batch(persons, tuple(drawn[link.child].rows for link in model.links), persons.num_rows)
+        rows = tuple(drawn[link.child].rows for link in model.links)
+        return _Batch(persons, rows, persons.num_rows, tuple(each.num_rows for each in rows))
     return _keep_fitting(model.links, drawn, only, persons, most)
 
 
@@ -212,7 +214,8 @@ def _keep_fitting(
             have = np.intersect1d(have, found.person[fits[link.child]])
     have = have[:most]
     kept = (drawn[k.child].rows.filter(pa.array(fits[k.child] & np.isin(drawn[k.child].person, have))) for k in links)
-    return _Batch(persons.take(pa.array(have)), tuple(kept), persons.num_rows)
+    made = tuple(drawn[link.child].rows.num_rows for link in links)
+    return _Batch(persons.take(pa.array(have)), tuple(kept), persons.num_rows, made)
 
 
 def _generate_people(
