@@ -268,6 +268,7 @@ def test_a_parent_with_several_children_and_their_rows_is_one_release_and_one_ch
     model = "family/patients.parquet.model.json"
     drawn = run_command("generate", model, "--rows", "40", "--where", "drug=iron", "-o", "few/patients.csv", cwd=town)
     assert drawn.returncode == 0, drawn.stderr
+    assert "beside it stays.csv, drugs.csv, bills.csv" in " ".join(drawn.stdout.split())
     assert {path.name for path in (town / "few").iterdir()} == {f"{name}.csv" for name in tables}
     seen = run_command("inspect", model, "-p", "several.yaml", "--against", "patients", "--json", cwd=town)
     assert seen.returncode == 0, seen.stderr

@@ -157,7 +157,18 @@ def generate(
     refuse_unwritable(out, rows=True, beside=[model])
     with show_progress("Drawing rows") as tick:
         made = run.generate(model, out, rows=rows, seed=seed, where=where, progress=tick)
-    emit({"file": str(out), "rows": made}, as_json, lambda console: console.print(f"Wrote {made:,} rows to {out}"))
+    beside = _list_beside(model, out)
+    also = f", and beside it {', '.join(path.name for path in beside)}" if beside else ""
+    told = {"file": str(out), "rows": made} | ({"beside": [str(path) for path in beside]} if beside else {})
+    emit(told, as_json, lambda console: console.print(f"Wrote {made:,} rows to {out}{also}", markup=False))
+
+
+def _list_beside(model: Path, out: Path) -> list[Path]:
+    """The files of the other tables of a model of people with their rows."""
+    from deniable.curator.synthesize.run import name_model_files
+    from deniable.synth.linked import is_linked_file, load_linked
+
+    return [path for path in name_model_files(load_linked(model), out) if path != out] if is_linked_file(model) else []
 
 
 def _build_order(
