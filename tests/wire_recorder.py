@@ -219,6 +219,7 @@ def talk_psycopg(port: int, token: str) -> None:
     place = f"host=127.0.0.1 port={port} dbname=clinic user=ana password={token}"
     with psycopg.connect(place) as connection:
         connection.execute("SET deniable.epsilon = 1")
+        connection.commit()
         for binary in (False, True):
             asked = "SELECT COUNT(*) AS n FROM people WHERE age > %s AND sex = ANY(%s)"
             connection.execute(asked, (50, ["F"]), binary=binary, prepare=binary).fetchall()
@@ -291,6 +292,7 @@ def talk_odbc(port: int, token: str) -> None:
         with contextlib.closing(pyodbc.connect(place + options)) as connection:
             cursor = connection.cursor()
             cursor.execute("SET deniable.epsilon = 1")
+            connection.commit()
             cursor.execute("SELECT COUNT(*) AS n FROM people WHERE age > ?", 50).fetchall()
             cursor.execute("SELECT COUNT(*) AS n FROM people WHERE sex = ?", "F").fetchall()
             cursor.execute(BY_SEX).fetchall()

@@ -37,7 +37,8 @@ from deniable.server.refusals import (
 )
 from deniable.server.scheduler import Scheduler
 from deniable.server.wire import values
-from deniable.server.wire.catalog_queries import CatalogContext, is_catalog_question, rewrite_statement
+from deniable.server.wire.catalog_functions import is_catalog_question
+from deniable.server.wire.catalog_queries import CatalogContext, rewrite_statement
 from deniable.server.wire.codec import MessageReader, ProtocolViolation, WireRefusal, describe_error
 from deniable.server.wire.lexer import split_statements, tokenize
 from deniable.server.wire.settings import Settings, parse_assignment
@@ -164,14 +165,14 @@ def test_values_are_written_as_text_and_in_binary():
 def test_settings_are_assigned_as_postgresql_allows():
     cases = {"SET deniable.epsilon = 0.5": ("deniable.epsilon", "0.5"), "SET x TO 'a b'": ("x", "a b"),
              "SET SESSION a = on": ("a", "on"), "SET TIME ZONE 'UTC'": ("TimeZone", "UTC"),
-             "SET DateStyle = ISO, MDY": ("datestyle", "iso,mdy")}  # fmt: skip
+             "SET DateStyle = ISO, MDY": ("datestyle", "iso, mdy")}  # fmt: skip
     for text, wanted in cases.items():
         assert parse_assignment(split_statements(text)[0]) == wanted
     with pytest.raises(WireRefusal, match="UTF8"):
         Settings("ana", "").put("client_encoding", "LATIN1")
 
 
-AROUND = CatalogContext("clinic", "ana", "v", 1, ("people",))
+AROUND = CatalogContext("clinic", "ana", 1, {}, ("people",))
 
 
 @pytest.mark.parametrize(

@@ -8,17 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from deniable.server.wire import values as v
-from deniable.server.wire.settings import REPORTED, TOLERATED
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 PG_CATALOG, PUBLIC, INFORMATION_SCHEMA = 11, 2200, 13_000
 FIRST_TABLE = 16_384
-OWNER = 10
+OWNER, ASKER = 10, 16_000
 _SPELLINGS = {v.BOOL: "boolean", v.INT8: "bigint", v.INT2: "smallint", v.INT4: "integer", v.TEXT: "text", v.OID: "oid",
             v.FLOAT4: "real", v.FLOAT8: "double precision", v.VARCHAR: "character varying", v.BPCHAR: "character",
             v.NAME: "name", v.CHAR: '"char"', v.DATE: "date", v.TIMESTAMP: "timestamp without time zone",
@@ -56,35 +56,165 @@ def build_catalog(dataset: str, tables: Iterable[PublicTable]) -> dict[str, pa.T
         "pg_description": [row for i, table in enumerate(listed) for row in _descriptions(FIRST_TABLE + i, table)],
         "pg_type": [_type(oid, name) for oid, name in v.TYPE_NAMES.items()]
         + [_array(*each) for each in v.ARRAYS.items()],
-        "receive_tree": [_type_for_adbc(oid, name) for oid, name in v.TYPE_NAMES.items()],
+        "pg_proc": [_function(oid, name) for name, oid in _PROCEDURES.items()],
         "typeinfo_tree": [_array_for_asyncpg(*each) for each in v.ARRAYS.items()],
         "pg_database": [_database(dataset)],
-        "pg_roles": [_role("analyst")],
-        "pg_user": [{"usename": "analyst", "usesysid": OWNER, "usesuper": False, "usecreatedb": False}],
         "pg_tables": [_table(table) for table in listed],
         "pg_am": [{"oid": 2, "amname": "heap", "amhandler": "heap_tableam_handler", "amtype": "t"}],
         "information_schema_schemata": [_schema(dataset, name) for _, name in _SCHEMAS],
         "information_schema_tables": [_information_table(dataset, table) for table in listed],
         "information_schema_columns": [row for table in listed for row in _information_columns(dataset, table)],
-        "pg_settings": [_setting(*each) for each in ({**REPORTED, **TOLERATED}).items()],
         "information_schema_character_sets": [{"character_set_name": "UTF8", "default_collate_name": "C"}],
-        "pg_get_keywords": [{"word": word, "catcode": "R", "catdesc": "reserved"} for word in KEYWORDS],
+        "pg_tablespace": [
+            {"oid": oid, "spcname": name, "spcowner": OWNER, "spcacl": None, "spcoptions": None}
+            for oid, name in ((1663, "pg_default"), (1664, "pg_global"))
+        ],
+        "information_schema_information_schema_catalog_name": [{"catalog_name": dataset}],
+        "pg_get_keywords": [
+            {"word": word, "catcode": code, "catdesc": told} for code, told, words in KEYWORDS for word in words.split()
+        ],
     }
     return {name: _build_frame(rows, EMPTY.get(name)) for name, rows in filled.items()} | {
         name: _build_frame([], shape) for name, shape in EMPTY.items() if name not in filled
     }
 
 
-_KEYWORDS = """
-    all analyse analyze and any array as asc asymmetric both case cast check collate column constraint create
-    current_catalog current_date current_role current_time current_timestamp current_user default deferrable desc
-    distinct do else end except false fetch for foreign from grant group having in initially intersect into lateral
-    leading limit localtime localtimestamp not null offset on only or order placing primary references returning
-    select session_user some symmetric table then to trailing true union unique user using variadic when where
-    window with
+@cache
+def list_column_types() -> dict[str, set[int]]:
+    """The types of the columns of all catalogs, by name."""
+    sample = (PublicTable("sample", (PublicColumn("sample", "text", True, ""),), ""),)
+    frames = build_catalog("", sample) | build_session_catalog("", "", 1, {"": ""}, sample)
+    found: dict[str, set[int]] = {}
+    for frame in frames.values():
+        for column in frame.schema:
+            oid = v.OID if column.name.endswith("oid") else v.choose_oid(str(column.type))
+            found.setdefault(column.name, set()).add(oid)
+    numbers = ("attrelid", "atttypid", "relnamespace", "typnamespace", "relowner")
+    return found | {name: {v.OID} for name in numbers}
+
+
+_FILLED = """
+    pg_namespace pg_class pg_attribute pg_description pg_type pg_proc pg_database pg_roles pg_user pg_tables pg_am
+    information_schema_schemata information_schema_tables information_schema_columns pg_get_keywords pg_settings
+    information_schema_character_sets information_schema_information_schema_catalog_name pg_stat_activity
+    information_schema_table_privileges information_schema_role_table_grants information_schema_enabled_roles
+    information_schema_applicable_roles
 """
-KEYWORDS = tuple(_KEYWORDS.split())
-"""The reserved words of PostgreSQL, which tools quote."""
+FILLED = frozenset(_FILLED.split())
+"""Catalogs with rows."""
+
+
+def build_session_catalog(
+    dataset: str, analyst: str, process: int, settings: Mapping[str, str], tables: tuple[PublicTable, ...]
+) -> dict[str, pa.Table]:
+    """The catalogs that differ between sessions: who asks, what is set, which sessions are seen (one's own)."""
+    roles = {"steward": OWNER, analyst: ASKER} if analyst != "steward" else {"steward": OWNER}
+    grants = [
+        {
+            "grantor": "steward", "grantee": analyst, "table_catalog": dataset, "table_schema": "public", "table_name":
+            table.name, "privilege_type": "SELECT", "is_grantable": "NO", "with_hierarchy": "YES",
+        }
+        for table in tables
+    ]  # fmt: skip
+    activity = {
+        "datid": 1, "datname": dataset, "pid": process, "leader_pid": None, "usesysid": roles[analyst], "usename":
+        analyst, "application_name": settings.get("application_name", ""), "client_addr": None, "client_hostname": None,
+        "client_port": None, "backend_start": None, "xact_start": None, "query_start": None, "state_change": None,
+        "wait_event_type": None, "wait_event": None, "state": "active", "backend_xid": None, "backend_xmin": None,
+        "query_id": None, "query": "", "backend_type": "client backend",
+    }  # fmt: skip
+    names = tuple(table.name for table in tables)
+    registered = [
+        {"r_kind": kind, "r_known": known, "r_oid": oid, "r_shown": _show_registered(kind, known, oid)}
+        for kind in REGISTERED
+        for known, oid in list_registered(kind, names, analyst)
+    ]
+    filled: dict[str, list[dict[str, Any]]] = {
+        "pg_roles": [_role(oid, name) for name, oid in roles.items()],
+        "pg_user": [_user(oid, name) for name, oid in roles.items()],
+        "pg_settings": [_setting(*each) for each in settings.items()],
+        "pg_stat_activity": [activity],
+        "information_schema_table_privileges": grants,
+        "information_schema_role_table_grants": grants,
+        "information_schema_enabled_roles": [{"role_name": analyst}],
+        "registered_names": registered,
+        "held_settings": [{"s_name": name.lower(), "s_value": value} for name, value in settings.items()],
+        "held_comments": [
+            {"d_oid": row["objoid"], "d_place": row["objsubid"], "d_text": row["description"]}
+            for place, table in enumerate(tables)
+            for row in _descriptions(FIRST_TABLE + place, table)
+        ],
+    }
+    return {name: _build_frame(rows, EMPTY.get(name)) for name, rows in filled.items()}
+
+
+REGISTERED = ("regclass", "regtype", "regproc", "regnamespace", "regrole")
+"""Types whose values are numbers of the catalog and are written as names."""
+_CATALOG_OIDS = {"pg_class": 1259, "pg_type": 1247, "pg_namespace": 2615, "pg_constraint": 2606, "pg_proc": 1255,
+                 "pg_attribute": 1249, "pg_database": 1262, "pg_authid": 1260}  # fmt: skip
+_SPELLED = {"int": v.INT4, "integer": v.INT4, "bigint": v.INT8, "smallint": v.INT2, "boolean": v.BOOL, "real": v.FLOAT4,
+            "float": v.FLOAT8, "decimal": v.NUMERIC}  # fmt: skip
+
+
+def list_registered(kind: str, tables: tuple[str, ...], analyst: str) -> Iterable[tuple[str, int]]:
+    """The names under which a kind of things is known in the catalog, with their numbers; the shortest first."""
+    match kind:
+        case "regclass":
+            for place, name in enumerate(tables):
+                yield from ((name, FIRST_TABLE + place), (f"public.{name}", FIRST_TABLE + place))
+            for place, name in enumerate(sorted({*FILLED, *EMPTY, *_CATALOG_OIDS} - set(tables))):
+                oid = _CATALOG_OIDS.get(name, 12_000 + place)
+                if name.startswith("information_schema_"):
+                    yield name.replace("information_schema_", "information_schema.", 1), oid
+                else:
+                    yield from ((name, oid), (f"pg_catalog.{name}", oid))
+        case "regtype":
+            for name, oid in ({name: oid for oid, name in v.TYPE_NAMES.items()} | _SPELLED).items():
+                yield from ((name, oid), (f"pg_catalog.{name}", oid))
+            for oid, spelled in _SPELLINGS.items():
+                yield spelled, oid
+            for oid, inner in v.ARRAYS.items():
+                yield from ((f"_{v.TYPE_NAMES[inner]}", oid), (f"{_SPELLINGS[inner]}[]", oid))
+        case "regproc":
+            for name, oid in _PROCEDURES.items():
+                yield from ((name, oid), (f"pg_catalog.{name}", oid))
+        case "regnamespace":
+            yield from ((name, oid) for oid, name in _SCHEMAS)
+        case _:
+            yield from {"steward": OWNER, analyst: OWNER if analyst == "steward" else ASKER}.items()
+
+
+def _show_registered(kind: str, known: str, oid: int) -> str:
+    """How PostgreSQL writes what has this number."""
+    if kind == "regtype":
+        return _SPELLINGS[oid] if oid in _SPELLINGS else f"{_SPELLINGS[v.ARRAYS[oid]]}[]"
+    return known.removeprefix("public.").removeprefix("pg_catalog.")
+
+
+KEYWORDS = (
+    (
+        "R", "reserved",
+        "all analyse analyze and any array as asc asymmetric both case cast check collate column constraint create "
+        "current_catalog current_date current_role current_time current_timestamp current_user default deferrable desc "
+        "distinct do else end except false fetch for foreign from grant group having in initially intersect into "
+        "lateral leading limit localtime localtimestamp not null offset on only or order placing primary references "
+        "returning select session_user some symmetric table then to trailing true union unique user using variadic "
+        "when where window with",
+    ),
+    (
+        "C", "unreserved (cannot be function or type name)",
+        "between bigint bit boolean char character coalesce dec decimal exists extract float greatest grouping inout "
+        "int integer interval least national nchar none normalize nullif numeric out overlay position precision real "
+        "row setof smallint substring time timestamp treat trim values varchar xmlattributes xmlconcat xmlelement "
+        "xmlexists xmlforest xmlnamespaces xmlparse xmlpi xmlroot xmlserialize xmltable",
+    ),
+    (
+        "T", "reserved (can be function or type name)",
+        "authorization binary collation concurrently cross current_schema freeze full ilike inner is isnull join left "
+        "like natural notnull outer overlaps right similar tablesample verbose",
+    ),
+)  # fmt: skip
+"""The words of PostgreSQL that must be quoted as names."""
 
 
 def build_empty(table: PublicTable) -> pa.Table:
@@ -99,14 +229,18 @@ def build_empty(table: PublicTable) -> pa.Table:
 
 
 def _setting(name: str, value: str) -> dict[str, Any]:
-    return {"name": name, "setting": value, "unit": None, "category": "", "short_desc": "", "context": "internal"}
+    return {
+        "name": name, "setting": value, "unit": None, "category": "", "short_desc": "", "extra_desc": None, "context":
+        "user", "vartype": "string", "source": "default", "min_val": None, "max_val": None, "enumvals": None,
+        "boot_val": value, "reset_val": value, "sourcefile": None, "sourceline": None, "pending_restart": False,
+    }  # fmt: skip
 
 
 _SCHEMAS = ((PG_CATALOG, "pg_catalog"), (PUBLIC, "public"), (INFORMATION_SCHEMA, "information_schema"))
 
 
 def _namespace(oid: int, name: str) -> dict[str, Any]:
-    return {"oid": oid, "nspname": name, "nspowner": OWNER, "nspacl": None}
+    return {"oid": oid, "nspname": name, "nspowner": OWNER, "nspacl": None, "xmin": 0}
 
 
 def _relation(oid: int, table: PublicTable) -> dict[str, Any]:
@@ -130,6 +264,7 @@ def _attributes(oid: int, table: PublicTable) -> Iterable[dict[str, Any]]:
             "attstorage": "p", "attcompression": "", "attnotnull": not column.nullable, "atthasdef": False,
             "atthasmissing": False, "attidentity": "", "attgenerated": "", "attisdropped": False, "attislocal": True,
             "attinhcount": 0, "attcollation": 0, "attacl": None, "attoptions": None, "attfdwoptions": None,
+            "xmin": 0,
         }  # fmt: skip
 
 
@@ -144,10 +279,43 @@ def _type(oid: int, name: str) -> dict[str, Any]:
     category = _CATEGORY.get(oid, "N" if oid in _NUMERIC else "S")
     return {
         "oid": oid, "typname": name, "typnamespace": PG_CATALOG, "typowner": OWNER, "typlen": v.SIZES.get(oid, -1),
-        "typbyval": True, "typtype": "b", "typcategory": category, "typispreferred": False, "typisdefined": True,
-        "typdelim": ",", "typrelid": 0, "typelem": 0, "typarray": 0, "typinput": f"{name}in", "typoutput":
-        f"{name}out", "typreceive": 0, "typbasetype": 0, "typtypmod": -1, "typnotnull": False,
-        "typcollation": 0, "typdefault": None, "typndims": 0, "written": _SPELLINGS[oid],
+        "typbyval": True, "typtype": "p" if oid == v.UNKNOWN else "b", "typcategory": category, "typispreferred": False,
+        "typisdefined": True,
+        "typdelim": ",", "typrelid": 0, "typsubscript": 0, "typelem": 0, "typarray": v.ARRAY_OF.get(oid, 0),
+        **_procedures(name), "typmodin": 0, "typmodout": 0, "typanalyze": 0, "typalign": "i", "typstorage": "p",
+        "typbasetype": 0, "typtypmod": -1, "typnotnull": False, "typcollation": 0, "typdefault": None, "typndims": 0,
+        "typdefaultbin": None, "typacl": None, "xmin": 0,
+    }  # fmt: skip
+
+
+_UNDERSCORED = ("date", "timestamp", "timestamptz", "numeric", "array")
+_STEPS = {"typinput": "in", "typoutput": "out", "typreceive": "recv", "typsend": "send"}
+
+
+def _name_procedure(name: str, step: str) -> str:
+    return f"{name}_{step}" if name in _UNDERSCORED else f"{name}{step}"
+
+
+_PROCEDURES = {
+    _name_procedure(name, step): 2_400 + 4 * place + i
+    for place, name in enumerate(("array", *v.TYPE_NAMES.values()))
+    for i, step in enumerate(_STEPS.values())
+}
+"""The functions that read and write values of each type, by which clients know the types."""
+
+
+def _procedures(name: str) -> dict[str, int]:
+    return {column: _PROCEDURES[_name_procedure(name, step)] for column, step in _STEPS.items()}
+
+
+def _function(oid: int, name: str) -> dict[str, Any]:
+    return {
+        "oid": oid, "proname": name, "pronamespace": PG_CATALOG, "proowner": OWNER, "prolang": 12, "procost": 1.0,
+        "prorows": 0.0, "provariadic": 0, "prosupport": 0, "prokind": "f", "prosecdef": False, "proleakproof": False,
+        "proisstrict": True, "proretset": False, "provolatile": "i", "proparallel": "s", "pronargs": 1,
+        "pronargdefaults": 0, "prorettype": 0, "proargtypes": [0], "proallargtypes": None, "proargmodes": None,
+        "proargnames": None, "proargdefaults": None, "protrftypes": None, "prosrc": name, "probin": None,
+        "prosqlbody": None, "proconfig": None, "proacl": None,
     }  # fmt: skip
 
 
@@ -155,7 +323,7 @@ def _array(oid: int, inner: int) -> dict[str, Any]:
     """The type of an array."""
     scalar = _type(inner, v.TYPE_NAMES[inner])
     own = {"oid": oid, "typname": f"_{scalar['typname']}", "typelem": inner, "typlen": -1, "typcategory": "A"}
-    return scalar | own | {"typinput": "array_in", "typoutput": "array_out", "written": f"{scalar['written']}[]"}
+    return scalar | own | {"typarray": 0, "typbyval": False} | _procedures("array")
 
 
 def _array_for_asyncpg(oid: int, inner: int) -> dict[str, Any]:
@@ -168,28 +336,26 @@ def _array_for_asyncpg(oid: int, inner: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _type_for_adbc(oid: int, name: str) -> dict[str, Any]:
-    """A type as ADBC asks for it: by the name of the function that receives it."""
-    receive = f"{name}_recv" if oid in (v.DATE, v.TIMESTAMP, v.TIMESTAMPTZ, v.NUMERIC) else f"{name}recv"
-    return {
-        "oid": oid, "typname": name, "typreceive": receive, "typbasetype": 0, "typrelid": 0,
-        "typarray": v.ARRAY_OF.get(oid, 0),
-    }  # fmt: skip
-
-
 def _database(dataset: str) -> dict[str, Any]:
     return {
         "oid": 1, "datname": dataset, "datdba": OWNER, "encoding": 6, "datcollate": "C", "datctype": "C",
-        "datistemplate": False, "datallowconn": True, "datconnlimit": -1, "dattablespace": 0, "datacl": None,
-        "datlocprovider": "c", "daticulocale": None,
+        "datistemplate": False, "datallowconn": True, "datconnlimit": -1, "dattablespace": 1663, "datacl": None,
+        "datlocprovider": "c", "daticulocale": None, "xmin": 0, "datfrozenxid": 0,
     }  # fmt: skip
 
 
-def _role(name: str) -> dict[str, Any]:
+def _user(oid: int, name: str) -> dict[str, Any]:
     return {
-        "oid": OWNER, "rolname": name, "rolsuper": False, "rolinherit": True, "rolcreaterole": False,
+        "usename": name, "usesysid": oid, "usecreatedb": False, "usesuper": False, "userepl": False, "usebypassrls":
+        False, "passwd": "********", "valuntil": None, "useconfig": None,
+    }  # fmt: skip
+
+
+def _role(oid: int, name: str) -> dict[str, Any]:
+    return {
+        "oid": oid, "rolname": name, "rolsuper": False, "rolinherit": True, "rolcreaterole": False,
         "rolcreatedb": False, "rolcanlogin": True, "rolreplication": False, "rolbypassrls": False, "rolconnlimit": -1,
-        "rolvaliduntil": None,
+        "rolvaliduntil": None, "rolpassword": "********", "rolconfig": None,
     }  # fmt: skip
 
 
@@ -218,11 +384,21 @@ def _information_columns(dataset: str, table: PublicTable) -> Iterable[dict[str,
             "table_catalog": dataset, "table_schema": "public", "table_name": table.name, "column_name": column.name,
             "ordinal_position": place, "column_default": None, "is_nullable": "YES" if column.nullable else "NO",
             "data_type": _SPELLINGS[kind], "udt_catalog": dataset, "udt_schema": "pg_catalog", "udt_name":
-            v.TYPE_NAMES[kind], "character_maximum_length": None, "numeric_precision": None, "numeric_scale": None,
-            "datetime_precision": None, "is_identity": "NO", "is_generated": "NEVER", "is_updatable": "NO",
-            "collation_name": None, "column_comment": column.comment,
+            v.TYPE_NAMES[kind], "character_maximum_length": None, "character_octet_length": 1 << 30 if kind == v.TEXT
+            else None, **_PRECISIONS.get(kind, _NO_PRECISION), "is_identity": "NO", "is_generated": "NEVER",
+            "is_self_referencing": "NO", "is_updatable": "NO", "collation_name": None, "collation_schema": None,
+            "domain_schema": None, "domain_name": None, "identity_generation": None, "generation_expression": None,
+            "dtd_identifier": str(place), "interval_type": None, "column_comment": column.comment,
         }  # fmt: skip
 
+
+_NO_PRECISION = dict.fromkeys(("numeric_precision", "numeric_precision_radix", "numeric_scale", "datetime_precision"))
+_PRECISIONS: Mapping[int, Mapping[str, int | None]] = {
+    v.INT8: {**_NO_PRECISION, "numeric_precision": 64, "numeric_precision_radix": 2, "numeric_scale": 0},
+    v.FLOAT8: {**_NO_PRECISION, "numeric_precision": 53, "numeric_precision_radix": 2},
+    v.DATE: {**_NO_PRECISION, "datetime_precision": 0},
+    v.TIMESTAMP: {**_NO_PRECISION, "datetime_precision": 6},
+}
 
 EMPTY: Mapping[str, str] = {
     "pg_index": "indexrelid indrelid indnatts indnkeyatts indisunique indisprimary indisexclusion indimmediate "
@@ -233,8 +409,6 @@ EMPTY: Mapping[str, str] = {
     "confkey conpfeqop conbin consrc",
     "pg_attrdef": "oid adrelid adnum adbin adsrc",
     "pg_inherits": "inhrelid inhparent inhseqno inhdetachpending",
-    "pg_proc": "oid proname pronamespace proowner prolang prokind proretset provolatile pronargs prorettype "
-    "proargtypes proargnames proallargtypes proargmodes prosrc proacl prosecdef",
     "pg_trigger": "oid tgrelid tgparentid tgname tgfoid tgtype tgenabled tgisinternal tgconstraint tgdeferrable "
     "tginitdeferred tgnargs tgattr tgargs tgqual",
     "pg_policy": "oid polname polrelid polcmd polpermissive polroles polqual polwithcheck",
@@ -251,7 +425,7 @@ EMPTY: Mapping[str, str] = {
     "pg_publication_namespace": "oid pnpubid pnnspid",
     "pg_foreign_table": "ftrelid ftserver ftoptions",
     "pg_foreign_server": "oid srvname srvowner srvfdw srvoptions",
-    "pg_foreign_data_wrapper": "oid fdwname",
+    "pg_foreign_data_wrapper": "oid fdwname fdwowner fdwhandler fdwvalidator fdwacl fdwoptions",
     "pg_partitioned_table": "partrelid partstrat partnatts partdefid",
     "pg_sequence": "seqrelid seqtypid seqstart seqincrement seqmax seqmin seqcache seqcycle",
     "pg_sequences": "schemaname sequencename sequenceowner",
@@ -262,7 +436,22 @@ EMPTY: Mapping[str, str] = {
     "pg_language": "oid lanname",
     "pg_opclass": "oid opcname opcmethod opcnamespace opcdefault",
     "pg_event_trigger": "oid evtname",
-    "pg_stat_activity": "datid datname pid usename state query backend_start",
+    "pg_stats": "schemaname tablename attname inherited null_frac avg_width n_distinct most_common_vals correlation",
+    "pg_statistic": "starelid staattnum stanullfrac stadistinct",
+    "pg_authid": "oid rolname rolsuper",
+    "pg_rules": "schemaname tablename rulename definition",
+    "pg_policies": "schemaname tablename policyname permissive roles cmd qual with_check",
+    "pg_cursors": "name statement is_holdable is_binary is_scrollable creation_time",
+    "pg_prepared_statements": "name statement prepare_time parameter_types from_sql",
+    "pg_default_acl": "oid defaclrole defaclnamespace defaclobjtype defaclacl",
+    "pg_seclabel": "objoid classoid objsubid provider label",
+    "pg_db_role_setting": "setdatabase setrole setconfig",
+    "pg_amop": "oid amopfamily amoplefttype amoprighttype amopstrategy amoppurpose amopopr amopmethod",
+    "pg_opfamily": "oid opfmethod opfname opfnamespace opfowner",
+    "pg_stat_all_tables": "relid schemaname relname seq_scan n_live_tup n_dead_tup last_vacuum last_analyze",
+    "pg_statio_user_tables": "relid schemaname relname heap_blks_read heap_blks_hit",
+    "pg_options_to_table": "option_name option_value",
+    "aclexplode": "grantor grantee privilege_type is_grantable",
     "pg_locks": "locktype database relation pid mode granted transactionid",
     "pg_stat_gssapi": "pid gss_authenticated principal encrypted",
     "pg_stat_ssl": "pid ssl version cipher bits",
@@ -294,7 +483,21 @@ EMPTY: Mapping[str, str] = {
     "information_schema_parameters": "specific_schema specific_name ordinal_position parameter_name data_type",
     "information_schema_triggers": "trigger_schema trigger_name event_object_table action_statement",
     "information_schema_routines": "routine_schema routine_name routine_type data_type",
-    "information_schema_sequences": "sequence_schema sequence_name",
+    "information_schema_sequences": "sequence_catalog sequence_schema sequence_name data_type start_value",
+    "information_schema_domains": "domain_catalog domain_schema domain_name data_type domain_default",
+    "information_schema_element_types": "object_catalog object_schema object_name object_type data_type "
+    "collection_type_identifier",
+    "information_schema_constraint_table_usage": "table_catalog table_schema table_name constraint_catalog "
+    "constraint_schema constraint_name",
+    "information_schema_view_column_usage": "view_schema view_name table_schema table_name column_name",
+    "information_schema_view_table_usage": "view_schema view_name table_schema table_name",
+    "information_schema_role_column_grants": "grantor grantee table_schema table_name column_name privilege_type",
+    "information_schema_usage_privileges": "grantor grantee object_schema object_name object_type privilege_type",
+    "information_schema_applicable_roles": "grantee role_name is_grantable",
+    "information_schema_attributes": "udt_schema udt_name attribute_name data_type",
+    "information_schema_user_defined_types": "user_defined_type_schema user_defined_type_name",
+    "information_schema_collations": "collation_schema collation_name pad_attribute",
+    "information_schema_foreign_tables": "foreign_table_schema foreign_table_name foreign_server_name",
 }
 """Catalogs without rows, with the columns that tools name."""
 
@@ -309,6 +512,13 @@ def _build_frame(rows: list[dict[str, Any]], shape: str | None) -> pa.Table:
         return table.cast(pa.schema(kinds))
     names = (shape or "nothing").split()
     return pa.table({name: pa.array([], _choose_type(name)) for name in names})
+
+
+LISTS = frozenset({
+    "indkey", "conkey", "confkey", "proargtypes", "prattrs", "indclass", "indoption", "indcollation", "polroles",
+    "conpfeqop", "proallargtypes", "stxkeys", "tgattr",
+})  # fmt: skip
+"""Columns of numbers."""
 
 
 def _choose_type(name: str) -> Any:
@@ -335,7 +545,7 @@ def _choose_type(name: str) -> Any:
         "opcdefault",
     ):
         return pa.bool_()
-    if name in ("indkey", "conkey", "confkey", "proargtypes", "prattrs", "indclass", "indoption", "indcollation"):
+    if name in LISTS:
         return pa.list_(pa.int64())
     if name in ("reloptions", "relacl", "nspacl", "attacl", "attoptions", "attfdwoptions", "datacl", "stxkind"):
         return pa.list_(pa.string())

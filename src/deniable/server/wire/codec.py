@@ -204,12 +204,11 @@ def encode_report(fields: Mapping[str, str], letter: str = "E") -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class StatementResult:
-    """What a statement gave: rows with their columns, or only a tag; settings to report to the client."""
+    """What a statement gave: rows with their columns, or only a tag."""
 
     tag: str
     columns: tuple[ResultColumn, ...] | None = None
     rows: Sequence[Sequence[Any]] = ()
-    statuses: tuple[tuple[str, str], ...] = ()
     charged: bool = field(default=False)
     copied: tuple[bytes, ...] | None = None
     """Lines that are copied out instead of rows, the heading among them."""

@@ -184,11 +184,12 @@ class Listener:
         key = (self._process, secrets.randbits(32))
         settings = Settings(grant.name, purpose)
         _apply_startup_settings(settings, options)
+        settings.open()
         answering = StatementRunner(self._service, self._catalog_engine, grant, settings, key[0])
         session = Session(reader, writer, answering, self._service.limits.quantum)
         self._sessions[key] = session
         writer.write(codec.AUTHENTICATION_OK)
-        for name, value in settings.list_reported():
+        for name, value in settings.take_reports():
             writer.write(codec.encode_parameter_status(name, value))
         writer.write(codec.encode_backend_key(*key))
         try:

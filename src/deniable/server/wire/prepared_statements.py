@@ -16,6 +16,7 @@ from deniable.server.wire.lexer import Kind, Statement, Token, split_statements
 
 MOST_NAMES = 1000
 """Prepared statements, and portals, of one session."""
+MOST_PARAMETERS = 1000
 FORWARD = frozenset({"next", "forward", "all", "from", "in"})
 BACKWARD = frozenset({"prior", "first", "last", "absolute", "relative", "backward"})
 
@@ -173,9 +174,9 @@ def infer_types(statement: Statement | None, oids: tuple[int, ...], columns: Map
     tokens = statement.tokens if statement else ()
     found: dict[int, int] = {}
     for place, token in enumerate(tokens):
-        if token.kind is Kind.PARAMETER and len(token.text) < 6:
+        if token.kind is Kind.PARAMETER:
             known = _infer_type(tokens, place, columns)
-            number = int(token.text[1:])
+            number = _read_number(token)
             found[number] = found.get(number) or known or 0
     count = max((len(oids), *found))
     given = (*oids, *[0] * (count - len(oids)))
@@ -199,6 +200,13 @@ def _infer_type(tokens: Sequence[Token], place: int, columns: Mapping[str, int])
         qualified = words[place + 3 : place + 4] == ["."]
         return columns.get(words[place + (4 if qualified else 2)]) if place + 2 < len(words) else None
     return columns.get(_read_operand(words, _find_operand(words, place)))
+
+
+def _read_number(token: Token) -> int:
+    """The number of a parameter."""
+    if len(token.text) > 5 or not 0 < int(token.text[1:]) <= MOST_PARAMETERS:
+        raise WireRefusal("42P02", f"parameters are numbered from $1 to ${MOST_PARAMETERS}")
+    return int(token.text[1:])
 
 
 def _find_operand(words: Sequence[str], place: int) -> int:
@@ -226,7 +234,7 @@ def expand_arrays(statement: Statement, values: Sequence[Any]) -> tuple[str, tup
     words = [token.text if token.kind is Kind.STRING else token.value for token in tokens]
     for at in range(len(tokens) - 4):
         word = {("=", "any"): "IN", ("<>", "all"): "NOT IN", ("!=", "all"): "NOT IN"}.get((words[at], words[at + 1]))
-        number = int(tokens[at + 3].text[1:]) if tokens[at + 3].kind is Kind.PARAMETER else 0
+        number = _read_number(tokens[at + 3]) if tokens[at + 3].kind is Kind.PARAMETER else 0
         given = values[number - 1] if 0 < number <= len(values) else None
         if word is None or words[at + 2] != "(" or not isinstance(given, list) or ")" not in words[at + 4 :]:
             continue

@@ -37,6 +37,7 @@ CHARGES_STAY = {
     "C": "00000",
     "M": "answers cannot be unseen: what was charged stays charged",
 }
+_ENDS = ("commit", "end", "rollback", "abort")
 _SAMPLES: dict[int, Any] = {values.BOOL: True, values.FLOAT4: 1, values.FLOAT8: 1, values.NUMERIC: 1}
 
 
@@ -50,6 +51,7 @@ class Session:
         self._runner = answering
         self._quantum = quantum
         self._statements = answering.statements
+        self._settings = answering.settings
         self._status = "I"
         self._skipping = False
         self._charged = False
@@ -59,7 +61,7 @@ class Session:
 
     async def talk(self) -> None:
         """Answer messages until the client leaves."""
-        self._send(codec.encode_ready(self._status))
+        self._send_ready()
         while True:
             await self._writer.drain()
             letter, content = await asyncio.wait_for(codec.read_message(self._reader), IDLE_SECONDS)
@@ -76,7 +78,7 @@ class Session:
     async def _dispatch_message(self, letter: str, content: MessageReader) -> None:
         if letter == "S":
             self._skipping = False
-            self._send(codec.encode_ready(self._status))
+            self._send_ready()
         elif letter == "Q":
             self._skipping = False
             await self._run_simple(content)
@@ -93,15 +95,21 @@ class Session:
             found = split_statements(sql)
             if not found:
                 self._send(codec.EMPTY_QUERY)
+            if self._status == "I":
+                self._settings.begin()  # what is sent at once is undone at once
             for statement in found:
                 outcome = await self._run(statement, ())
                 if outcome.columns is not None and outcome.copied is None:
                     self._send(codec.encode_row_description(outcome.columns, [0] * len(outcome.columns)))
                 self._send_rows(outcome, outcome.rows, [0] * len(outcome.columns or ()))
                 await self._finish(outcome, since)
+            if self._status == "I":
+                self._settings.commit()
         except Exception as failure:
+            if self._status == "I":
+                self._settings.roll_back()
             await self._refuse(failure, since)
-        self._send(codec.encode_ready(self._status))
+        self._send_ready()
 
     async def _run_extended(self, letter: str, content: MessageReader) -> None:
         since, self._place = time.monotonic(), None
@@ -135,6 +143,7 @@ class Session:
         if len(found) > 1:
             raise WireRefusal("42601", "cannot insert multiple commands into a prepared statement")
         statement = found[0] if found else None
+        self._check_transaction(statement)
         columns = self._runner.column_types if "$" in sql else {}
         self._statements.prepare(name, Prepared(statement, infer_types(statement, oids, columns)))
         self._send(codec.PARSE_COMPLETE)
@@ -204,6 +213,7 @@ class Session:
 
     async def _run(self, statement: Statement, bound: Sequence[Any]) -> StatementResult:
         self._place = None if bound else statement
+        self._check_transaction(statement)
         self._running = asyncio.ensure_future(self._runner.run(statement, bound))
         try:
             outcome = await self._running
@@ -215,22 +225,43 @@ class Session:
             raise
         finally:
             self._running = None
-        self._turn(statement)
-        return outcome
+        return self._turn(statement, outcome)
 
-    def _turn(self, statement: Statement) -> None:
+    def _check_transaction(self, statement: Statement | None) -> None:
+        """After an error nothing is answered until the transaction is ended, as clients of PostgreSQL expect."""
+        if self._status == "E" and (statement is None or statement.words[0] not in _ENDS):
+            happened = "current transaction is aborted, commands ignored until end of transaction block"
+            raise WireRefusal("25P02", happened, "End it with ROLLBACK; nothing was asked or charged")
+
+    def _turn(self, statement: Statement, outcome: StatementResult) -> StatementResult:
         """Inside or outside a transaction; what was charged inside stays charged, and a notice says so."""
-        word = statement.words[0]
+        word, name = statement.words[0], statement.words[-1]
         if word in ("begin", "start"):
-            self._status, self._charged = "T", False
-        elif word in ("commit", "end", "rollback", "abort") and not statement.starts("rollback", "to"):
-            if word in ("rollback", "abort") and self._charged:
+            if self._status == "I":
+                self._settings.begin()
+                self._status, self._charged = "T", False
+        elif word in _ENDS and "to" in statement.words:
+            self._settings.roll_back_to(name)
+            self._status = "T"
+        elif word in _ENDS:
+            undone = word in ("rollback", "abort") or self._status == "E"
+            if undone and self._charged:
                 self._send(codec.encode_report(CHARGES_STAY, "N"))
-            self._statements.end_transaction(undone=word in ("rollback", "abort") and self._status != "I")
+            if undone:
+                self._settings.roll_back()
+                outcome = replace(outcome, tag="ROLLBACK")
+            else:
+                self._settings.commit()
+            self._statements.end_transaction(undone=undone and self._status != "I")
             self._status, self._charged = "I", False
+        elif word == "savepoint":
+            self._settings.save(name)
+        elif word == "release":
+            self._settings.release(name)
         elif word == "discard":
             self._statements.prepared.clear()
             self._statements.portals.clear()
+        return outcome
 
     def _send_rows(self, outcome: StatementResult, rows: Sequence[Sequence[Any]], formats: Sequence[int]) -> None:
         if outcome.columns is None:
@@ -249,16 +280,21 @@ class Session:
         if outcome.charged:
             self._charged = True
             await wait_for_quantum(since, self._quantum)
-        for name, value in outcome.statuses:
-            self._send(codec.encode_parameter_status(name, value))
         self._send(codec.encode_command_complete(outcome.tag))
 
     async def _refuse(self, failure: Exception, since: float) -> None:
+        self._status = "E" if self._status == "T" else self._status
         await self._runner.recall_charge(failure)
         shown = failure if isinstance(failure, WireRefusal) else translate_failure(failure)
         text, start = (self._place.text, self._place.start) if self._place else ("", 0)
         await wait_for_quantum(since, self._quantum)
         self._send(codec.encode_report(describe_error(shown, text, offset=start)))
+
+    def _send_ready(self) -> None:
+        """The client may go on; it is told before which settings have changed."""
+        for name, value in self._settings.take_reports():
+            self._send(codec.encode_parameter_status(name, value))
+        self._send(codec.encode_ready(self._status))
 
     def _send(self, message: bytes) -> None:
         self._writer.write(message)

@@ -6,6 +6,8 @@ SET deniable.epsilon = 0.5;   SET deniable.intervals = on;   SHOW deniable.purpo
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
+from zoneinfo import available_timezones
 
 from deniable.errors import nearest
 from deniable.server.wire.codec import WireRefusal
@@ -73,45 +75,135 @@ _DEFAULTS: dict[str, str] = {name.lower(): value for name, value in {**REPORTED,
 }
 _SPELLED = {name.lower(): name for name in REPORTED}
 _TRUTHS = {"on": True, "true": True, "yes": True, "1": True, "off": False, "false": False, "no": False, "0": False}
-_SWITCHES = ("deniable.intervals", "deniable.nonnegative")
+_SWITCHES = ("deniable.intervals", "deniable.nonnegative", "standard_conforming_strings", "jit", "row_security",
+             "default_transaction_read_only", "transaction_read_only", "synchronize_seqscans")  # fmt: skip
+_ORDERS = {"mdy": "MDY", "us": "MDY", "dmy": "DMY", "european": "DMY", "ymd": "YMD"}
+_STYLES = ("postgres", "postgres_verbose", "sql_standard", "iso_8601")
 
 
 class Settings:
-    """The values in force in one session."""
+    """The values in force in one session: they follow its transactions as PostgreSQL's do.
+
+    RESET goes back to the values that the session was opened with; ROLLBACK undoes SET; SET LOCAL ends with its
+    transaction.
+    """
 
     def __init__(self, analyst: str, purpose: str) -> None:
         self._start = _DEFAULTS | {"session_authorization": analyst, "deniable.purpose": purpose}
-        self._values = dict(self._start)
+        self._values, self._local = dict(self._start), dict[str, str]()
+        self._saved: list[tuple[str, dict[str, str], dict[str, str]]] = []
+        """The values at the start of the transaction, and at its savepoints."""
+        self._told: dict[str, str] = {}
+
+    def open(self) -> None:
+        """The session begins: its values are those to which RESET goes back."""
+        self._start = dict(self._values)
 
     def get(self, name: str) -> str:
         """The value of a setting, or a refusal with the nearest known name."""
         key = name.lower()
+        if key in self._local:
+            return self._local[key]
         if key not in self._values:
             remedy = nearest(key, self._values) or "SHOW ALL lists the settings"
             raise WireRefusal("42704", f'unrecognized configuration parameter "{name}"', remedy)
         return self._values[key]
 
-    def put(self, name: str, value: str) -> str | None:
-        """Change a setting; what comes back is the spelling under which the client must be notified, if it must."""
+    def put(self, name: str, value: str, *, local: bool = False) -> None:
+        """Change a setting, for the session or until the transaction ends."""
         key = name.lower()
         self.get(name)
         if key in FIXED:
             raise WireRefusal("55P02", f'parameter "{name}" cannot be changed')
-        if key in _SWITCHES and value.lower() not in _TRUTHS:
-            raise WireRefusal("22023", f'parameter "{name}" requires a Boolean value', "Write on or off")
-        if key == "client_encoding" and value.replace("-", "").replace("_", "").upper() not in ("UTF8", "UNICODE"):
-            raise WireRefusal("22023", "only the encoding UTF8 is spoken", "SET client_encoding = 'UTF8'")
-        self._values[key] = value
-        return _SPELLED.get(key)
+        normal = self._normalize(name, value)
+        if not local:
+            self._values[key] = normal
+            self._local.pop(key, None)
+        elif self._saved:
+            self._local[key] = normal
 
-    def reset(self, name: str) -> str | None:
+    def _normalize(self, name: str, value: str) -> str:
+        """A value as PostgreSQL reports it; what would not be kept to is refused."""
+        key = name.lower()
+        if key in _SWITCHES:
+            if value.lower() not in _TRUTHS:
+                raise WireRefusal("22023", f'parameter "{name}" requires a Boolean value', "Write on or off")
+            value = "on" if _TRUTHS[value.lower()] else "off"
+        match key:
+            case "client_encoding":
+                if value.replace("-", "").replace("_", "").upper() not in ("UTF8", "UNICODE"):
+                    raise WireRefusal("22023", "only the encoding UTF8 is spoken", "SET client_encoding = 'UTF8'")
+                return "UTF8"
+            case "datestyle":
+                words = [word.strip().lower() for word in value.split(",")]
+                order = next((_ORDERS[word] for word in words if word in _ORDERS), self.get(name)[-3:])
+                if not set(words) <= {"iso", *_ORDERS}:
+                    raise _build_value_refusal(name, value, "Dates are written in the style ISO")
+                return f"ISO, {order}"
+            case "timezone":
+                found = _find_zones().get(value.strip().lower())
+                if found is None:
+                    raise _build_value_refusal(name, value, "Write the name of a time zone, such as UTC")
+                return found
+            case "intervalstyle" if value.lower() not in _STYLES:
+                raise _build_value_refusal(name, value, f"There are {', '.join(_STYLES)}")
+            case "standard_conforming_strings" if value == "off":
+                raise _build_value_refusal(name, value, "A backslash in a text is a backslash")
+            case "role" if value.lower() not in ("none", self._start["session_authorization"].lower()):
+                raise WireRefusal("42501", "there is no other role to take", "Connect with another token")
+        return value
+
+    def reset(self, name: str) -> None:
         """Put a setting, or ALL, back to how the session began."""
         if name.lower() == "all":
-            self._values = dict(self._start)
-            return None
+            self._values, self._local = dict(self._start), {}
+            return
         self.get(name)
         self._values[name.lower()] = self._start[name.lower()]
-        return _SPELLED.get(name.lower())
+        self._local.pop(name.lower(), None)
+
+    def forget(self, name: str) -> None:
+        """Take a value away for good, whatever a transaction says: a request id is used once."""
+        for values in (self._values, *(saved for _, saved, _ in self._saved)):
+            values[name] = ""
+        for local in (self._local, *(saved for _, _, saved in self._saved)):
+            local.pop(name, None)
+
+    def begin(self) -> None:
+        """A transaction begins."""
+        self._saved = [("", dict(self._values), dict(self._local))]
+
+    def commit(self) -> None:
+        """It ends: what was set for it alone ends too."""
+        self._saved, self._local = [], {}
+
+    def roll_back(self) -> None:
+        """It is undone, and what was set in it."""
+        if self._saved:
+            self._values = self._saved[0][1]
+        self.commit()
+
+    def save(self, name: str) -> None:
+        """A savepoint of a transaction."""
+        if not self._saved:
+            raise WireRefusal("25P01", "SAVEPOINT can only be used in transaction blocks", "Write BEGIN before it")
+        self._saved.append((name, dict(self._values), dict(self._local)))
+
+    def roll_back_to(self, name: str) -> None:
+        """Undo what was set since a savepoint, which stays."""
+        place = self._find_savepoint(name)
+        self._values, self._local = dict(self._saved[place][1]), dict(self._saved[place][2])
+        del self._saved[place + 1 :]
+
+    def release(self, name: str) -> None:
+        """Forget a savepoint and those after it."""
+        del self._saved[self._find_savepoint(name) :]
+
+    def _find_savepoint(self, name: str) -> int:
+        for place in range(len(self._saved) - 1, 0, -1):
+            if self._saved[place][0] == name:
+                return place
+        raise WireRefusal("3B001", f'savepoint "{name}" does not exist')
 
     def on(self, name: str) -> bool:
         """Whether a switch is on."""
@@ -120,11 +212,26 @@ class Settings:
     def list_all(self) -> list[tuple[str, str, str]]:
         """Name, value and description of all settings."""
         named = {name: told for name, (_, told) in OWN.items()}
-        return [(_SPELLED.get(key, key), self._values[key], named.get(key, "")) for key in sorted(self._values)]
+        return [(_SPELLED.get(key, key), self.get(key), named.get(key, "")) for key in sorted(self._values)]
 
-    def list_reported(self) -> list[tuple[str, str]]:
-        """What is reported at the start of a session."""
-        return [(name, self._values[name.lower()]) for name in REPORTED]
+    def take_reports(self) -> list[tuple[str, str]]:
+        """What the client must be told: at the start of a session all that is reported, later what has changed."""
+        now = {name: self.get(name) for name in REPORTED}
+        changed = [each for each in now.items() if self._told.get(each[0]) != each[1]]
+        self._told = now
+        return changed
+
+
+def _build_value_refusal(name: str, value: str, remedy: str) -> WireRefusal:
+    return WireRefusal("22023", f'invalid value for parameter "{name}": "{value}"', remedy)
+
+
+@cache
+def _find_zones() -> dict[str, str]:
+    """The names of time zones, by their lower case."""
+    return {name.lower(): name for name in available_timezones()} | {
+        "utc": "UTC", "gmt": "GMT", "z": "UTC", "0": "UTC", "+00": "UTC", "+00:00": "UTC", "etc/utc": "Etc/UTC",
+    }  # fmt: skip
 
 
 def parse_assignment(statement: Statement) -> tuple[str, str]:
@@ -132,9 +239,14 @@ def parse_assignment(statement: Statement) -> tuple[str, str]:
     words = [each for each in statement.tokens[1:] if each.value not in ("session", "local") or each.kind != Kind.WORD]
     values = [token.value for token in words]
     if values[:1] == ["time"] and values[1:2] == ["zone"]:
-        return "TimeZone", "".join(values[2:]) or "UTC"
+        zone = "".join(values[2:])
+        return "TimeZone", zone if zone not in ("", "local") else "default"
     if values[:1] in (["transaction"], ["characteristics"]):
         return "transaction isolation level", " ".join(values[1:])
+    if values[:1] == ["authorization"]:
+        return "session_authorization", values[1] if len(values) > 1 else "default"
+    if values[:1] == ["role"] and len(values) == 2:
+        return "role", values[1]
     if values[:1] == ["names"]:
         return "client_encoding", values[1] if len(values) > 1 else "UTF8"
     cut = next((i for i, token in enumerate(words) if token.text == "=" or token.value == "to"), len(words))
@@ -145,6 +257,16 @@ def parse_assignment(statement: Statement) -> tuple[str, str]:
 
 
 def _join_value(words: list[Token]) -> str:
-    """The value as one text: 'ISO, MDY' and -1 are written together, two words with a space between."""
-    joint = "" if any(word.kind is Kind.SIGN for word in words) else " "
-    return joint.join(word.value for word in words)
+    """The value as one text: -1 is written together, two words with a space between; names of a list keep quotes."""
+    items: list[list[Token]] = [[]]
+    for word in words:
+        if word.text == "," and word.kind is Kind.SIGN:
+            items.append([])
+        else:
+            items[-1].append(word)
+    written = []
+    for item in items:
+        joint = "" if any(word.kind is Kind.SIGN for word in item) else " "
+        kept = len(items) > 1
+        written.append(joint.join(word.text if kept and word.kind is Kind.NAME else word.value for word in item))
+    return ", ".join(written)

@@ -1,6 +1,6 @@
 """Statements of a session: what each is, which columns it will give, and carrying it out.
 
-    SET, SHOW, RESET      settings of the session           BEGIN, COMMIT, SAVEPOINT ...   accepted, and mean nothing
+    SET, SHOW, RESET      settings of the session           BEGIN, COMMIT, SAVEPOINT ...   of settings, see `session`
     EXPLAIN SELECT ...    the privacy plan; nothing runs    questions about the catalog    declared metadata
     PREPARE, DECLARE ...  see `prepared_statements`         COPY (SELECT ...) TO STDOUT    an answer as text or CSV
     anything else         a question: charged, and answered with noise
@@ -22,7 +22,9 @@ from deniable.server.formats import render_plan
 from deniable.server.service import Question, Service
 from deniable.server.wire import prepared_statements
 from deniable.server.wire import values as v
-from deniable.server.wire.catalog_queries import CatalogEngine, asks_for_columns, is_catalog_question
+from deniable.server.wire.catalog_functions import asks_for_columns, is_catalog_question
+from deniable.server.wire.catalog_queries import CatalogEngine
+from deniable.server.wire.catalog_tables import list_column_types
 from deniable.server.wire.codec import ResultColumn, StatementResult, WireRefusal
 from deniable.server.wire.lexer import Kind, Statement, split_statements
 from deniable.server.wire.prepared_statements import Prepared, PreparedStatements
@@ -35,9 +37,9 @@ if TYPE_CHECKING:
 _TAGS = {
     "begin": "BEGIN", "start": "START TRANSACTION", "commit": "COMMIT", "end": "COMMIT", "rollback": "ROLLBACK",
     "abort": "ROLLBACK", "savepoint": "SAVEPOINT", "release": "RELEASE", "discard": "DISCARD ALL",
-    "unlisten": "UNLISTEN",
+    "listen": "LISTEN", "unlisten": "UNLISTEN",
 }  # fmt: skip
-"""Statements that are accepted and change nothing, with the tag that tools wait for."""
+"""Statements that change nothing but the settings of the session, with the tag that tools wait for."""
 _QUESTION_WORDS = frozenset({"select", "with", "values", "table", "(", "show", "explain"})
 _ROWLESS_WORDS = frozenset({*_TAGS, "set", "reset", "prepare", "deallocate", "declare", "move", "close", "copy"})
 
@@ -63,10 +65,10 @@ class StatementRunner:
         """The types of the columns that the asker may name, by name; one that has several types is left out."""
         who = self._service.authorize(self._grant, Action.EXPLAIN, self.settings.get("deniable.purpose"))
         found: dict[str, set[int]] = {}
+        catalog = list_column_types()
         for table in metadata.schema(self._service.speak_for(self._grant, who)):
             for column in table.columns:
                 found.setdefault(column.column, set()).add(v.OID_OF_KIND[column.type])
-        catalog = {name: {v.OID} for name in ("oid", "attrelid", "atttypid", "relnamespace", "typnamespace", "objoid")}
         return {name: next(iter(kinds)) for name, kinds in (catalog | found).items() if len(kinds) == 1}
 
     async def columns(self, statement: Statement, values: Sequence[Any]) -> tuple[ResultColumn, ...] | None:
@@ -95,6 +97,8 @@ class StatementRunner:
         await self._service.confirm(self._grant)
         word = statement.words[0]
         if word in _TAGS:
+            if statement.starts("discard", "all"):
+                self.settings.reset("all")
             return StatementResult(_choose_tag(statement))
         if word in ("set", "reset"):
             return self._change_setting(statement)
@@ -211,7 +215,7 @@ class StatementRunner:
     async def _answer_question(self, statement: Statement, values: Sequence[Any]) -> StatementResult:
         self._questions, self.asking = self._questions + 1, True
         answer = await self._service.answer(self._grant, self._build_question(statement, values), self._work_name())
-        self.settings.reset("deniable.request")
+        self.settings.forget("deniable.request")
         rows, charged = list_rows(answer.rows), answer.receipt is not None
         return StatementResult(f"SELECT {len(rows)}", describe_columns(answer.rows), rows, charged=charged)
 
@@ -233,10 +237,11 @@ class StatementRunner:
             name, value = "".join(statement.words[1:]), "default"
         else:
             name, value = parse_assignment(statement)
-        default = value.lower() == "default"
-        spelled = self.settings.reset(name) if default else self.settings.put(name, value)
-        told = ((spelled, self.settings.get(spelled)),) if spelled else ()
-        return StatementResult(statement.words[0].upper(), statuses=told)
+        if value.lower() == "default":
+            self.settings.reset(name)
+        else:
+            self.settings.put(name, value, local=statement.words[1:2] == ("local",))
+        return StatementResult(statement.words[0].upper())
 
     def _show_setting(self, statement: Statement) -> tuple[tuple[ResultColumn, ...], list[tuple[Any, ...]]]:
         name = "".join(token.value for token in statement.tokens[1:])
@@ -249,11 +254,14 @@ class StatementRunner:
     async def _ask_catalog(self, statement: Statement, values: Sequence[Any], rows: bool = True) -> StatementResult:
         purpose = self.settings.get("deniable.purpose")
         who = self._service.authorize(self._grant, Action.EXPLAIN, purpose)
-        work = partial(
-            self._catalog_engine.ask, _fill_values(statement, values), self._grant.name, self._process, who, rows
-        )
-        found = await self._service.run_for(self._grant, work)
-        return StatementResult(f"SELECT {found.num_rows}", describe_columns(found), list_rows(found))
+        settings = {name: value for name, value, _ in self.settings.list_all()}
+        filled = _fill_values(statement, values)
+        work = partial(self._catalog_engine.ask, filled, self._grant.name, self._process, settings, who, rows)
+        found, assignments = await self._service.run_for(self._grant, work)
+        for each in assignments if rows and found.num_rows else ():
+            self.settings.put(each.name, each.value, local=each.local)
+        columns = tuple(_build_column(field.name, v.choose_oid(str(field.type))) for field in found.schema)
+        return StatementResult(f"SELECT {found.num_rows}", columns, list_rows(found))
 
     def _work_name(self) -> str:
         return f"session {self._process} question {self._questions}"
@@ -278,13 +286,16 @@ def _parse_confidence(text: str) -> float:
 
 
 def _choose_tag(statement: Statement) -> str:
-    if statement.starts("rollback", "to"):
-        return "ROLLBACK"
+    if statement.words[0] == "discard":
+        return " ".join(statement.words[:2]).upper()
     return _TAGS[statement.words[0]]
 
 
 def _describe_column(name: str, kind: str) -> ResultColumn:
-    oid = v.OID_OF_KIND[kind]
+    return _build_column(name, v.OID_OF_KIND[kind])
+
+
+def _build_column(name: str, oid: int) -> ResultColumn:
     return ResultColumn(name, oid, v.SIZES.get(oid, -1))
 
 

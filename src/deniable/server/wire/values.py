@@ -9,8 +9,9 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Callable
-from datetime import date, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal, InvalidOperation
+from functools import partial
 from typing import Any
 
 from deniable.errors import ParameterError
@@ -27,6 +28,7 @@ TYPE_NAMES = {BOOL: "bool", INT8: "int8", INT2: "int2", INT4: "int4", TEXT: "tex
               FLOAT8: "float8", VARCHAR: "varchar", BPCHAR: "bpchar", NAME: "name", CHAR: "char", DATE: "date",
               TIMESTAMP: "timestamp", TIMESTAMPTZ: "timestamptz", NUMERIC: "numeric", UNKNOWN: "unknown"}  # fmt: skip
 
+OID_OF_NAME = {name: oid for oid, name in TYPE_NAMES.items()}
 ARRAYS = {
     1000: BOOL, 1005: INT2, 1007: INT4, 1016: INT8, 1009: TEXT, 1015: VARCHAR, 1014: BPCHAR, 1021: FLOAT4, 1022: FLOAT8,
     1182: DATE, 1115: TIMESTAMP, 1185: TIMESTAMPTZ, 1231: NUMERIC, 1003: NAME, 1028: OID, 1002: CHAR,
@@ -52,7 +54,7 @@ def decode_value(raw: bytes | None, oid: int, binary: bool, number: int) -> Valu
         return None
     try:
         if oid in ARRAYS:
-            return _decode_binary_array(raw) if binary else _decode_text_array(raw.decode("utf-8"), ARRAYS[oid])
+            return _decode_binary_array(raw) if binary else decode_text_array(raw.decode("utf-8"), ARRAYS[oid])
         return _decode_binary(raw, oid) if binary else _decode_text(raw.decode("utf-8"), oid)
     except (ValueError, struct.error, KeyError, InvalidOperation, OverflowError):
         kind = TYPE_NAMES.get(oid, f"the type with object id {oid}")
@@ -62,7 +64,7 @@ def decode_value(raw: bytes | None, oid: int, binary: bool, number: int) -> Valu
 _MEMBER = re.compile(r'\s*(?:"((?:[^"\\]|\\.)*)"|([^,{}"\\]+))\s*(,|$)')
 
 
-def _decode_text_array(text: str, inner: int) -> list[Plain]:
+def decode_text_array(text: str, inner: int) -> list[Plain]:
     """An array as text: `{1,2,NULL}`, `{"a b",c}`; of one dimension."""
     stripped = text.strip()
     if stripped[:1] != "{" or stripped[-1:] != "}":
@@ -175,14 +177,81 @@ def _decode_numeric(raw: bytes) -> Decimal:
     return _require_finite(-Decimal(whole) if sign else Decimal(whole))
 
 
+_OIDS_OF_ARROW = {
+    "bool": BOOL, "double": FLOAT8, "float": FLOAT4, "date32[day]": DATE, "timestamp[us]": TIMESTAMP, "int8": INT2,
+    "uint8": INT2, "int16": INT2, "uint16": INT4, "int32": INT4, "uint32": INT8, "int64": INT8, "uint64": NUMERIC,
+}  # fmt: skip
+
+
+def choose_oid(kind: str) -> int:
+    """The type of a column by its Arrow type; what has none is a text."""
+    if kind.startswith("list<"):
+        return ARRAY_OF.get(choose_oid(kind.partition(": ")[2][:-1]), ARRAY_OF[TEXT])
+    if kind.startswith("decimal"):
+        return NUMERIC
+    return TIMESTAMPTZ if kind.startswith("timestamp[us, tz") else _OIDS_OF_ARROW.get(kind, TEXT)
+
+
 def choose_encoder(oid: int, binary: bool) -> Callable[[Any], bytes | None]:
     """A function that writes the values of one column."""
-    write = (_BINARY_ENCODERS if binary else _TEXT_ENCODERS).get(oid, _encode_plain)
+    write: Callable[[Any], bytes]
+    if oid in ARRAYS:
+        write = partial(_encode_binary_array if binary else _encode_text_array, ARRAYS[oid])
+    else:
+        write = (_BINARY_ENCODERS if binary else _TEXT_ENCODERS).get(oid, _encode_plain)
     return lambda value: None if value is None else write(value)
 
 
 def _encode_plain(value: Any) -> bytes:
     return str(value).replace("\0", "").encode("utf-8")
+
+
+_BARE_MEMBER = re.compile(r'[^\s{}",\\]+')
+
+
+def _encode_text_array(inner: int, members: Any) -> bytes:
+    """An array as text: `{1,NULL,"a b"}`."""
+    write = choose_encoder(inner, False)
+    found = []
+    for each in members:
+        raw = write(each)
+        text = "NULL" if raw is None else raw.decode("utf-8")
+        if raw is not None and (not _BARE_MEMBER.fullmatch(text) or text.upper() == "NULL"):
+            text = '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+        found.append(text)
+    return ("{" + ",".join(found) + "}").encode("utf-8")
+
+
+def _encode_binary_array(inner: int, members: Any) -> bytes:
+    """An array in binary: of one dimension, counted from 1."""
+    write = choose_encoder(inner, True)
+    cells = [write(each) for each in members]
+    if not cells:
+        return struct.pack("!iiI", 0, 0, inner)
+    start = struct.pack("!iiIii", 1, int(None in cells), inner, len(cells), 1)
+    return start + b"".join(struct.pack("!i", -1 if each is None else len(each)) + (each or b"") for each in cells)
+
+
+def _encode_moment(value: Any) -> bytes:
+    """A moment with its zone, which is UTC."""
+    return str(value.astimezone(UTC).replace(tzinfo=None).isoformat(sep=" ")).encode() + b"+00"
+
+
+def _encode_numeric(value: Any) -> bytes:
+    """A number in groups of four digits, with their place, a sign and the digits after the point."""
+    number = Decimal(value)
+    sign, digits, exponent = number.as_tuple()
+    scale = max(0, -int(exponent))
+    whole = int("".join(map(str, digits))) * 10 ** max(0, int(exponent))
+    whole *= 10 ** (-scale % 4)
+    groups: list[int] = []
+    while whole:
+        whole, group = divmod(whole, 10_000)
+        groups.insert(0, group)
+    weight = len(groups) - 1 - (scale + 3) // 4
+    while groups and groups[-1] == 0:
+        groups.pop()
+    return struct.pack(f"!HhHH{len(groups)}H", len(groups), weight, 0x4000 if sign else 0, scale, *groups)
 
 
 def _encode_float(value: Any) -> bytes:
@@ -196,6 +265,7 @@ _TEXT_ENCODERS: dict[int, Callable[[Any], bytes]] = {
     FLOAT8: _encode_float,
     DATE: lambda value: value.isoformat().encode() if isinstance(value, date) else _encode_plain(value),
     TIMESTAMP: lambda value: value.isoformat(sep=" ").encode() if isinstance(value, datetime) else _encode_plain(value),
+    TIMESTAMPTZ: _encode_moment,
 }
 _BINARY_ENCODERS: dict[int, Callable[[Any], bytes]] = {
     BOOL: lambda value: b"\1" if value else b"\0",
@@ -208,4 +278,6 @@ _BINARY_ENCODERS: dict[int, Callable[[Any], bytes]] = {
     CHAR: lambda value: str(value).encode()[:1] or b"\0",
     DATE: lambda value: struct.pack("!i", (value - _EPOCH).days),
     TIMESTAMP: lambda value: struct.pack("!q", (value - _MOMENT) // timedelta(microseconds=1)),
+    TIMESTAMPTZ: lambda value: struct.pack("!q", (value.replace(tzinfo=None) - _MOMENT) // timedelta(microseconds=1)),
+    NUMERIC: _encode_numeric,
 }

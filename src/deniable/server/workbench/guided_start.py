@@ -23,8 +23,7 @@ from deniable.policy.schema import Role as ColumnRole
 from deniable.server.http.endpoints import respond_json
 from deniable.server.refusals import translate_failure
 from deniable.server.service import build_not_found
-from deniable.server.workbench.jobs import Job, begin_job
-from deniable.server.workbench.pages import Pages, read_form
+from deniable.server.workbench.pages import Job, Pages, begin_job, read_form
 
 if TYPE_CHECKING:
     from deniable.curator.policy.draft import Draft

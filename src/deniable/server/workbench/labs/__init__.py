@@ -23,8 +23,7 @@ from deniable.errors import AccessRefused, DeniableError, ParameterError
 from deniable.governance.grants import Action, Grant, Role
 from deniable.server.refusals import translate_for_page
 from deniable.server.service import build_not_found
-from deniable.server.workbench.jobs import Job, begin_job
-from deniable.server.workbench.pages import Pages, read_form
+from deniable.server.workbench.pages import Job, Pages, begin_job, read_form
 
 if TYPE_CHECKING:
     from deniable.curator.context import Context

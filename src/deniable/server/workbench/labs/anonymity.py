@@ -15,8 +15,8 @@ from deniable.errors import ParameterError
 from deniable.kanonymity.recoding import name_level
 from deniable.reports import tradeoffs
 from deniable.reports.blocks import Page, Section
-from deniable.server.workbench.jobs import Job
 from deniable.server.workbench.labs import Form, Lab, Run, Values, read_number, render_report
+from deniable.server.workbench.pages import Job
 
 
 class LatticeLab(Lab):

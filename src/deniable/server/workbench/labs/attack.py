@@ -16,8 +16,8 @@ from deniable.errors import ParameterError
 from deniable.policy.schema import Role
 from deniable.reports.attacks import build_exposure_page
 from deniable.server.workbench.guided_start import list_files
-from deniable.server.workbench.jobs import Job
 from deniable.server.workbench.labs import Form, Lab, Run, Values, read_number, render_report
+from deniable.server.workbench.pages import Job
 
 MOST_TARGETS = 5000
 WHOLE = "the table as it stands"

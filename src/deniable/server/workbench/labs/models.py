@@ -22,8 +22,8 @@ from deniable.errors import ParameterError
 from deniable.policy.schema import Role
 from deniable.reports.synthesis import build_model_page
 from deniable.reports.tradeoffs import build_training_page
-from deniable.server.workbench.jobs import Job
 from deniable.server.workbench.labs import Form, Lab, Run, Values, render_report
+from deniable.server.workbench.pages import Job
 
 ENDING = ".model.json"
 LEARNED = ".learned.json"

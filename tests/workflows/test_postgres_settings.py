@@ -1,0 +1,156 @@
+"""Settings of a session follow its transactions as PostgreSQL's do; what would not be kept to is refused."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+psycopg = pytest.importorskip("psycopg")
+asyncpg = pytest.importorskip("asyncpg")
+
+BUDGET = " options='-c deniable.epsilon=0.05'"
+
+
+def show(connection: Any, name: str = "deniable.epsilon") -> str:
+    return str(connection.execute(f"SHOW {name}").fetchone()[0])
+
+
+@pytest.mark.parametrize(
+    "back", ["RESET ALL", "DISCARD ALL", "RESET deniable.epsilon", "SET deniable.epsilon TO DEFAULT"]
+)
+def test_reset_goes_back_to_the_budget_that_the_connection_was_opened_with(served: Any, back: str) -> None:
+    with psycopg.connect(served.dsn() + BUDGET, autocommit=True) as connection:
+        connection.execute("SET deniable.epsilon = 0.07")
+        connection.execute(back.encode())
+        assert show(connection) == "0.05"
+
+
+def test_a_pool_of_asyncpg_keeps_the_budget_of_its_connections(served: Any) -> None:
+    async def acquire_twice() -> list[str]:
+        address = {"host": "127.0.0.1", "port": served.postgres, "user": "ana", "database": "clinic"}
+        given = {"deniable.epsilon": "0.05"}
+        async with asyncpg.create_pool(
+            **address, password=served.tokens["ana"], min_size=1, max_size=1, server_settings=given
+        ) as pool:
+            found = []
+            for _ in range(2):
+                async with pool.acquire() as connection:
+                    found.append(await connection.fetchval("SHOW deniable.epsilon"))
+                    await connection.execute("SET deniable.epsilon = 0.07")
+            return found
+
+    assert asyncio.run(acquire_twice()) == ["0.05", "0.05"]
+
+
+def test_what_was_set_in_a_transaction_that_is_undone_is_undone(served: Any) -> None:
+    with psycopg.connect(served.dsn() + BUDGET) as connection:
+        connection.execute("SET deniable.epsilon = 0.07")
+        connection.execute("SET application_name = 'x'")
+        connection.rollback()
+        assert show(connection) == "0.05"
+        assert connection.info.parameter_status("application_name") == ""
+        connection.execute("SET deniable.epsilon = 0.07")
+        connection.commit()
+        assert show(connection) == "0.07"
+
+
+def test_what_is_set_for_a_transaction_alone_ends_with_it(served: Any) -> None:
+    with psycopg.connect(served.dsn() + BUDGET) as connection:
+        connection.execute("SET LOCAL deniable.epsilon = 0.09")
+        assert show(connection) == "0.09"
+        connection.commit()
+        assert show(connection) == "0.05"
+        connection.rollback()
+        connection.autocommit = True
+        connection.execute("SET LOCAL deniable.epsilon = 0.09")
+        assert show(connection) == "0.05"
+        connection.execute("BEGIN; SELECT set_config('deniable.epsilon', '0.09', true)")
+        assert show(connection) == "0.09"
+        connection.execute("COMMIT")
+        assert show(connection) == "0.05"
+
+
+def test_savepoints_keep_what_was_set_before_them(served: Any) -> None:
+    with psycopg.connect(served.dsn() + BUDGET) as connection:
+        connection.execute("SET deniable.epsilon = 0.06")
+        connection.execute("SAVEPOINT a")
+        connection.execute("SET deniable.epsilon = 0.07")
+        with pytest.raises(psycopg.Error):
+            connection.execute("SELECT nothing FROM people")
+        connection.execute("ROLLBACK TO SAVEPOINT a")
+        assert show(connection) == "0.06"
+        with pytest.raises(psycopg.Error) as refusal:
+            connection.execute("ROLLBACK TO SAVEPOINT nothing")
+        assert refusal.value.sqlstate == "3B001"
+
+
+def test_statements_sent_at_once_are_undone_at_once(served: Any) -> None:
+    with psycopg.connect(served.dsn() + BUDGET, autocommit=True) as connection:
+        with pytest.raises(psycopg.Error):
+            connection.execute("SET deniable.epsilon = 0.07; SELECT nothing FROM people")
+        assert show(connection) == "0.05"
+
+
+def test_after_an_error_nothing_is_answered_until_the_transaction_ends(served: Any) -> None:
+    with psycopg.connect(served.dsn() + BUDGET) as connection:
+        with pytest.raises(psycopg.Error):
+            connection.execute("SELECT nothing FROM people")
+        assert connection.info.transaction_status == psycopg.pq.TransactionStatus.INERROR
+        charges = sum(1 for _ in served.curator.ledger.entries(acts=("charge",)))
+        for asked in ("SELECT COUNT(*) FROM people", "SELECT 1", "SHOW deniable.epsilon"):
+            with pytest.raises(psycopg.errors.InFailedSqlTransaction):
+                connection.execute(asked.encode())
+        assert sum(1 for _ in served.curator.ledger.entries(acts=("charge",))) == charges
+        assert connection.execute("COMMIT").statusmessage == "ROLLBACK"
+        assert connection.execute("SELECT 1").fetchone() == (1,)
+
+
+def test_a_request_id_that_was_used_does_not_come_back_with_a_rollback(served: Any) -> None:
+    with psycopg.connect(served.dsn()) as connection:
+        connection.execute("SET deniable.epsilon = 1")
+        connection.execute("SET deniable.request = 'once'")
+        connection.commit()
+        connection.execute("SELECT COUNT(*) AS n FROM people WHERE age > 33")
+        connection.rollback()
+        assert show(connection, "deniable.request") == ""
+
+
+@pytest.mark.parametrize(
+    ("statement", "name", "reported"),
+    [
+        ("SET DateStyle=ISO", "DateStyle", "ISO, MDY"),
+        ("SET DateStyle='ISO, DMY'", "DateStyle", "ISO, DMY"),
+        ("SET datestyle TO iso, ymd", "DateStyle", "ISO, YMD"),
+        ("SET TIME ZONE 'europe/berlin'", "TimeZone", "Europe/Berlin"),
+        ("SET client_encoding='utf-8'", "client_encoding", "UTF8"),
+        ("SET standard_conforming_strings = true", "standard_conforming_strings", "on"),
+        ("SET intervalstyle = iso_8601", "IntervalStyle", "iso_8601"),
+    ],
+)
+def test_settings_are_reported_as_postgresql_reports_them(
+    served: Any, statement: str, name: str, reported: str
+) -> None:
+    with psycopg.connect(served.dsn(), autocommit=True) as connection:
+        connection.execute(statement.encode())
+        assert connection.info.parameter_status(name) == reported
+        assert show(connection, name) == reported
+
+
+@pytest.mark.parametrize(
+    "statement",
+    ["SET DateStyle='German'", "SET DateStyle='SQL, MDY'", "SET TimeZone='Mars'", "SET standard_conforming_strings=off",
+     "SET IntervalStyle='x'", "SET ROLE steward", "SET jit = maybe"],
+)  # fmt: skip
+def test_values_that_would_not_be_kept_to_are_refused(served: Any, statement: str) -> None:
+    with psycopg.connect(served.dsn(), autocommit=True) as connection:
+        with pytest.raises(psycopg.Error) as refusal:
+            connection.execute(statement.encode())
+        assert refusal.value.sqlstate in ("22023", "42501")
+
+
+@pytest.mark.parametrize("statement", ["SET ROLE NONE", "SET SESSION AUTHORIZATION DEFAULT", "LISTEN x", "RESET ROLE"])
+def test_what_changes_nothing_is_accepted(served: Any, statement: str) -> None:
+    with psycopg.connect(served.dsn(), autocommit=True) as connection:
+        connection.execute(statement.encode())
