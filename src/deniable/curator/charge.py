@@ -435,8 +435,7 @@ def after_the_charge(
     """Whatever fails now, even by our own bug, is one fixed sentence.
 
     With a context, rows may have made it fail: that is counted, and an asker with too many failures is paused. What the
-    asker took back, by `stop`, is no failure: it is another fixed sentence, whatever was the reason. `answer` is the
-    key of what was to be stored: after a failure it is charged anew.
+    asker took back, by `stop`, is no failure, and another sentence. What was to be stored as `answer` is charged anew.
     """
     try:
         yield
@@ -451,10 +450,11 @@ def after_the_charge(
 
 
 def _record_failure(context: Context, failure: Exception, answer: str) -> None:
-    """Count a failure; what an engine lacked (time, a connection, memory) is named to the steward, who can mend it."""
+    """Count a failure; what an engine lacked (time, a file, memory) is named to the steward, here and in the log."""
     purpose, analyst = context.path
-    cause = {"cause": failure.happened} if isinstance(failure, StorageError | Stopped) else {}
-    cause |= {ANSWER: digest(answer)} if answer else {}
+    named = failure.happened if isinstance(failure, StorageError | Stopped | DataError) else ""
+    LOG.warning("a release failed after it was charged: %s", named or type(failure).__name__)
+    cause = ({"cause": named} if named else {}) | ({ANSWER: digest(answer)} if answer else {})
     with suppress(DeniableError):  # a ledger that cannot be written must not say more than the fixed sentence
         context.ledger.record(Posting(Act.FAIL, analyst=analyst, purpose=purpose, details=cause))
 

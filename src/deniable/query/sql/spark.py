@@ -583,15 +583,10 @@ class DeniableSpark(Spark):  # type: ignore[misc]  # the parser has no types her
 
 
 # The parser's own forms would come before the methods here.
-DeniableSparkGenerator.TRANSFORMS = {
-    kind: form
-    for kind, form in SparkGenerator.TRANSFORMS.items()
-    if f"{kind.key}_sql" not in vars(DeniableSparkGenerator)
-}
+OWN = vars(DeniableSparkGenerator)
+DeniableSparkGenerator.TRANSFORMS = {k: f for k, f in SparkGenerator.TRANSFORMS.items() if f"{k.key}_sql" not in OWN}
 
-_PATTERN: dict[str, str] = {
-    "%Y": "yyyy", "%m": "MM", "%d": "dd", "%H": "HH", "%M": "mm", "%S": "ss", "%f": "SSSSSS"
-}  # fmt: skip
+_PATTERN = {"%Y": "yyyy", "%m": "MM", "%d": "dd", "%H": "HH", "%M": "mm", "%S": "ss", "%f": "SSSSSS"}
 
 
 def _write_pattern(pattern: str) -> str:
