@@ -70,7 +70,7 @@ def test_the_third_failure_after_a_charge_pauses_the_asker_and_nobody_else(curat
 
 
 def test_the_reason_of_a_failure_is_in_the_log(curator: Curator, caplog: pytest.LogCaptureFixture) -> None:
-    """The asker is sent to the steward, who found nothing in the server's log; an error's own words may quote a value."""
+    """The asker is sent to the steward, who found nothing in the log; an error's own words may quote a value."""
     fail(curator, ANA, 1)
     assert caplog.messages[-1:] == ["a release failed after it was charged: RuntimeError"]
 
