@@ -73,8 +73,10 @@ def decode_text_array(text: str, inner: int) -> list[Plain]:
     body, at = stripped[1:-1], 0
     while at < len(body):
         member = _MEMBER.match(body, at)
-        if member is None or len(found) >= MOST_MEMBERS:
+        if member is None:
             raise ValueError
+        if len(found) >= MOST_MEMBERS:
+            raise ParameterError(f"a list has at most {MOST_MEMBERS} members")
         quoted, bare, at = member.group(1), member.group(2), member.end()
         null = bare is not None and bare.strip().upper() == "NULL"
         written = re.sub(r"\\(.)", r"\1", quoted) if quoted is not None else bare.strip()
@@ -88,8 +90,10 @@ def _decode_binary_array(raw: bytes) -> list[Plain]:
     if dimensions == 0:
         return []
     count, _lower = struct.unpack("!ii", raw[12:20])
-    if dimensions != 1 or not 0 <= count <= MOST_MEMBERS:
+    if dimensions != 1 or count < 0:
         raise ValueError
+    if count > MOST_MEMBERS:
+        raise ParameterError(f"a list has at most {MOST_MEMBERS} members")
     found: list[Plain] = []
     at = 20
     for _ in range(count):
