@@ -348,9 +348,33 @@ def _take_listed(called: Callable[..., Any], name: str, value: Any) -> Any:
     written = str(_read_signature(called).parameters[name].annotation)
     if name == "delta" and value is None and written == "Amount":
         return 0
+    inside = value.values() if isinstance(value, Mapping) else [value]
+    if name in ORDERED and any(isinstance(each, set | frozenset) for each in inside):
+        raise ParameterError(f"{called.__name__}(): {name} is a set, which has no order", expected="A list or a tuple")
     if isinstance(value, Mapping) and written.startswith("Mapping["):
         return {key: as_list(each) for key, each in value.items()}
+    if written.startswith(("Sequence[Sequence[", "Iterable[Sequence[")) and _is_listed(value):
+        return [as_list(each) for each in as_list(value)]
+    if written.startswith("tuple[") and _is_listed(value):
+        return tuple(as_list(value))
     return as_list(value) if "Sequence[" in written or "Iterable[" in written else value
+
+
+ORDERED = {
+    "levels",
+    "at",
+    "to",
+    "box",
+    "trace",
+    "edges",
+    "questions",
+    "bounds",
+    "totals",
+    "resolutions",
+    "keys",
+    "joint",
+}
+"""Arguments whose order means something."""
 
 
 TYPES: dict[str, tuple[Callable[[Any], bool], str]] = {
@@ -381,6 +405,14 @@ TYPES: dict[str, tuple[Callable[[Any], bool], str]] = {
     "Callable": (callable, "a function"),
     "Asker": (lambda value: hasattr(value, "name") and hasattr(value, "purpose"), "an Asker"),
     "date": (lambda value: hasattr(value, "isoformat"), "a date"),
+    "threading.Event": (lambda value: hasattr(value, "is_set"), "a threading.Event"),
+    "Event": (lambda value: type(value).__name__.endswith("Event"), "an event of deniable.dp.accounting"),
+    "Engine": (lambda value: hasattr(value, "attach"), "an engine"),
+    "Tabulation": (lambda value: type(value).__name__ == "Tabulation", "a plan of tables"),
+    "tuple[str, Sequence[str]]": (
+        lambda value: isinstance(value, tuple | list) and len(value) == 2 and isinstance(value[0], str),
+        "a pair, such as ('charge', ['sex', 'age'])",
+    ),
     "SynthModel": (lambda value: type(value).__name__ == "SynthModel", "a model"),
     "LinkedModel": (lambda value: type(value).__name__ == "LinkedModel", "a model"),
     "FamilyModel": (lambda value: type(value).__name__ == "FamilyModel", "a model"),

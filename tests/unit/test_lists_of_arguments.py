@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -12,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from deniable import Curator
-from deniable.errors import ParameterError
+from deniable.errors import DeniableError, ParameterError
 from deniable.query.builder import col
 
 ROWS = {"id": list(range(40)), "age": [each % 90 for each in range(40)], "sex": ["F", "M"] * 20}
@@ -39,8 +40,9 @@ def open_frame(**more: Any) -> Curator:
 def test_a_list_may_come_in_any_form(form: str) -> None:
     make = FORMS[form]
     with open_frame(categories={"sex": make(["F", "M"])}) as curator:
-        [answer] = curator.query_batch(make([COUNT]), epsilon=0.1)
-        assert answer.to_pylist()[0]["n"] is not None
+        if form != "set":
+            [answer] = curator.query_batch(make([COUNT]), epsilon=0.1)
+            assert answer.to_pylist()[0]["n"] is not None
         assert curator.check("data", make(["sex", "age"]))
         assert "IN ('F', 'M')" in col("sex").is_in(make(["F", "M"])).text
 
@@ -52,6 +54,20 @@ def test_what_is_no_list_is_refused_and_a_table_is_none(given: Any) -> None:
             curator.query_batch(given, epsilon=0.1)
         with pytest.raises(ParameterError, match=r"is_in takes a list of one or more values|neither true nor false"):
             col("sex").is_in(given)
+
+
+def test_a_set_is_refused_where_the_order_means_something() -> None:
+    """Levels of a hierarchy, and longitude and latitude, were taken in the order of the alphabet."""
+    with open_frame() as curator:
+        for call in (
+            lambda: curator.query_batch({COUNT}, epsilon=0.1),  # type: ignore[arg-type]
+            lambda: curator.hierarchy("data", {"sex", "age"}, epsilon=0.1),  # type: ignore[arg-type]
+            lambda: curator.places("data", at={"y", "x"}, epsilon=0.1),  # type: ignore[arg-type]
+        ):
+            with pytest.raises(ParameterError, match=r"is a set, which has no order\. A list or a tuple"):
+                call()
+    with pytest.raises(ParameterError, match="bounds is a set"):
+        Curator.from_frame(pa.table(ROWS), unit="id", budget=1, bounds={"age": {0, 100}})  # type: ignore[dict-item]
 
 
 def test_no_delta_is_a_delta_of_nothing() -> None:
@@ -76,3 +92,18 @@ def test_rho_is_refused_where_epsilons_are_added_up() -> None:
 def test_a_column_that_was_numbered_is_named_in_the_refusal() -> None:
     with pytest.raises(ParameterError, match=r"no column 'a'.*It is named 'a_2' here"):
         Curator.from_frame(pa.table({"id": [1], "A": [1], "a": [2]}), unit="id", budget=1, bounds={"a": (0, 1)})
+
+
+@pytest.mark.parametrize(
+    ("called", "said"),
+    [
+        (lambda curator: curator.query(COUNT, epsilon=0.1, stop=-1), "stop is of type int. It is a threading.Event"),
+        (lambda curator: curator.inspect("m.json", regression=-1), "regression is of type int. It is a pair"),
+        (lambda curator: curator.record("custom", event=-1), "event is of type int. It is an event of"),
+        (lambda curator: curator.tabulate("none.yaml"), "there is no file 'none.yaml'"),
+        (lambda curator: curator.predict("none.json", pa.table(ROWS), "o.csv"), "there is no file 'none.json'"),
+    ],
+)
+def test_what_is_of_another_type_or_not_there_is_named(called: Callable[[Curator], Any], said: str) -> None:
+    with open_frame() as curator, pytest.raises(DeniableError, match=re.escape(said)):
+        called(curator)

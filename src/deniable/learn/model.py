@@ -16,7 +16,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from deniable.dp.accounting import Event, from_dict, to_dict
-from deniable.errors import IntegrityError, ParameterError
+from deniable.errors import DataError, IntegrityError, ParameterError
 from deniable.learn.features import (
     CHUNK,
     COMPONENT,
@@ -358,6 +358,8 @@ def load_model(path: Path) -> LearnedModel:
     """Read a model file; anything that is not one is refused."""
     try:
         return from_plain(json.loads(path.read_text(encoding="utf-8")))
+    except FileNotFoundError:
+        raise DataError(f"there is no file '{path.name}'", remedy="Name a model that was written before") from None
     except (OSError, ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError, ParameterError):
         raise IntegrityError(
             f"'{path.name}' is not a learned model of ours, or was changed", remedy="Train the model again"

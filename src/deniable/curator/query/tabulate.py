@@ -97,7 +97,7 @@ def find_plan(context: Context, wanted: str | Path | Tabulation) -> Tabulation:
     try:
         text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError):
-        raise ParameterError(f"the plan '{path}' cannot be read", expected="A YAML or JSON file in UTF-8") from None
+        raise ParameterError(f"there is no file '{path}' that can be read", expected="A YAML or JSON file") from None
     return replace(read_tabulation(text, str(path), context.policy.tables), name=path.stem)
 
 
