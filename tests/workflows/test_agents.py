@@ -123,6 +123,7 @@ def test_an_assistant_asks_several_questions_with_one_charge(served: Any) -> Non
         ("ask_query", {"sql": BY_SEX, "epsilom": "1"}, "there is no argument of ask_query called 'epsilom'", "epsilon"),
         ("ask_query", {"epsilon": "1"}, "arguments are missing: 'sql'", ""),
         ("ask_query", {"sql": ["CANARY"], "epsilon": {}}, "arguments are not of their type: 'epsilon', 'sql'", ""),
+        ("ask_query", {"sql": BY_SEX, "epsilon": True}, "arguments are not of their type: 'epsilon'", ""),
         ("list_requests", {"purpose": "x"}, "there is no argument of list_requests called 'purpose'", "takes none"),
     ],
 )

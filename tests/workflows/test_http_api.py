@@ -390,3 +390,33 @@ def test_taking_back_a_question_says_what_was_charged_under_its_id(served):
     assert "epsilon 0.01" in told["charged_before"]
     other = {"authorization": f"Bearer {served.tokens['ben']}"}
     assert httpx.delete(f"{served.http}/v1/queries/{own}", headers=other).json() == nothing, "it is the asker's own"
+
+
+def test_equal_questions_at_once_say_one_charge(served):
+    from concurrent.futures import ThreadPoolExecutor
+
+    asked = {"sql": "SELECT sex, COUNT(*) AS n FROM people WHERE age > 17 GROUP BY sex", "epsilon": "0.01"}
+    headers = {"authorization": f"Bearer {served.tokens['ana']}"}
+    before = sum(1 for _ in served.curator.ledger.entries(acts=("charge",)))
+    with ThreadPoolExecutor(6) as threads:
+        found = list(
+            threads.map(lambda _: httpx.post(served.http + "/v1/query", json=asked, headers=headers), range(6))
+        )
+    assert [each.status_code for each in found] == [200] * 6
+    assert sum(1 for _ in served.curator.ledger.entries(acts=("charge",))) == before + 1
+    assert sum(each.headers["x-deniable-charged"] == "true" for each in found) == 1
+    assert len({json.dumps(each.json()["rows"]) for each in found}) == 1
+
+
+def test_a_name_that_stands_twice_in_a_body_is_refused(served):
+    body = '{"sql": "SELECT COUNT(*) AS n FROM people", "epsilon": "0.01", "epsilon": "5"}'
+    headers = {"authorization": f"Bearer {served.tokens['ana']}", "content-type": "application/json"}
+    refused = httpx.post(served.http + "/v1/query", content=body, headers=headers)
+    assert (refused.status_code, refused.json()["charged"]) == (400, False)
+    assert "twice" in refused.json()["happened"]
+
+
+def test_two_tokens_are_refused(served):
+    headers = [("authorization", f"Bearer {served.tokens[name]}") for name in ("ana", "ben")]
+    refused = httpx.get(served.http + "/v1/remaining", headers=headers)
+    assert refused.status_code == 401

@@ -320,7 +320,10 @@ def _name_request(request: str) -> str:
 def _describe(types: Any, annotation: Any) -> Any:
     """A parameter's type with its description where the SDK looks for it."""
     told = getattr(annotation, "__metadata__", ())
-    return Annotated[annotation.__origin__, types.Field(description=told[0])] if told else annotation
+    kind = annotation.__origin__ if told else annotation
+    if annotation == Amount:
+        kind = str | Annotated[float, types.Field(strict=True)]  # true is no amount
+    return Annotated[kind, types.Field(description=told[0])] if told else annotation
 
 
 def _require_known(kind: str, name: str, known: Collection[str]) -> None:

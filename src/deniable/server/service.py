@@ -106,6 +106,8 @@ class Service:
         self._rate = RateLimiter(self.limits.rate, self.limits.burst)
         self._grants: TTLCache[str, Grant] = TTLCache(MOST_REPEATS, REPEAT_SECONDS)
         self._confirmed: TTLCache[str, bool] = TTLCache(MOST_REPEATS, REPEAT_SECONDS)
+        self._asking: set[tuple[Grant, Question]] = set()
+        """Questions that are being answered: equal ones that join them are not charged."""
         self._answers: TTLCache[tuple[Grant, Question], QueryAnswer] = TTLCache(MOST_REPEATS, REPEAT_SECONDS)
         # One wrong token costs a drop; a bucket refills in a minute.
         self._guesses = RateLimiter(self.limits.guesses / 60, self.limits.guesses)
@@ -275,7 +277,16 @@ class Service:
         # question under the same request id is another piece of work, which the ledger refuses.
         given = self._build_query_arguments(asked, who)
         check, request = self._check_later(grant), asked.request or work_name
-        answer: QueryAnswer = await self.scheduler.work(grant.name, "query", given, key, request, check)
+        joins = not request and key in self._asking
+        if not request and not joins:
+            self._asking.add(key)
+        try:
+            answer: QueryAnswer = await self.scheduler.work(grant.name, "query", given, key, request, check)
+        finally:
+            if not request and not joins:
+                self._asking.discard(key)
+        if joins:
+            return replace(answer, repeated=True, receipt=None)  # the charge was told to the one who asked first
         if answer.repeated:
             self._answers[key] = answer
         return answer

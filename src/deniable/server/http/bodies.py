@@ -161,12 +161,22 @@ class ReinstatementBody(PersonBody):
 def read_body(kind: type[Body], raw: bytes) -> Body:
     """The body in some bytes of JSON."""
     try:
-        document = json.loads(raw.decode("utf-8"), parse_constant=_refuse_constant)
+        document = json.loads(
+            raw.decode("utf-8"), parse_constant=_refuse_constant, object_pairs_hook=_refuse_duplicates
+        )
     except (ValueError, RecursionError):
         raise UnsupportedMedia("the body is not JSON", expected="A JSON object in UTF-8") from None
     if not isinstance(document, dict):
         raise ParameterError("the body is not a JSON object", expected="An object such as {...}")
     return build_body(kind, document)
+
+
+def _refuse_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object whose names are all different: of two budgets none is the one that was meant."""
+    document = dict(pairs)
+    if len(document) < len(pairs):
+        raise ParameterError("a name of the JSON object stands there twice", expected="Each name once")
+    return document
 
 
 def build_body(kind: type[Body], document: dict[str, Any]) -> Body:

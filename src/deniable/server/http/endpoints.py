@@ -190,6 +190,8 @@ async def _admit_call(service: Service, operation: Operation, request: Request) 
 
 def read_bearer_token(request: Request) -> str:
     """The token of an Authorization header."""
+    if len(request.headers.getlist("authorization")) > 1:
+        raise TokenRefused("there are several tokens", remedy="Send one header Authorization: Bearer TOKEN")
     kind, _, token = request.headers.get("authorization", "").partition(" ")
     if kind.lower() != "bearer" or not token.strip():
         raise TokenRefused("there is no token", remedy="Send the header Authorization: Bearer TOKEN")
