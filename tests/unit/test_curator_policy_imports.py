@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import zipfile
 from pathlib import Path
 
@@ -158,3 +159,92 @@ def test_a_project_of_arx_becomes_a_policy_with_its_roles_hierarchies_and_models
 def test_an_archive_that_is_no_project_of_arx_is_refused(tmp_path: Path, changed: dict[str, str]) -> None:
     with pytest.raises(DataError, match="is not a project of ARX"):
         import_metadata(_write_project(tmp_path / "study.deid", **changed))
+
+
+INJECTED = '"0, 5]\\nbudgets: {dataset: {epsilon: 1000}}\\n#"'
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        (("lower: 0, upper", f"lower: {INJECTED}, upper"), "a bound of 'age' in the file is not a number"),
+        (("lower: 0, upper", "lower: .inf, upper"), "a bound of 'age' in the file is not a number"),
+        (("lower: 0, upper: 100", "lower: 0.5, upper: 100"), "a bound of 'age' in the file is not whole"),
+        (("max_ids: 3", "max_ids: many"), "max_ids in the file is not a whole number"),
+        (("max_ids: 3", "max_ids: null"), "max_ids in the file is not a whole number"),
+        (("max_ids: 3", "max_ids: 2.7"), "max_ids in the file is not a whole number"),
+        (("rows: 1000", "rows: lots"), "rows in the file is not a whole number"),
+        (("row_privacy: False", "row_privacy: perhaps"), "row_privacy in the file is neither true nor false"),
+    ],
+)
+def test_nothing_but_numbers_and_flags_is_taken_from_smartnoise(
+    tmp_path: Path, changed: tuple[str, str], said: str
+) -> None:
+    """A text for a bound could write lines of the policy, such as a budget."""
+    with pytest.raises(ParameterError, match=said):
+        _import(tmp_path, SMARTNOISE.replace(*changed))
+
+
+@pytest.mark.parametrize(
+    "about",
+    [
+        {"data_type": "Integer", "min": "1]\nbudgets: {dataset: {epsilon: 1000}}\n#", "max": 2},
+        {
+            "data_type": "Integer",
+            "is_categorical": True,
+            "distribution_bins": ["1]\nbudgets: {dataset: {epsilon: 9}}\n#"],
+        },
+        {"data_type": "Integer", "min": 1, "max": 2, "distribution_bins": 7},
+        "Integer",
+    ],
+)
+def test_nothing_of_a_description_becomes_a_line_of_the_policy(tmp_path: Path, about: object) -> None:
+    try:
+        text = _import(tmp_path, json.dumps({"meta": None, "attribute_description": {"age": about}}))
+    except ParameterError:
+        return
+    assert "\nbudgets: {dataset" not in text
+
+
+def test_words_of_yaml_are_flags_and_equal_names_of_two_schemas_are_two_tables(tmp_path: Path) -> None:
+    plain = SMARTNOISE.replace("row_privacy: False", "row_privacy: no").replace("private_id: True", "private_id: yes")
+    assert "unit: {column: pid, max_rows: 3}" in _import(tmp_path, plain)
+    both = SMARTNOISE + SMARTNOISE.removeprefix('"":\n').replace("PUMS", "OTHER").replace("upper: 100", "upper: 5")
+    with pytest.raises(ParameterError, match=r"OTHER\.people, PUMS\.people"):
+        _import(tmp_path, both)
+    assert "between: [0, 5]" in _import(tmp_path, both, table="OTHER.people")
+    nobody = SMARTNOISE.replace(", private_id: True", "")
+    assert "unit: row  # confirm: the file has no private_id" in _import(tmp_path, nobody)
+
+
+def test_bounds_are_written_as_the_policy_reads_them(tmp_path: Path) -> None:
+    small = SMARTNOISE.replace("lower: 0, upper: 100", "lower: 0.0, upper: 99.0").replace("500000.0", "0.004")
+    (tmp_path / "policy.yaml").write_text(_import(tmp_path, small, source="people.csv"))
+    assert [int(column.bounds.upper) for column in read(tmp_path / "policy.yaml").table("people").columns[1:2]] == [99]
+
+
+def test_what_a_project_says_and_a_policy_does_not_stands_in_its_comments(tmp_path: Path) -> None:
+    """The least level of a column was dropped without a word: finer values than those of ARX would have left."""
+    lines = [
+        "<assigment><name>zip</name><type>QUASI_IDENTIFYING_ATTRIBUTE</type><datatype>String</datatype>"
+        "<min>2</min><max>3</max></assigment>",
+        "<assigment><name>dob</name><type>QUASI_IDENTIFYING_ATTRIBUTE</type><datatype>Date/Time</datatype>"
+        "<format>dd.MM.yyyy</format></assigment>",
+        "<assigment><name>seen</name><type>INSENSITIVE_ATTRIBUTE</type><datatype>Date/Time</datatype>"
+        "<format>MM/dd/yyyy HH:mm</format></assigment>",
+        "<assigment><name>pay</name><type>INSENSITIVE_ATTRIBUTE</type><datatype>Decimal</datatype></assigment>",
+    ]
+    models = ["5-anonymity", "10-anonymity"]
+    with zipfile.ZipFile(tmp_path / "study.deid", "w") as archive:
+        archive.writestr("input/definition.xml", f"<definition>{''.join(lines)}</definition>")
+        criteria = "".join(f"<criterion>{each}</criterion>" for each in models)
+        archive.writestr("input/config.xml", f"<config><criteria>{criteria}</criteria>"
+                         "<relativeMaxOutliers>1.0E-4</relativeMaxOutliers></config>")  # fmt: skip
+        archive.writestr("project.xml", "<project><separator>;</separator><locale>DE</locale></project>")
+    text = import_metadata(tmp_path / "study.deid").text
+    assert "not taken over: at least level 2, at most level 3" in text
+    assert "csv:" not in text.split("columns:")[0]
+    assert "dates are written dd.MM.yyyy" in text
+    assert re.search(r"seen:\s.*datetime", text)
+    assert "numbers are written as in DE" in text
+    assert "k: 10, suppress: 0.0001" in text
