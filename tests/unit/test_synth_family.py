@@ -4,6 +4,7 @@ remember as far back as they are told to."""
 from __future__ import annotations
 
 import itertools
+import json
 import re
 from collections import Counter
 from dataclasses import replace
@@ -20,7 +21,7 @@ from hypothesis import strategies as st
 
 from deniable.curator import Curator
 from deniable.curator.synthesize.run import Order, plan_linked
-from deniable.errors import ParameterError, PolicyError
+from deniable.errors import IntegrityError, ParameterError, PolicyError
 from deniable.policy.budget import ZCDP, ApproxDP
 from deniable.policy.document import parse
 from deniable.synth.describe import domain_of, encode_table
@@ -405,3 +406,25 @@ def test_what_the_policy_shows_to_fail_is_refused_before_the_charge(changes: Any
 def test_parents_that_lead_back_to_a_table_are_a_mistake() -> None:
     with pytest.raises(PolicyError, match="the parents of 'visits' lead back to it"):
         parse(POLICY_TEXT.replace("parent: patients\n    sequence", "parent: tests\n    sequence"))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"sequence": "zzz"},
+        {"after": ["zzz"]},
+        {"alone": True},
+        {"key": "zzz"},
+        {"most": 10},
+        {"child": "../../evil"},
+        {"child": "drugs"},
+    ],
+    ids=str,
+)
+def test_a_model_file_that_was_changed_is_refused(model: FamilyModel, tmp_path: Path, change: dict[str, Any]) -> None:
+    save_linked(model, tmp_path / "model.json")
+    plain = json.loads((tmp_path / "model.json").read_text())
+    plain["children"][0] |= change
+    (tmp_path / "model.json").write_text(json.dumps(plain))
+    with pytest.raises(IntegrityError, match="or was changed"):
+        load_linked(tmp_path / "model.json")

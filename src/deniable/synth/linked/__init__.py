@@ -251,7 +251,9 @@ def parse_linked(held: dict[str, Any]) -> LinkedModel:
     if held["form"] != LINKED:
         raise ValueError
     truths = constraints_from_plain(held["truths"])
-    return LinkedModel(_parse_link(held), from_plain(held["people"]), from_plain(held["rows"]), truths)
+    link, people = _parse_link(held), from_plain(held["people"])
+    _check_counts([link], [people])
+    return LinkedModel(link, people, from_plain(held["rows"]), truths)
 
 
 def parse_family(held: dict[str, Any]) -> FamilyModel:
@@ -262,6 +264,7 @@ def parse_family(held: dict[str, Any]) -> FamilyModel:
     for link, each in zip(links, held["children"], strict=True):
         models[link.child] = from_plain(each["rows"])
         children.append(LinkedModel(link, models[link.parent], models[link.child], truths))
+    _check_counts(links, [each.people for each in children])
     return FamilyModel(tuple(children))
 
 
@@ -274,4 +277,22 @@ def _parse_link(held: dict[str, Any]) -> Link:
         raise ValueError
     parent, sequence = (None if held[name] is None else str(held[name]) for name in ("parent", "sequence"))
     after, unit, alone = tuple(map(str, held["after"])), str(held.get("unit", "")), bool(held.get("alone", True))
-    return Link(str(held["child"]), parent, str(held["key"]), most, people, rows, sequence, after, memory, unit, alone)
+    child, key, own = str(held["child"]), str(held["key"]), {each.name for each in rows}
+    if not {*after, *([sequence] if sequence else [])} <= own or key not in {each.name for each in people}:
+        raise ValueError
+    if any(Path(name).name != name for name in (child, parent or "x")):
+        raise ValueError
+    return Link(child, parent, key, most, people, rows, sequence, after, memory, unit, alone)
+
+
+def _check_counts(links: Sequence[Link], models: Sequence[SynthModel]) -> None:
+    """Refuse links that are not those of their models: each counts as many rows as its parent's model draws."""
+    for link, model in zip(links, models, strict=True):
+        wanted = {each.name: each for each in rows_attributes([link])}
+        found = {each.name: each for each in model.attributes if each.name in wanted}
+        if any(
+            getattr(found.get(name), "labels", None) != getattr(each, "labels", None) for name, each in wanted.items()
+        ):
+            raise ValueError
+    if len({link.child for link in links}) < len(links):
+        raise ValueError
