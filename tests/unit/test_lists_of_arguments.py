@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from deniable import Curator
+from deniable import Curator, sample_and_aggregate
 from deniable.errors import DeniableError, ParameterError
 from deniable.query.builder import col
 
@@ -107,3 +108,17 @@ def test_a_column_that_was_numbered_is_named_in_the_refusal() -> None:
 def test_what_is_of_another_type_or_not_there_is_named(called: Callable[[Curator], Any], said: str) -> None:
     with open_frame() as curator, pytest.raises(DeniableError, match=re.escape(said)):
         called(curator)
+
+
+def test_rows_at_hand_are_aggregated_by_a_function_of_a_table() -> None:
+    with pytest.raises(ParameterError, match="the function cannot be called"):
+        sample_and_aggregate("mean", pa.table(ROWS), "id", 5, (0, 1), 1)  # type: ignore[arg-type]
+    with pytest.raises(ParameterError, match="a int is not a table"):
+        sample_and_aggregate(len, 5, "id", 5, (0, 1), 1)  # type: ignore[arg-type]
+
+
+def test_a_file_whose_numbers_can_be_read_in_two_ways_is_told(tmp_path: Path) -> None:
+    """`policy init` says so, and the same file in Python was read without a word."""
+    (tmp_path / "pay.csv").write_text("id;x\n" + "".join(f"{n};{n % 9 + 1}.234\n" for n in range(40)))
+    with pytest.warns(UserWarning, match="numbers such as 1.234 are read with a decimal point"):
+        Curator.from_frame(tmp_path / "pay.csv", unit="id", budget=1, bounds={"x": (0, 20000)})

@@ -9,6 +9,7 @@ rows themselves: the same people have one budget, whichever library holds their 
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
@@ -161,7 +162,9 @@ def _read_fields(source: Any, encoding: str | None) -> tuple[tuple[Field, ...], 
     with DuckDBEngine() as engine:
         engine.attach("table", source, csv=csv)
         if is_csv(source):
-            csv, _ = read_as_spelled(engine, source, csv)
+            csv, doubts = read_as_spelled(engine, source, csv)
+            for doubt in doubts:
+                warnings.warn(f"{doubt}, in a policy file (save_policy)", stacklevel=2)
         return tuple(engine.describe("table")), csv
 
 

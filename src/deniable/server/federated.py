@@ -112,7 +112,9 @@ class FederatedServer:
 
     def _require_step(self, step: str) -> None:
         if step != self.step:
-            raise DataError(f"the round is in the step '{self.step or 'failed'}'", remedy="Ask for the step again")
+            if not self.step or self.step == "failed":
+                raise DataError("the round has failed", remedy="Join another round")
+            raise DataError(f"the round is in the step '{self.step}'", remedy="Ask for the step again")
 
     def tell(self, ticket: str) -> dict[str, Any]:
         """The step, and what this client needs for it."""
@@ -238,6 +240,11 @@ class _Handler(BaseHTTPRequestHandler):
         """Nothing is logged: who takes part is not for a file."""
 
 
+class _Listener(ThreadingHTTPServer):
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that went away is nobody's concern: the round waits for it, or goes on without."""
+
+
 def serve_round(
     what: Round, host: str, port: int, patience: float, ready: Callable[[str], None] = lambda _: None
 ) -> FederatedServer:
@@ -246,7 +253,7 @@ def serve_round(
         raise ParameterError("patience is not above 0", expected="Seconds, such as 60")
     state = FederatedServer(what, patience)
     try:
-        listener = ThreadingHTTPServer((host, port), type("Handler", (_Handler,), {"round": state}))
+        listener = _Listener((host, port), type("Handler", (_Handler,), {"round": state}))
     except OSError:
         raise StorageError(f"port {port} of {host} cannot be listened on", remedy="Name a free port") from None
     listener.daemon_threads = True

@@ -10,7 +10,7 @@ from deniable.curator.charge import Job, after_the_charge, run_job
 from deniable.curator.context import Context
 from deniable.curator.query.sql import QueryAnswer, answer_job, check_confidence, describe_cost, note_missing_ids
 from deniable.curator.sources import note_rows_out, refuse_linked, refuse_rows_here
-from deniable.errors import QueryRefused, nearest
+from deniable.errors import ParameterError, QueryRefused, nearest
 from deniable.policy.budget import Amount
 from deniable.policy.schema import PrivacyUnit, TableSchema
 
@@ -91,11 +91,15 @@ def sample_and_aggregate(
     """Sample and aggregate over rows at hand (Arrow, pandas, Polars), without a ledger: the caller adds up epsilons."""
     import pyarrow as pa
 
+    from deniable.engines.sources import as_arrow, is_frame
     from deniable.query.techniques.sample_aggregate import check_frames, plan_blocks, release_blocks
 
-    rows = table if isinstance(table, pa.Table) else table.to_arrow() if hasattr(table, "to_arrow") else (
-        pa.Table.from_pandas(table, preserve_index=False)
-    )  # fmt: skip
+    if not callable(function):
+        raise ParameterError("the function cannot be called", expected="A function of a block of rows to a number")
+    if not is_frame(table):
+        raise ParameterError(f"a {type(table).__name__} is not a table", expected="Arrow, pandas or Polars")
+    found = as_arrow(table)
+    rows = found.read_all() if isinstance(found, pa.RecordBatchReader) else found
     plan = plan_blocks(blocks, bounds, epsilon, aggregate, default)
     check_frames(frames)
     return release_blocks(plan, function, rows, unit, frames=frames)

@@ -469,7 +469,7 @@ def _refuse_lines(rejects: list[tuple[str, str, int]]) -> None:
         f"{pluralize(len(rejects), 'line')} of '{Path(path).name}' cannot be read: "
         f"{_REJECTIONS.get(kind, 'not a line of this file')} at line {_join_numbers(found)}"
         + (f" and {others} more" if others else ""),
-        remedy="Correct the lines, or leave them out with bad rows: skip",
+        remedy="Correct the lines, or leave them out: csv: {bad_rows: skip}",
         place=Place(Path(path).name, found[0]),
         count=len(rejects),
     )
@@ -482,7 +482,7 @@ def _refuse_values(connection: Any, layout: Layout, unfit: Mapping[int, int], de
         raise DataError(
             f"{pluralize(count, 'value')} of column '{name}' of '{path.name}' are not of the declared type "
             f"'{declared[name]}': at line {_join_numbers(found)}" + (" and more" if count > len(found) else ""),
-            remedy="Correct the file or the type in the policy, or read them as null with bad rows: skip. "
+            remedy="Correct the file or the type in the policy, or read them as null: csv: {bad_rows: skip}. "
             + _SPELLINGS.get(declared[name], ""),
             place=Place(path.name, found[0]),
             column=name,

@@ -10,6 +10,7 @@ The file is data, never code, checked when it is read; it holds no row."""
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -33,8 +34,6 @@ from deniable.synth.describe import (
 )
 from deniable.synth.domain import Attribute, Clique, Domain, Surrogate
 from deniable.synth.linked.link import (
-    AFTER,
-    PERSON,
     Link,
     context_attributes,
     derive_family_tables,
@@ -152,8 +151,12 @@ def find_workload_clique(names: Sequence[str], domain: Domain) -> Clique | None:
 
     >>> find_workload_clique(("sex", "ward"), Domain(("(person) sex", "ward"), (2, 3), given=frozenset({0})))
     (0, 1)
+    >>> find_workload_clique(("kind", "ward"), Domain(("(visits) ward", "kind"), (2, 3), given=frozenset({0})))
+    (0, 1)
     """
-    calls = {name.removeprefix(PERSON).removeprefix(AFTER): place for place, name in enumerate(domain.names)}
+    # A column of the row before, or whether one repeats, is another column.
+    owned = re.compile(r"\((?!previous|repeats|place|since)[^()]+\) ")
+    calls = {owned.sub("", name, count=1): place for place, name in enumerate(domain.names)}
     calls |= {name: place for place, name in enumerate(domain.names)}
     clique = tuple(sorted({calls[name] for name in names})) if all(name in calls for name in names) else ()
     return clique if len(clique) > 1 and not domain.given.issuperset(clique) else None
