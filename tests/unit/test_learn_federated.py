@@ -206,3 +206,11 @@ def test_a_document_that_is_no_round_is_refused(change: dict[str, Any]) -> None:
 def test_a_refusal_of_a_round_names_what_a_round_has(method: str, rest: dict[str, Any], said: str) -> None:
     with pytest.raises(ParameterError, match=said):
         _round(method, **rest)
+
+
+def test_shares_of_values_are_shares_whatever_the_noise() -> None:
+    what = _round("means", budget=ApproxDP(Fraction(1, 10), Fraction("1e-9")))
+    for seed in range(6):
+        parts = [people(20, 3 * seed + n) for n in range(9)]
+        found = conclude(what, np.sum([add_share(what, rows) for rows in parts], axis=0), 9)
+        assert all(0 <= each.mean <= 1 for each in found.means if " = " in each.entry or " is null" in each.entry)

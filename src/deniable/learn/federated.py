@@ -34,6 +34,7 @@ from deniable.learn.features import (
     Entries,
     Fit,
     LabelsTarget,
+    Number,
     NumberTarget,
     Progress,
     Target,
@@ -275,7 +276,12 @@ def _tell_means(design: Design, fit: Fit) -> tuple[Mean, ...]:
     from deniable.learn.model import list_scales
 
     assert fit.errors is not None
-    listed = zip(design.entries, fit.coefficients, fit.errors, list_scales(design, "kmeans"), strict=True)
+    scales, are_shares = list_scales(design, "kmeans"), [False]
+    for each in design.features:
+        are_shares += [not isinstance(each, Number), *([True] * (each.size - 1))]
+    # Noise takes a share below 0 or above 1: the nearest share is told.
+    values = np.where(are_shares, np.clip(fit.coefficients, 0.0, 1.0), fit.coefficients)
+    listed = zip(design.entries, values, fit.errors, scales, strict=True)
     return tuple(
         Mean(name, float(start + value * by), float(error * by)) for name, value, error, (start, by) in listed
     )[1:]
