@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from deniable.curator.estimators import PrivatePCA as PrivatePCA
     from deniable.curator.estimators import PrivateRegressor as PrivateRegressor
     from deniable.curator.query.sample_aggregate import sample_and_aggregate as sample_and_aggregate
+    from deniable.governance.grants import Asker as Asker
     from deniable.query.builder import col as col
     from deniable.query.builder import count as count
     from deniable.query.builder import count_distinct as count_distinct
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 __version__ = "0.2.0"
 
 _LAZY = {
+    "Asker": "deniable.governance.grants",
     "Curator": "deniable.curator",
     "PrivateClassifier": "deniable.curator.estimators",
     "PrivateKMeans": "deniable.curator.estimators",
@@ -49,6 +51,7 @@ _LAZY = {
 }
 
 __all__ = [
+    "Asker",
     "Curator",
     "PrivateClassifier",
     "PrivateKMeans",

@@ -127,7 +127,10 @@ def refuse_name(name: str, role: Role) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Asker:
-    """Somebody who asks, and what for; without a name it is the steward."""
+    """Somebody who asks, and what for; without a name it is the steward.
+
+    `who=Asker("ana", "research")` charges what ana is granted for research.
+    """
 
     name: str = ""
     purpose: str = ""

@@ -170,7 +170,7 @@ ROUTES = {
     r"deniable resume (\S+)": r"POST /v1/analysts/\1/resume",
     r"deniable subject": "POST /v1/subject",
     r"deniable ledger show": "GET /v1/audit",
-    r"--([a-z]+)(-[a-z]+)?(?! \S+ at the command line)": r"\1\2",
+    r"--([a-z]+)(-[a-z]+)?\b(?! \S+ at the command line)": r"\1\2",
 }
 """What commands and their options, which refusals name, are called over HTTP."""
 
