@@ -13,7 +13,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from deniable import Curator, sample_and_aggregate
+from deniable import Curator, count, mean, sample_and_aggregate
 from deniable.errors import DeniableError, ParameterError
 from deniable.query.builder import col
 
@@ -122,3 +122,27 @@ def test_a_file_whose_numbers_can_be_read_in_two_ways_is_told(tmp_path: Path) ->
     (tmp_path / "pay.csv").write_text("id;x\n" + "".join(f"{n};{n % 9 + 1}.234\n" for n in range(40)))
     with pytest.warns(UserWarning, match="numbers such as 1.234 are read with a decimal point"):
         Curator.from_frame(tmp_path / "pay.csv", unit="id", budget=1, bounds={"x": (0, 20000)})
+
+
+@pytest.mark.parametrize("form", ["list", "set", "generator", "array", "series"])
+def test_the_builder_takes_lists_of_keys_and_of_aggregates(form: str) -> None:
+    with open_frame(categories={"sex": ["F", "M"]}) as curator:
+        asked = curator.table("data").group_by(FORMS[form](["sex"])).agg([count(), mean("age")])
+        assert asked.ask(epsilon=1).list_columns()[:1] == ["sex"]
+
+
+@pytest.mark.parametrize("frame", [pd.DataFrame, pl.DataFrame, pa.table])
+def test_a_report_of_a_frame_holds_no_value_of_it(frame: Callable[..., Any]) -> None:
+    """The frame itself was the name of the source, and was printed with the report."""
+    rows = frame(ROWS | {"note": [f"Zebediah {n}" for n in range(40)]})
+    report = Curator.scan(rows, "id")
+    assert report.source == "the table at hand"
+    assert "Zebediah" not in str(report) + repr(report) + str(report.to_dict())
+    with pytest.raises(DeniableError, match="'the table at hand' has no rows"):
+        Curator.scan(rows[:0], "id")
+
+
+@pytest.mark.parametrize("missing", [None, float("nan")])
+def test_a_missing_value_is_no_category(missing: Any) -> None:
+    with pytest.raises(ParameterError, match="have a missing value among them"):
+        open_frame(categories={"sex": [missing, "F"]})

@@ -19,7 +19,7 @@ app = typer.Typer(no_args_is_help=True, help="Check a released file, and read wh
 ReleasedFile = Annotated[Path, typer.Argument(help="The released file, or its statement NAME.release.json.")]
 
 
-@app.command(epilog="Example: deniable release verify out.parquet --key 1f0c... (the key stands in the register)")
+@app.command(epilog="Example: deniable release verify out.parquet --key 1f0c...  # the key stands in the register")
 def verify(
     file: ReleasedFile,
     key: Annotated[str | None, typer.Option(help="The curator's public key, as its register shows it.")] = None,

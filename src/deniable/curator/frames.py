@@ -252,6 +252,11 @@ def _write_categories(field: Field, categories: Sequence[Any] | None) -> list[st
             f"the categories of '{field.name}' are not a list of one or more values",
             expected='Such as categories={"sex": ["F", "M"]}: what is publicly known, and not read from the rows',
         )
+    if any(each is None or each != each for each in categories):  # nan is not itself
+        raise ParameterError(
+            f"the categories of '{field.name}' have a missing value among them",
+            expected="Values; rows without one are counted by a condition: WHERE x IS NULL",
+        )
     words = (yaml_word(each) if field.type is ColumnType.TEXT else str(each) for each in categories)
     return [f"categories: [{', '.join(words)}]"]
 

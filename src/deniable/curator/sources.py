@@ -132,11 +132,16 @@ def table_at(source: str, encoding: str | None = None, left_out: tuple[Restricti
         return engine.run('SELECT * FROM "table"')
 
 
+def name_source(source: Any) -> str:
+    """What a source is called in reports and refusals: a file by its path, and rows at hand never by what they hold."""
+    return str(source) if isinstance(source, str | Path) else "the table at hand"
+
+
 def refuse_no_rows(rows: pa.Table, source: Any) -> None:
     """Refuse to measure a table without rows: whatever is asked of nobody holds, and nothing would be said by it."""
     if not rows.num_rows:
         raise DataError(
-            f"'{source}' has no rows, and nothing was measured",
+            f"'{name_source(source)}' has no rows, and nothing was measured",
             expected="A table with rows",
             remedy="See whether it is the right file, and whether it was written to its end",
         )

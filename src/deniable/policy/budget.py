@@ -44,7 +44,8 @@ def exact(amount: Amount, name: str = "amount") -> Fraction:
             raise ValueError
         return Fraction(number)
     except (ValueError, TypeError, InvalidOperation, OverflowError, ZeroDivisionError):
-        raise ParameterError(f"{name} is not a finite number", expected="A number such as 0.5") from None
+        such = "1e-6" if name == "delta" else "0.5"
+        raise ParameterError(f"{name} is not a finite number", expected=f"A number such as {such}") from None
 
 
 def format_number(number: Fraction) -> str:

@@ -241,13 +241,14 @@ class Question:
 
     def group_by(self, *keys: Column | Sequence[Column], rollup: bool = False) -> Question:
         """One row for each combination of keys; with `rollup` also for the shorter ones."""
-        each = [key for given in keys for key in (given if isinstance(given, list | tuple) else (given,))]
+        each = [key for given in map(as_list, keys) for key in (given if isinstance(given, list | tuple) else (given,))]
         return replace(self, keys=(*self.keys, *map(_argument, each)), rolled=rollup or self.rolled)
 
-    def agg(self, *aggregates: Aggregate, **named: Aggregate) -> Question:
-        """What to compute of each group: `agg(count(), average=mean("charge"))`."""
-        listed = (*aggregates, *(each.alias(name) for name, each in named.items() if isinstance(each, Aggregate)))
-        if len(listed) < len(aggregates) + len(named) or not all(isinstance(each, Aggregate) for each in listed):
+    def agg(self, *aggregates: Aggregate | Sequence[Aggregate], **named: Aggregate) -> Question:
+        """What to compute of each group: `agg(count(), average=mean("charge"))`, or a list of them."""
+        given = [a for each in map(as_list, aggregates) for a in (each if isinstance(each, list | tuple) else [each])]
+        listed = (*given, *(each.alias(name) for name, each in named.items() if isinstance(each, Aggregate)))
+        if len(listed) < len(given) + len(named) or not all(isinstance(each, Aggregate) for each in listed):
             raise ParameterError("agg takes aggregates", expected='Such as agg(count(), mean("charge"))')
         return replace(self, aggregates=(*self.aggregates, *((each.text, each.name) for each in listed)))
 

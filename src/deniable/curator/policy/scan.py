@@ -44,14 +44,14 @@ class ScanReport(Record):
 
 
 def scan(
-    source: str, unit: str | None = None, progress: Progress | None = None, *, encoding: str | None = None
+    source: Any, unit: str | None = None, progress: Progress | None = None, *, encoding: str | None = None
 ) -> ScanReport:
     """Look at a table: findings with their evidence, the 18 categories of Safe Harbor, and smallest singling-out sets.
 
     The report holds names, counts and shares; no value of the table is in it.
     """
     from deniable.curator.policy.accepted_rows import find_policy_of
-    from deniable.curator.sources import refuse_no_rows
+    from deniable.curator.sources import name_source, refuse_no_rows
     from deniable.engines.fetching import FetchingEngine
     from deniable.masking import identifiers, safe_harbor
 
@@ -65,13 +65,13 @@ def scan(
                 expected=f"One of {', '.join(rows.schema.names)}",
                 remedy=nearest(unit, rows.schema.names),
             )
-        empty = _list_without_values(rows, source)
+        empty = _list_without_values(rows, name_source(source))
         _report_progress(progress, 0.4)
         findings = identifiers.detect(rows)
         _report_progress(progress, 0.6)
         lines = safe_harbor.build_checklist({"table": findings}, {"table": dict.fromkeys(rows.schema.names)})
         report = ScanReport(
-            source=source,
+            source=name_source(source),
             encoding=encoding,
             unit=unit,
             rows=engine.count("table"),
