@@ -280,3 +280,35 @@ def test_a_server_says_that_its_policy_file_was_edited(tmp_path: Path, write_pol
     assert asyncio.run(edit()) == [
         "policy.yaml was edited: this server goes on with the policy it opened; restart it for the new one"
     ]
+
+
+def test_what_runs_when_the_server_ends_is_stopped_and_pauses_nobody(tmp_path: Path, write_policy):
+    """A question that outlived its server was entered as a failure of its asker, of whom three pause her."""
+    from deniable.curator import Curator
+    from deniable.governance.grants import Asker, Role
+    from deniable.server.worker_pool import _Worker
+
+    policy, ledger = write_policy(tmp_path), str(tmp_path / "ledger.sqlite")
+    running = threading.Event()
+
+    def run(*_: Any, **__: Any) -> None:
+        running.set()
+        for _ in range(1_000):
+            if stopped.is_set():
+                raise RuntimeError("interrupted")
+            time.sleep(0.01)
+
+    stopped = threading.Event()
+    with Curator.open(policy, ledger=ledger) as curator, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(execute, "measure", run)
+        patch.setattr(type(curator), "interrupt", lambda _curator, _thread: stopped.set())
+        worker = _Worker(curator)
+        given = {"sql": QUICK, "epsilon": "1", "who": Asker("ana", "research", Role.ANALYST), "request": "one"}
+        asked = threading.Thread(target=worker._do_work, args=(0, 1, "query", given), daemon=True)
+        asked.start()
+        assert running.wait(30)
+        worker.stop_all()
+        asked.join(30)
+        assert not asked.is_alive()
+        assert [entry.act for entry in curator.ledger.entries()].count("fail") == 0
+        assert len(list(curator.ledger.entries(acts=("charge",)))) == 1

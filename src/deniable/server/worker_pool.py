@@ -40,6 +40,8 @@ COSTLY_SLOTS = 2
 """Places of the last process for costly work."""
 SWITCH_SECONDS = 0.0005
 """How long a thread that computes may keep the interpreter while others wait; a short question passes it many times."""
+ENDING_SECONDS = 3.0
+"""How long a process finishes what it works on when the server has ended; what takes longer is stopped."""
 LOWER_PRIORITY = 10
 """How much nicer to others the threads of costly work are, where the system has such a thing."""
 
@@ -264,6 +266,13 @@ class _Worker:
                 stop.set()
                 self._curator.interrupt(thread)
 
+    def stop_all(self) -> None:
+        """Stop all that is worked on: the server is gone, and no asker is to be paused for it."""
+        with self._lock:
+            running = [(number, asked) for number, (asked, _, _) in self._jobs.items()]
+        for number, asked in running:
+            self.stop(number, asked)
+
 
 def _lower_priority() -> None:
     """Let others go before the calling thread; where threads have no priority of their own, nothing changes."""
@@ -294,5 +303,9 @@ def _run_worker(policy: Policy, ledger: str, threads: int, lines: list[Connectio
             while True:
                 worker.stop(*control.recv())
         except (OSError, EOFError):
+            until = time.monotonic() + ENDING_SECONDS
+            for thread in workers:
+                thread.join(max(0.0, until - time.monotonic()))
+            worker.stop_all()
             for thread in workers:
                 thread.join(5)
