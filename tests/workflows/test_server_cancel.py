@@ -312,3 +312,14 @@ def test_what_runs_when_the_server_ends_is_stopped_and_pauses_nobody(tmp_path: P
         assert not asked.is_alive()
         assert [entry.act for entry in curator.ledger.entries()].count("fail") == 0
         assert len(list(curator.ledger.entries(acts=("charge",)))) == 1
+
+
+def test_an_address_without_a_port_and_a_proxy_by_name_are_refused():
+    from deniable.errors import ParameterError
+    from deniable.server.serve import ServerOptions, _steward_host
+
+    for given in ("127.0.0.1", "localhost"):
+        with pytest.raises(ParameterError, match="has no port"):
+            _steward_host(ServerOptions(steward=given))
+    with pytest.raises(ParameterError, match="'proxy.example' is not an address"):
+        Limits(proxies=("proxy.example",))

@@ -7,6 +7,7 @@ each request takes one.
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Hashable
@@ -69,6 +70,21 @@ class Limits:
         check_seconds(self.header_seconds)
         if not (all(each > 0 for each in (*amounts, *places)) and self.quantum >= 0 and self.processes >= 0):
             raise ParameterError("a limit of the server is not positive", expected="Limits above 0")
+        if wrong := [each for each in self.proxies if not is_address(each)]:
+            raise ParameterError(f"the proxy '{wrong[0]}' is not an address", expected="Such as 10.0.0.7, not a name")
+
+
+def is_address(text: str) -> bool:
+    """Whether a text is an address of the Internet.
+
+    >>> is_address("10.0.0.7"), is_address("::1"), is_address("proxy.example")
+    (True, True, False)
+    """
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True
 
 
 class RateLimiter:

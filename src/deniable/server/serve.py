@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, cast
 from deniable.curator.context import ledger_of
 from deniable.curator.curator import Curator
 from deniable.errors import MissingExtra, ParameterError, StorageError
-from deniable.server.limits import LOOPBACK, Connections, Limits
+from deniable.server.limits import LOOPBACK, Connections, Limits, is_address
 from deniable.server.monitoring import Log, log_to_stderr
 from deniable.server.service import Fulfillment, Service
 from deniable.server.worker_pool import SWITCH_SECONDS, WorkerPool
@@ -412,6 +412,11 @@ def _steward_host(options: ServerOptions) -> str | None:
     """The address of the steward's port; None for a Unix socket."""
     host, colon, port = options.steward.rpartition(":")
     if not colon or not port.isdigit():
+        if options.steward == "localhost" or is_address(options.steward):
+            raise ParameterError(
+                f"the steward's address '{options.steward}' has no port",
+                remedy=f"Say {options.steward}:8401, or a path",
+            )
         if not hasattr(socket, "AF_UNIX"):
             raise ParameterError(
                 f"this system has no Unix sockets, such as '{options.steward}'",

@@ -251,10 +251,6 @@ def _find_source(column: Any) -> Any:
     return None
 
 
-BRACKETED = (exp.Add, exp.Sub, exp.Mul, exp.Div, exp.IntDiv, exp.Mod, exp.Neg, exp.Paren, exp.Column, exp.Cast)
-"""What is written so that nothing around it can take it apart."""
-
-
 class DeniableSparkGenerator(SparkGenerator):  # type: ignore[misc]  # the parser has no types here
     """Writes typed statements of ours as Spark takes them."""
 
@@ -327,9 +323,8 @@ class DeniableSparkGenerator(SparkGenerator):  # type: ignore[misc]  # the parse
         return f"({self.sql(left)} {sign} {self.sql(right)})"
 
     def paren_sql(self, node: exp.Paren) -> str:
-        """What stands in brackets, once: Spark's parser takes long for nested ones."""
-        text = self.sql(node.this)
-        return str(text) if isinstance(node.this, BRACKETED) else f"({text})"
+        """What stands in brackets."""
+        return f"({self.sql(node.this)})"
 
     def alias_sql(self, node: exp.Alias) -> str:
         """A name for a value; a column keeps its own, since Spark would carry both through a window."""
@@ -583,10 +578,15 @@ class DeniableSpark(Spark):  # type: ignore[misc]  # the parser has no types her
 
 
 # The parser's own forms would come before the methods here.
-OWN = vars(DeniableSparkGenerator)
-DeniableSparkGenerator.TRANSFORMS = {k: f for k, f in SparkGenerator.TRANSFORMS.items() if f"{k.key}_sql" not in OWN}
+DeniableSparkGenerator.TRANSFORMS = {
+    kind: form
+    for kind, form in SparkGenerator.TRANSFORMS.items()
+    if f"{kind.key}_sql" not in vars(DeniableSparkGenerator)
+}
 
-_PATTERN = {"%Y": "yyyy", "%m": "MM", "%d": "dd", "%H": "HH", "%M": "mm", "%S": "ss", "%f": "SSSSSS"}
+_PATTERN: dict[str, str] = {
+    "%Y": "yyyy", "%m": "MM", "%d": "dd", "%H": "HH", "%M": "mm", "%S": "ss", "%f": "SSSSSS"
+}  # fmt: skip
 
 
 def _write_pattern(pattern: str) -> str:
