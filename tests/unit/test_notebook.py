@@ -56,8 +56,8 @@ def test_a_cell_may_only_be_explained_or_kept_in_a_variable(shell: Shell) -> Non
 @pytest.mark.parametrize(
     ("line", "told"),
     [
-        ("", "whom to ask"),
-        ("--epsilon 1", "whom to ask"),
+        ("", "no curator is named"),
+        ("--epsilon 1", "no curator is named"),
         ("nobody --epsilon 1", "no curator 'nobody'"),
         ("number --epsilon 1", "no curator 'number'"),
         ("curator --epsilom 1", "Did you mean '--epsilon'"),

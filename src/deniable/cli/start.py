@@ -169,7 +169,7 @@ def _print_columns(talk: Talk, made: Draft) -> None:
         day = EXAMPLES_OF_DATES[made.csv.dates]
         talk.say(f"Numbers are read as {number}, dates as {day}. If that is wrong, correct csv in the policy.")
     for doubt in made.doubtful:
-        talk.say(f"Undecided, and left as text: {doubt} in the policy.")
+        talk.say(f"Please check: {doubt} in the policy.")
     shown = Table("column", "type", "role", "because", box=None, pad_edge=False)
     for column in made.columns[:MOST_COLUMNS]:
         shown.add_row(str(column.name), str(column.type), str(column.role), str(column.reason))

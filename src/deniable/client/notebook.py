@@ -56,7 +56,7 @@ def _read_line(line: str) -> tuple[str, dict[str, Any]]:
     except ValueError:
         raise ParameterError("a quotation mark is not closed", expected=EXAMPLE) from None
     if not words or words[0].startswith("-"):
-        raise ParameterError("the cell does not say whom to ask", expected=EXAMPLE)
+        raise ParameterError("no curator is named after %%deniable", expected=EXAMPLE)
     given: dict[str, Any] = {}
     rest = iter(words[1:])
     for word in rest:

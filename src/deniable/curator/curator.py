@@ -45,7 +45,7 @@ BESIDE = "beside the policy"
 
 
 class Curator(ReleaseVerbs):
-    """Stands between the respondents and the analysts.
+    """Answers questions about private tables, makes releases, and keeps the privacy budget.
 
     `sources` replaces the policy's sources by rows at hand (pandas, Polars, Arrow) or other paths, by table name.
     `ledger` is where charges are written: the path of a file, or a `postgresql://` address; without one they are
@@ -212,7 +212,7 @@ class Curator(ReleaseVerbs):
         `nonnegative` cuts counts off at 0, `consistent` makes the levels of a ROLLUP add up: both are free.
         `bias_share` is a part of the budget for estimating how many units clamping and contribution bounds have cut.
         Asked again under the same `request` id, a question is not charged again. `seconds` limits the work after the
-        charge; `stop` takes the question back, uncharged if it was not begun.
+        charge; `stop` (a threading.Event) cancels the question: uncharged if it has not begun.
         """
         from deniable.curator.query import auto_bounds, batch
 
@@ -514,7 +514,7 @@ class Curator(ReleaseVerbs):
         return self._for(who).balance()
 
     def remaining(self, who: Asker | None = None) -> Budget | None:
-        """The least that is left from the dataset down to the one who asks; None where the policy sets no budget.
+        """The budget that is left for who asks: the least of dataset, purpose and analyst. None without a budget.
 
         Nothing is left while a loss of the ledger is not settled: `balance` says why, in `closed`.
         """
@@ -546,7 +546,7 @@ class Curator(ReleaseVerbs):
         self.context.scope.interrupt(thread)
 
     def close(self) -> None:
-        """Let go of the tables and the ledger."""
+        """Close the tables and the ledger."""
         if not isinstance(self.context, _Closed):
             self.context.close()
             self.context = _Closed(self.context.policy)  # type: ignore[assignment]

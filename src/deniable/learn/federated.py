@@ -316,7 +316,7 @@ def plan_round(
         if method == "linear" and not isinstance(goal, NumberTarget):
             raise ParameterError(f"'{target}' is not a bounded number", remedy="Use bayes for listed values")
     if not 0 <= colluding < least:
-        raise ParameterError("as many clients collude as answer", expected="colluding is from 0 to below least")
+        raise ParameterError("colluding is not smaller than least", expected="colluding is from 0 to below least")
     rows = unit.rows_learned * (2 if unit.neighboring is Neighboring.REPLACE else 1)
     name = secrets.token_hex(16)
     made = Round(

@@ -114,7 +114,7 @@ class Expression:
 
     def __bool__(self) -> bool:
         raise ParameterError(
-            "a condition on columns is neither true nor false by itself",
+            "Python's and, or, not and chains such as 1 < x < 3 do not work on columns",
             expected="& for and, | for or, ~ for not, with each side in parentheses",
         )
 
@@ -430,7 +430,7 @@ def _write_number(value: float | Decimal | Fraction) -> str:
 def quote_name(name: str) -> str:
     """A name as SQL writes it: plain where nothing can be misread, else in double quotes."""
     if not isinstance(name, str) or not name or "\0" in name:
-        raise ParameterError("a column or table is given by its name", expected="Such as 'age'")
+        raise ParameterError("a column or table is named by a text", expected="Such as 'age'")
     if PLAIN.fullmatch(name):
         return ".".join(f'"{part}"' if part.lower() in RESERVED else part for part in name.split("."))
     doubled = name.replace('"', '""')
@@ -448,7 +448,7 @@ def _condition(condition: Expression | str) -> str:
         return condition.text if condition.text.startswith("(") else f"({condition.text})"
     if not isinstance(condition, str):
         raise ParameterError(
-            "a condition is not one on columns", expected='Such as col("age") > 30, or the text of one'
+            "a filter needs a condition on columns", expected='Such as col("age") > 30, or the text of one'
         )
     return f"({condition})"
 

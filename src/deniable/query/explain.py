@@ -515,8 +515,8 @@ def _describe_joint(node: NodePlan, step: Step, joint: Joint) -> str:
     over = "" if cells == 1 else f" Their conditions divide the rows into {cells} disjoint cells."
     bound = "" if step.limits.by_row else " The bounds of a unit's rows hold for all of them together."
     return (
-        f"{listed}: measured together, for the price of one.{over} Noise is added to {joint.strategy.words}; "
-        f"the answers are computed from these noisy numbers by least squares.{bound}"
+        f"{listed} {'is' if len(named) == 1 else 'are'} measured together, for the price of one.{over} Noise is added "
+        f"to {joint.strategy.words}; the answers are computed from these noisy numbers (least squares).{bound}"
     )
 
 

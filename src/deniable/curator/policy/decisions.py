@@ -340,7 +340,7 @@ def _list_found(made: Draft) -> list[Drafted]:
 
 def _ask_recipient(_made: Draft, decided: Decisions) -> Iterator[Question]:
     if decided.recipient is None:
-        reason = "Whoever is not named could be anybody; what suits everybody suits the one you have in mind, too."
+        reason = "If you name no recipient, the release has to be safe for everybody."
         yield Question("recipient", "Who will receive it?", (), RECIPIENTS, "public", reason)
 
 
@@ -375,8 +375,8 @@ def _ask_unit(made: Draft, decided: Decisions) -> Iterator[Question]:
             reason = f"Of {made.unit}: {made.unit_reason or 'values repeat, and its name says that they name people'}."
         if not made.unit_sure:
             reason += (
-                f" To count values of {made.unit} is the safer reading. If another column numbers people, name it; if "
-                f"each row is another person, say {ROW} (or --unit {ROW})."
+                f" It is safer to count each value of {made.unit} as one person. If another column numbers people, "
+                f"name it; if each row is another person, say {ROW} (or --unit {ROW})."
             )
         yield Question("unit", "Who is a person?", (), choices, chosen, reason, "row, or the name of any column")
 
@@ -495,7 +495,7 @@ def _ask_risk(_made: Draft, decided: Decisions) -> Iterator[Question]:
 _RISKS = {
     SYNTHETIC: ("10%", "Chance alone gives an attack a few percent."),
     MASKED: ("5%", "Software is written by many hands, and copies of test data go far."),
-    "public": ("5%", "Somebody in the public knows each fact of somebody; 5% is what drafts of policies say, too."),
+    "public": ("5%", "Assume that some reader knows each fact. 5% is also what new policies say."),
     "researchers": ("20%", "Under a contract few know a secret already, and all who sign may not look people up."),
 }
 

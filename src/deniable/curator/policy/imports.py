@@ -60,7 +60,12 @@ def import_metadata(
     """
     if zipfile.is_zipfile(file):
         project = _read_project(file, table or file.stem)
-        found, unit, files, rest = project.draft, "row  # confirm: ARX knows no other unit", project.files, project.rest
+        found, unit, files, rest = (
+            project.draft,
+            "row  # confirm: ARX always protects single rows",
+            project.files,
+            project.rest,
+        )
     else:
         document, files, rest = _read(file), dict[str, bytes](), list[str]()
         if isinstance(document.get("attribute_description"), Mapping):
@@ -210,7 +215,7 @@ def _read_description(document: Mapping[str, Any], name: str) -> tuple[Draft, st
         raise ParameterError("the file describes no columns", expected="DataSynthesizer's description of each column")
     columns = tuple(_draft_described(str(key), about) for key, about in described.items())
     rows = _read_count(meta if isinstance(meta, Mapping) else {}, "num_tuples", 0)
-    return Draft(name, "", None, None, rows, columns), "row  # confirm: DataSynthesizer knows no other unit"
+    return Draft(name, "", None, None, rows, columns), "row  # confirm: DataSynthesizer always protects single rows"
 
 
 def _draft_described(name: str, about: Mapping[str, Any]) -> Drafted:
@@ -317,7 +322,7 @@ def _draft_assigned(assigned: Any, files: Mapping[str, str], separator: str) -> 
     role = ARX_ROLES.get(said, Role.UNDECIDED)
     tree = f"{{tree: {{file: {yaml_word(files[name])}, separator: {yaml_word(separator)}}}}}" if name in files else ""
     mask = TOKEN if role is Role.IDENTIFIER and kind in (ColumnType.TEXT, ColumnType.INTEGER) else None
-    reason = "confirm: so in the imported project" if said in ARX_ROLES else DECIDE
+    reason = "confirm: from the imported project" if said in ARX_ROLES else DECIDE
     return Drafted(name, kind, role, reason, mask, tree if role is Role.QUASI_IDENTIFIER else "")
 
 

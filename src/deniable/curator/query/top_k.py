@@ -88,7 +88,7 @@ def _compile_base(
 
     tables = context.admit_tables()
     if not check_columns(keys, KEYS):
-        raise ParameterError("the largest groups are of at least one column", expected=KEYS)
+        raise ParameterError("no column is named whose largest groups are wanted", expected=KEYS)
     listed, condition = ", ".join(keys), f" WHERE {where}" if where else ""
     text = f"SELECT {listed}, COUNT(*) AS units FROM {source}{condition} GROUP BY {listed}"
     plan = compile_query(text, tables, asked, pure=is_pure(context))

@@ -76,9 +76,7 @@ def place_order(
 ) -> Order:  # fmt: skip
     """An order in plain values; a method that costs nothing needs no budget."""
     if memory != 1 and not linked:
-        raise ParameterError(
-            "memory is of rows in a sequence, and rows are drawn one by one", remedy="Add --linked, or linked=True"
-        )
+        raise ParameterError("memory counts for linked tables alone", remedy="Add --linked, or linked=True")
     stated = budget("0") if method == "random" else budget(epsilon, delta, rho)
     wanted = tuple(tuple(names) for names in workload)
     return Order(table, stated, method, None if columns is None else tuple(columns), wanted, areas, linked, memory)
