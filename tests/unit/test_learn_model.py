@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from deniable.errors import IntegrityError
+from deniable.errors import DataError, IntegrityError
 from deniable.learn.model import LearnedModel, from_plain, load_model, save_model, to_plain
 from deniable.learn.training import Task, plan_training, train_model
 from deniable.policy.budget import ApproxDP
@@ -74,7 +74,7 @@ def test_what_is_no_model_is_refused(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "m.json").write_bytes(content)
     with pytest.raises(IntegrityError):
         load_model(tmp_path / "m.json")
-    with pytest.raises(IntegrityError):
+    with pytest.raises(DataError):
         load_model(tmp_path / "missing.json")
 
 

@@ -321,5 +321,5 @@ def test_an_address_without_a_port_and_a_proxy_by_name_are_refused():
     for given in ("127.0.0.1", "localhost"):
         with pytest.raises(ParameterError, match="has no port"):
             _steward_host(ServerOptions(steward=given))
-    with pytest.raises(ParameterError, match="'proxy.example' is not an address"):
+    with pytest.raises(ParameterError, match=r"'proxy\.example' is not an address"):
         Limits(proxies=("proxy.example",))
