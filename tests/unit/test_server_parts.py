@@ -277,7 +277,7 @@ def test_work_of_one_name_is_done_once_and_waiting_work_can_be_cancelled():
             await scheduler.run("ana", work, "one too many")
         assert scheduler.cancel("ana", "later") == (True, False)
         assert scheduler.cancel("ana", "same") == (False, None)
-        assert scheduler.cancel("ben", "same") == (False, None)
+        assert scheduler.cancel("ben", "same") is None
         gate.set()
         assert await first == await second == 7
         with pytest.raises((Stopped, asyncio.CancelledError)):

@@ -198,7 +198,7 @@ class Connection:
         return Path(path)
 
     def cancel(self, request: str) -> bool:
-        """Take back a question; whether it had not been begun. One that was begun is stopped, and stays charged."""
+        """Take back a question; whether one was there. One that had begun is stopped, and stays charged."""
         return bool(self._send("DELETE", f"/v1/queries/{quote(request, safe='')}")["cancelled"])
 
     def get(self, path: str, **query: Any) -> dict[str, Any]:
@@ -396,7 +396,7 @@ class AsyncConnection:
         return await asyncio.to_thread(self.connection.download, request, table, path)
 
     async def cancel(self, request: str) -> bool:
-        """Take back a question; whether it had not been begun."""
+        """Take back a question; whether one was there."""
         return await asyncio.to_thread(self.connection.cancel, request)
 
 

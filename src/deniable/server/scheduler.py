@@ -255,11 +255,14 @@ class Scheduler:
         """Begin some work that nobody waits for."""
         self._threads.begin("releases", lambda _stop: work())
 
-    def cancel(self, owner: str, name: Hashable) -> tuple[bool, bool | None]:
-        """Take a question back; whether it had not been begun, and whether it was charged: None is not known."""
+    def cancel(self, owner: str, name: Hashable) -> tuple[bool, bool | None] | None:
+        """Take a question back; whether it had not been begun, and whether it was charged: None is not known.
+
+        None where there is no such question.
+        """
         begun = next((each for each in self._jobs.values() if name and each.id == (owner, name)), None)
         if begun is None:
-            return False, None
+            return None
         taken_back = begun.threads.stop(begun.future)
         return taken_back, False if taken_back else begun.watch.charged or None
 

@@ -347,15 +347,17 @@ class Service:
         found: tuple[AnswerColumn, ...] = await self.scheduler.work(grant.name, "columns", given)
         return found
 
-    def cancel(self, grant: Grant, request: str) -> tuple[bool, bool | None]:
+    def cancel(self, grant: Grant, request: str) -> tuple[bool, bool | None] | None:
         """Take back a question; whether it had not been begun, and whether it was charged, where that is known."""
         return self.scheduler.cancel(grant.name, request)
 
     # a dictionary: the JSON of the answer, which names an earlier charge only where there was one
     async def take_back(self, grant: Grant, request: str) -> dict[str, Any]:
         """Take back a question, and say what was charged under its request id, now or before."""
-        taken_back, charged = self.cancel(grant, request)
-        told: dict[str, Any] = {"cancelled": taken_back, "charged": charged}
+        found = self.cancel(grant, request)
+        taken_back, charged = found or (False, None)
+        told: dict[str, Any] = {"cancelled": found is not None, "charged": charged}
+        told |= {"begun": not taken_back} if found else {}
         before = "" if charged else await self.read_record(lambda: self._find_charge(grant, request))
         return told | ({"charged": not taken_back, "charged_before": before} if before else {})
 
