@@ -50,7 +50,7 @@ from deniable.synth.text_shapes import learn_shapes
 from noise_spy import put_twin
 
 AUTO, MWEM, AREAS = (
-    importlib.import_module(f"deniable.synth.methods.{name}") for name in ("auto", "mwem", "hierarchical")
+    importlib.import_module(f"deniable.synth.methods.{name}") for name in ("auto", "published", "hierarchical")
 )
 ALARM = 1e-7
 EPSILON = 1.0
