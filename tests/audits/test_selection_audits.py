@@ -167,7 +167,7 @@ def _associate(distance: float, extra: int) -> Codes:
 
 def _audit_worst_clique() -> Audit:
     """Which of two cliques is answered worst: the unit's rows agree in the first pair and not in the second."""
-    share = MWEM.SCORES / 2  # of two rounds
+    share = MWEM.MWEM_SCORES / 2  # of two rounds
     spend = _spend(share)  # each of two scores moves, in opposite ways: MU deviations of their difference
     domain, workload = Domain(("a", "b", "c"), (2, 2, 2)), ((0, 1), (1, 2))
     tables = [_associate_two(400 - ROWS // 2, 400 + ROWS // 2, extra) for extra in (0, ROWS)]
