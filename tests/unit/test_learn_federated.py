@@ -175,7 +175,7 @@ def test_a_table_that_is_declared_otherwise_or_has_more_rows_of_a_person_is_refu
         ({"method": "linear", "target": "town"}, "bounded number|3 values"),
         ({"clients": 1}, "terms of the sum"),
         ({"least": 5}, "terms of the sum"),
-        ({"colluding": 8}, "collude"),
+        ({"colluding": 8}, "colluding is not smaller"),
         ({"features": ("note",)}, "no public categories"),
     ],
 )
