@@ -105,7 +105,7 @@ def test_a_notebook_shows_an_explanation_as_lines(curator: Curator) -> None:
 def test_notes_name_the_bound_and_the_keys(curator: Curator) -> None:
     notes = curator.explain(COUNTS, epsilon=1)["notes"]
     rows = curator.policy.table("visits").unit.max_rows_per_group
-    assert f"At most {rows} rows count of each unit in a group: totals may be low if it has more." in notes
+    assert f"At most {rows} rows of each unit count in a group: totals may be low if it has more." in notes
     assert "Rows with a missing or undeclared value of 'sex' are not counted." in notes
 
 

@@ -526,20 +526,20 @@ def _list_notes(plan: QueryPlan) -> list[str]:
     notes = list(dict.fromkeys(_describe_joint(*each) for each in joints))
     if any(step.limits.groups is not None and not step.limits.scaled for step in steps):
         most = _list_most(step.limits.groups for step in steps if not step.limits.scaled)
-        count = "group counts" if most == "1" else "groups count"
-        notes.append(f"At most {most} {count} of each unit, chosen anew at random: totals may be low if it has more.")
+        groups = "group of each unit counts" if most == "1" else "groups of each unit count"
+        notes.append(f"At most {most} {groups}, chosen anew at random: totals may be low if it has more.")
     if any(step.limits.in_all for step in steps):
         most = _list_most(step.limits.rows for step in steps if step.limits.in_all)
-        count = "row counts" if most == "1" else "rows count"
-        notes.append(f"At most {most} {count} of each unit, chosen at random: totals may be low if it has more.")
+        rows = "row of each unit counts" if most == "1" else "rows of each unit count"
+        notes.append(f"At most {most} {rows}, chosen at random: totals may be low if it has more.")
     if any(step.limits.scaled for step in steps):
         notes.append("A unit with more rows than the bounds over all groups is scaled down to them: totals may be low.")
     grouped = [step.limits for step in steps if step.placed]
     grouped = [each for each in grouped if not (each.by_row or each.in_all or each.scaled)]
     if grouped:
         most = _list_most(each.rows for each in grouped)
-        count = "row counts" if most == "1" else "rows count"
-        notes.append(f"At most {most} {count} of each unit in a group: totals may be low if it has more.")
+        rows = "row of each unit counts" if most == "1" else "rows of each unit count"
+        notes.append(f"At most {most} {rows} in a group: totals may be low if it has more.")
     if any(node.steps[0].limits.by_row and _meets_public_rows(node.node.input) for node in plan.nodes):
         notes.append("A row that meets several public rows in a join counts with the first of them: totals may be low.")
     if any(isinstance(p.measurement, Total) for step in steps for p in step.placed):

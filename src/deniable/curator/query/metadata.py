@@ -187,7 +187,7 @@ def say_preview(node: PlainBalance | None, takes: float | None, fits: int | None
     """What a question takes of what is left, in one sentence."""
     if node is None or node.limit is None or node.left is None:
         return "There is no limit."
-    left = f"Budget of {node.node}: {say_left(node)}{' for questions like this' if node.unit == 'rho' else ''}"
+    left = f"Budget of {node.node}: {say_balance(node)}{' for questions like this' if node.unit == 'rho' else ''}"
     if takes is None:
         return f"{left}; this takes more than that, and would be refused."
     if not takes:
@@ -198,13 +198,13 @@ def say_preview(node: PlainBalance | None, takes: float | None, fits: int | None
     return f"{left}; this takes {taken}; {more}."
 
 
-def say_left(node: PlainBalance) -> str:
+def say_balance(node: PlainBalance) -> str:
     """What is left of a node, in epsilon as the policy states it; in percent of that where what adds up is rho.
 
     >>> from deniable.curator.governance.reports import PlainBalance
-    >>> say_left(PlainBalance("the dataset", "", "epsilon", 10.0, 8.2))
+    >>> say_balance(PlainBalance("the dataset", "", "epsilon", 10.0, 8.2))
     '8.2 of 10 left'
-    >>> say_left(PlainBalance("the dataset", "", "rho", 1.48, 1.36, "delta 5e-07", "epsilon 10"))
+    >>> say_balance(PlainBalance("the dataset", "", "rho", 1.48, 1.36, "delta 5e-07", "epsilon 10"))
     '91% of epsilon 10 left'
     """
     if node.limit is None or node.left is None:

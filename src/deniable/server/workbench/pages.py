@@ -24,7 +24,7 @@ from starlette.routing import Route
 
 from deniable.curator.charge import ChargeWatch, watch_charges
 from deniable.curator.governance.reports import PlainBalance
-from deniable.curator.query.metadata import say_left
+from deniable.curator.query.metadata import say_balance
 from deniable.errors import NO_BUDGET, AccessRefused, BudgetExceeded, DeniableError, Stopped
 from deniable.governance.grants import Grant, Role
 from deniable.policy.budget import format_amount
@@ -79,8 +79,8 @@ class Pages:
         self._templates = Environment(loader=loader, autoescape=select_autoescape(), undefined=StrictUndefined,
                                       finalize=_reveal)  # fmt: skip
         self._templates.filters |= {"figures": render_allowance, "amount": format_amount, "day": format_day,
-                                    "left": say_left, "exactly": say_exactly, "plain": format_bound, "as_typed": escape,
-                                    "quoted": quote_name, "sentence": begin_sentence,
+                                    "left": say_balance, "exactly": say_exactly, "plain": format_bound,
+                                    "as_typed": escape, "quoted": quote_name, "sentence": begin_sentence,
                                     "rows": TECHNIQUES.get}  # fmt: skip
 
     def write(self, template: str, **values: Any) -> str:
