@@ -15,6 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+import typer.testing
 from hypothesis import settings
 from hypothesis.internal.conjecture import providers
 
@@ -59,6 +60,8 @@ def pytest_configure(config: pytest.Config) -> None:
     # Tests write the same small tables again and again; those about the same rows in two files use `marked_rows`.
     Scope.sketch_rows = lambda *_: None  # type: ignore[method-assign]
     pytest.TempPathFactory.mktemp = functools.partialmethod(make_folder, config)  # type: ignore[method-assign,assignment]
+    # All commands are built from their signatures once, and not at each call of a runner.
+    typer.testing._get_command = functools.cache(typer.testing._get_command)
     settings.load_profile("searching" if config.option.markexpr == "slow" else "repeatable")
     if config.option.markexpr != "slow":
         # Values that stand in the modules loaded so far are drawn too: which these are depends on the order of tests.
