@@ -237,6 +237,44 @@ OF_TOOLS = [
     ["d = '2025-03-04'", "d = TIMESTAMP '2025-03-04 00:00:00'", "d IN (TIMESTAMP '2025-03-04 00:00:00')"],
     ["m >= '2025-03-04'", "m >= DATE '2025-03-04'", "m >= TIMESTAMP '2025-03-04 00:00:00'"],
 ]  # fmt: skip
+OF_POSTGRESQL = [
+    ["c > 5", "c > '5'::int2", "c > 5::pg_catalog.int8", "c > '5'::pg_catalog.float8", "c > ('5'::double precision)"],
+    ["c > -5", "c > '-5'::numeric"],
+    ["c IN (1, 2)", "c = ANY('{1,2}')", "c = any('{1,2}'::bigint[])", "c = ANY(ARRAY[1, 2])",
+     "c = ANY ('{1,2}'::int2[])"],
+    ["c NOT IN (1, 2)", "c <> ALL ('{1,2}')", "c != ALL(ARRAY[1, 2])", "c <> ALL('{1,2}'::pg_catalog.int4[])"],
+    ["s IN ('x', 'a,b')", "s = ANY ('{x,\"a,b\"}'::text[])", "s = ANY('{x,\"a,b\"}')"],
+    ["s IN ('x', NULL)", "s = ANY ('{x,NULL}'::name[])"],
+    ["s NOT IN ('x')", "s <> ALL('{x}')"],
+    ["s = 'x'", "s = 'x'::name", "s = 'x'::unknown", "s = 'x'::bpchar", "s = 'x'::pg_catalog.text", "s = E'x'"],
+    ["s = 'a''b'", "s = 'a''b'::character varying"],
+    ["FALSE", "s = ANY('{}')", "c = ANY('{}'::int4[])"],
+    ["TRUE", "s <> ALL('{}')"],
+    ["TRUE LIMIT 2", "TRUE LIMIT 2::bigint"],
+    ["d > '2025-05-01'", "d > ('2025-05-01 +00'::date)", "d > '2025-05-01Z'", "d > '2025-05-01 +00:00'"],
+    ["d IN ('2025-05-01')", "d = ANY('{2025-05-01}'::date[])", "d = ANY('{2025-05-01}')"],
+]  # fmt: skip
+"""Constants as drivers of PostgreSQL write them."""
+
+
+@pytest.mark.parametrize("wordings", OF_POSTGRESQL, ids=lambda each: each[0])
+def test_constants_of_drivers_are_read_as_people_write_them(wordings: list[str]) -> None:
+    found = [compile_query(f"SELECT COUNT(*) FROM t WHERE {each}", TYPED_DATES, PureDP(1)) for each in wordings]
+    assert len({each.canonical for each in found}) == 1
+
+
+@pytest.mark.parametrize("written", ["E'a\\\\b'", "E'\\u0041'", "E'it\\'s'"])
+def test_escapes_are_refused_rather_than_read_as_other_signs(written: str) -> None:
+    with pytest.raises(QueryRefused, match="escapes"):
+        compile_query(f"SELECT COUNT(*) FROM t WHERE s = {written}", TYPED_DATES, PureDP(1))
+
+
+@pytest.mark.parametrize("written", ["s = ANY('F,M')", "s = ANY('{F')", "s = ANY('{F,{M}}')"])
+def test_texts_that_are_no_arrays_are_refused(written: str) -> None:
+    with pytest.raises(QueryRefused, match="list of values"):
+        compile_query(f"SELECT COUNT(*) FROM t WHERE {written}", TYPED_DATES, PureDP(1))
+
+
 TYPED_DATES = parse(
     "version: 1\ndataset: d\ntables: {t: {source: t.csv, unit: row, columns: {d: {type: date}, m: {type: datetime}, "
     "s: {type: text}, c: {type: decimal}}}}\nbudgets: {dataset: {epsilon: 1}}\n"

@@ -19,7 +19,7 @@ from deniable.errors import ParameterError
 from deniable.server.wire import values as v
 from deniable.server.wire.catalog_functions import asks_for_columns, is_catalog_question
 from deniable.server.wire.lexer import split_statements
-from deniable.server.wire.prepared_statements import expand_arrays, infer_types, read_constants
+from deniable.server.wire.prepared_statements import expand_arrays, infer_types
 
 psycopg = pytest.importorskip("psycopg")
 FILE = Path(__file__).parents[1] / "golden" / "wire" / "tool_questions.txt"
@@ -120,7 +120,7 @@ def test_lists_become_in_and_no_member_becomes_anything_but_a_value() -> None:
     text, filled = expand_arrays(statement, [[1, None], ["F'; DROP"], 5])
     assert text == "SELECT 1 FROM p WHERE sex IN ($4) AND age NOT IN ($5, $6) AND x = $3"
     assert filled == (None, None, 5, "F'; DROP", 1, None)
-    assert expand_arrays(statement, [[], [], 5])[1] == (None, None, 5, None, None)
+    assert expand_arrays(statement, [[], [], 5]) == (statement.text, ("{}", "{}", 5))
 
 
 @pytest.mark.parametrize(
@@ -336,36 +336,11 @@ def test_postgres_fdw_gets_noisy_numbers_and_no_rows(served: Any, postgres_addre
     assert count_charges(served) == before + 1
 
 
-@pytest.mark.parametrize(
-    ("written", "plain"),
-    [
-        ("x > 5::double precision", "x > 5"),
-        ("x > ('5'::double precision)", "x > (5)"),
-        ("x > '-5'::numeric", "x >  -5"),
-        ("x > 5.5::int4", "x > 5.5::int4"),
-        ("s = 'a''b'::text", "s = 'a''b'"),
-        ("s = E'a'", "s = 'a'"),
-        ("s = E'a\\\\b'", "s = E'a\\\\b'"),
-        ("s = ANY ('{F,\"a,b\",NULL}'::text[])", "s IN ('F', 'a,b', NULL)"),
-        ("s <> ALL('{F}')", "s NOT IN ('F')"),
-        ("x = any('{1,2}'::bigint[])", "x IN (1, 2)"),
-        ("seen > ('2025-05-01 +00'::date)", "seen > ('2025-05-01'::date)"),
-        ("s = 'x::text'", "s = 'x::text'"),
-        ("s = 'x'::varchar(1)", "s = 'x'::varchar(1)"),
-        ("s = '''); DROP'::text", "s = '''); DROP'"),
-    ],
-)
-def test_constants_with_types_are_read_as_people_write_them(written: str, plain: str) -> None:
-    [statement] = split_statements(f"SELECT COUNT(*) FROM clinic.public.people WHERE {written} LIMIT 2::bigint")
-    expected = f"SELECT COUNT(*) FROM public.people WHERE {plain} LIMIT 2"
-    assert read_constants(statement, "clinic") == expected
-
-
 def test_tools_that_write_types_pay_for_an_equal_question_once(served: Any) -> None:
     equal = (
         "age > 41 AND sex IN ('F', 'M')",
         "age > 41::bigint AND sex = ANY ('{F,M}'::text[])",
-        "age > '41'::int8 AND sex = ANY('{F,M}')",
+        "age > '41'::pg_catalog.int8 AND sex = ANY('{F,M}')",
     )
     with psycopg.connect(served.dsn(), autocommit=True, cursor_factory=psycopg.ClientCursor) as connection:
         connection.execute("SET deniable.epsilon = 0.5")
@@ -373,6 +348,8 @@ def test_tools_that_write_types_pay_for_an_equal_question_once(served: Any) -> N
         found = {connection.execute(f"SELECT COUNT(*) AS n FROM people WHERE {each}").fetchone() for each in equal}
         asked = "SELECT COUNT(*) AS n FROM people WHERE age > %s AND sex = ANY(%s)"
         found.add(connection.execute(asked, (41, ["F", "M"])).fetchone())
+        named = asked.replace("people", f"{served.curator.policy.dataset}.public.people")
+        found.add(connection.execute(named, (41, ["F", "M"])).fetchone())
         assert len(found) == 1
         assert count_charges(served) == before + 1
         with pytest.raises(psycopg.Error, match="at most 1000 members"):

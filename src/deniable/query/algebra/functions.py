@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from datetime import date, datetime, time
 from fractions import Fraction
 
-from deniable.errors import pluralize
+from deniable.errors import ParameterError, pluralize
 from deniable.query.algebra import dates
 from deniable.query.algebra import intervals as rule
 from deniable.query.algebra import intervals as word
@@ -230,16 +230,45 @@ def _narrow_to_date(argument: Expression) -> Expression | None:
     return None
 
 
+_ZONED_DAY = re.compile(r"^([0-9]{4}-[0-9]{2}-[0-9]{2})(?: ?[+-][0-9]{2}(?::?[0-9]{2})?|Z)$")
+"""A day with a zone, as JDBC writes it."""
+
+
 def parse_date(text: Literal, kind: Kind) -> Literal:
     """A text of the question as a date or a moment."""
-    written = re.sub(
-        r"^([0-9]{4}-[0-9]{2}-[0-9]{2}) ?[+-][0-9]{2}(:?[0-9]{2})?$", r"\1", str(text.value)
-    )  # as JDBC does
+    written = _ZONED_DAY.sub(r"\1", str(text.value))
     try:
         moment = datetime.fromisoformat(written)
     except ValueError:
         raise Mismatch("compares a date with a text that is not one; write DATE '2020-12-31'") from None
     return literal(moment.replace(tzinfo=None) if kind is Kind.DATETIME else moment.date())
+
+
+MOST_MEMBERS = 1000
+_MEMBER = re.compile(r'\s*(?:"((?:[^"\\]|\\.)*)"|([^,{}"\\]+))\s*(,|$)')
+
+
+def parse_array(text: str) -> list[str | None]:
+    """The members of an array of one dimension that is written as a text, as drivers of PostgreSQL do.
+
+    >>> parse_array('{1,NULL,"a, b"}')
+    ['1', None, 'a, b']
+    """
+    stripped, at = text.strip(), 0
+    if stripped[:1] != "{" or stripped[-1:] != "}":
+        raise ValueError
+    found: list[str | None] = []
+    body = stripped[1:-1]
+    while at < len(body):
+        member = _MEMBER.match(body, at)
+        if member is None:
+            raise ValueError
+        if len(found) >= MOST_MEMBERS:
+            raise ParameterError(f"a list has at most {MOST_MEMBERS} members")
+        quoted, bare, at = member.group(1), member.group(2), member.end()
+        written = re.sub(r"\\(.)", r"\1", quoted) if quoted is not None else bare.strip()
+        found.append(None if quoted is None and written.upper() == "NULL" else written)
+    return found
 
 
 WRITTEN_NUMBER = re.compile(r"[-+]?[0-9]{1,15}(\.[0-9]{1,15})?").fullmatch

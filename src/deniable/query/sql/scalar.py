@@ -19,7 +19,7 @@ from deniable.query.algebra.dates import DAY, HINT, add_months, add_seconds, rea
 from deniable.query.algebra.expression import ColumnRef, Expression, Kind, Literal, literal
 from deniable.query.algebra.functions import COMPARISONS, FUNCTION_FORMS, align_dates, call, fold_cast, parse_date
 from deniable.query.algebra.intervals import PARTS, TRUNCATIONS, Mismatch
-from deniable.query.sql.scope import Scope, spell_name
+from deniable.query.sql.scope import Scope, read_array, read_type, spell_name
 
 BINARY: dict[type[exp.Expression], str] = {
     exp.Add: "add", exp.Sub: "subtract", exp.Mul: "multiply", exp.Div: "divide", exp.Mod: "modulo",
@@ -132,7 +132,7 @@ def _bind_node(node: exp.Expression, scope: Scope, inner: Callable[[exp.Expressi
             return scope.column(node)
         case exp.Literal() | exp.Boolean() | exp.Null():
             return literal(_read_value(node, scope))
-        case exp.ByteString() if "\\" not in node.name:  # E'text'
+        case exp.ByteString():  # E'text', without escapes: see `refuse_unread_words`
             return literal(node.name)
         case exp.Between():
             return _bind_between(node, inner)
@@ -171,6 +171,9 @@ def _bind_binary(node: exp.Expression, scope: Scope, inner: Callable[[exp.Expres
     name, sides = BINARY[type(node)], [node.this, node.args.get("expression")]
     if isinstance(sides[1], exp.Any) and type(node) in (exp.EQ, exp.Like, exp.ILike) and not node.args.get("negate"):
         return _bind_any(node, scope, inner)
+    if type(node) is exp.NEQ and isinstance(sides[1], exp.Anonymous) and sides[1].name.upper() == "ALL":
+        each = exp.Any(this=exp.Tuple(expressions=sides[1].expressions))
+        return call("not", _bind_any(exp.EQ(this=node.this, expression=each), scope, inner))
     if name in ("add", "subtract") and any(isinstance(_unwrap(side), exp.Interval) for side in sides):
         return _bind_moved(node, scope, inner)
     wide = name in COMPARISONS
@@ -213,8 +216,14 @@ def _bind_joined(node: exp.DPipe, inner: Callable[[exp.Expression], Expression])
 def _bind_any(node: exp.Expression, scope: Scope, inner: Callable[[exp.Expression], Expression]) -> Expression:
     """x = ANY (...): x IN (...); t LIKE ANY ('a%', 'b%'): one of them."""
     held = _unwrap(node.args["expression"].this)
+    if isinstance(held, exp.Tuple) and len(held.expressions) == 1:
+        held = held.expressions[0]
     if isinstance(held, exp.Subquery | exp.Select) and isinstance(node, exp.EQ):
         return inner(exp.In(this=node.this, query=held))
+    if (written := read_array(held, inner(node.this).facts.kind)) is not None:
+        held = written
+        if not held.expressions:
+            return literal(False)
     if not isinstance(held, exp.Array | exp.Tuple) or not held.expressions:
         raise scope.refusal(node, "ANY takes a list of values", remedy="Write IN (...), or LIKE ... OR LIKE ...")
     if isinstance(node, exp.EQ):
@@ -516,20 +525,21 @@ def _bind_case(node: exp.Case | exp.If, inner: Callable[[exp.Expression], Expres
 
 
 def _bind_cast(node: exp.Cast, scope: Scope, inner: Callable[[exp.Expression], Expression]) -> Expression:
-    wanted = node.to.this.name if hasattr(node.to.this, "name") else str(node.to.this)
+    target = read_type(node.to)
+    wanted = target.this.name if hasattr(target.this, "name") else str(target.this)
     kind = next((kind for kind, names in CASTS.items() if wanted in names), None)
     if kind is None:
         raise scope.refusal(node, f"a cast to {wanted} is not on the list",
                             expected="Casts to INTEGER, DOUBLE, TEXT, BOOLEAN, DATE, TIMESTAMP")  # fmt: skip
     argument = inner(node.this)
-    known = None if wanted in SIZES else fold_cast(argument, kind)
-    if known is not None and (not node.to.expressions or _has_places(known, node.to)):
-        return known
+    known = fold_cast(argument, kind)
+    if known is not None and (not target.expressions or _has_places(known, target)):
+        return _bind_size(target, wanted, scope, known) if wanted in SIZES else known
     if isinstance(argument, ColumnRef) and argument.facts.kind is kind is Kind.INTEGER:
-        return _bind_size(node.to, wanted, scope, argument)  # as it is: beyond 2^53 a DOUBLE would round it
+        return _bind_size(target, wanted, scope, argument)  # as it is: beyond 2^53 a DOUBLE would round it
     if argument.facts.kind is Kind.BOOLEAN and kind.numeric:
         return call("case", argument, literal(1), call("not", argument), literal(0), literal(None))
-    return _bind_size(node.to, wanted, scope, call(f"cast_{kind.value}", argument))
+    return _bind_size(target, wanted, scope, call(f"cast_{kind.value}", argument))
 
 
 SIZES = {"TINYINT": (-(2**7), 2**7 - 1), "SMALLINT": (-(2**15), 2**15 - 1), "UTINYINT": (0, 2**8 - 1),

@@ -17,7 +17,9 @@ from sqlglot.errors import ErrorLevel
 from sqlglot.tokens import Token, TokenType
 
 from deniable.errors import QueryRefused, nearest
-from deniable.query.algebra.expression import ColumnRef, Expression
+from deniable.query.algebra.expression import ColumnRef, Expression, Kind
+from deniable.query.algebra.functions import parse_array
+from deniable.query.algebra.intervals import Mismatch
 from deniable.query.algebra.relation import Field
 from deniable.query.sql.clauses import place_at, refuse
 
@@ -168,6 +170,8 @@ def refuse_unread_words(
     held = Counter(_list_texts(statement))
     tokens = list(tokens)
     for place, token in enumerate(tokens):
+        if token.token_type is TokenType.BYTE_STRING and "\\" in text[token.start : token.end + 1]:
+            raise refuse(text, token.start, "escapes in E'...' are not supported", remedy="Write the sign itself")
         for word in _list_words(tokens, place, columns, text):
             held[word] -= 1
             if held[word] < 0:
@@ -200,3 +204,29 @@ def _list_texts(statement: exp.Expression) -> Iterator[str]:
     for node in statement.walk():
         if isinstance(node, exp.Literal | exp.Identifier | exp.Var | exp.Anonymous):
             yield str(node.this).lower()
+
+
+_ARRAY_TYPES = {Kind.INTEGER: "BIGINT", Kind.DECIMAL: "DOUBLE", Kind.BOOLEAN: "BOOLEAN"}
+
+
+def read_array(node: exp.Expression, kind: Kind) -> exp.Array | None:
+    """`'{1,2}'::bigint[]`, as drivers write lists; without a type it has that of what is compared with its members."""
+    typed = isinstance(node, exp.Cast) and node.to.is_type("array")
+    text = node.this if typed else node
+    if not isinstance(text, exp.Literal) or not text.is_string:
+        return None
+    try:
+        members = parse_array(text.name)
+    except ValueError:
+        raise Mismatch("takes a list of values; write IN (...), or ANY ('{a,b}')") from None
+    target = node.to.expressions[0] if typed else exp.DataType.build(_ARRAY_TYPES.get(kind, "TEXT"), dialect="duckdb")
+    listed = [exp.Null() if each is None else exp.cast(exp.Literal.string(each), target) for each in members]
+    return exp.Array(expressions=listed)
+
+
+def read_type(target: exp.DataType) -> exp.DataType:
+    """PostgreSQL's own types under their usual names: `pg_catalog.int8` is BIGINT, `name` and `unknown` are texts."""
+    own = str(target.args.get("kind") or "").lower().removeprefix("pg_catalog.")
+    if own == "name" or target.is_type("unknown"):
+        return exp.DataType.build("TEXT", dialect="duckdb")
+    return exp.DataType.build(own, dialect="duckdb", udt=True) if own else target

@@ -6,7 +6,6 @@ A cursor is a portal: its question is asked, and charged, when rows are first ta
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -231,111 +230,44 @@ def expand_arrays(statement: Statement, values: Sequence[Any]) -> tuple[str, tup
     >>> expand_arrays(question, [["F", "M"]])
     ('SELECT COUNT(*) FROM people WHERE sex IN ($2, $3)', (None, 'F', 'M'))
     """
-    tokens, filled, pieces, end = statement.tokens, [*values], [], 0
+    tokens, pieces, end = statement.tokens, [], 0
+    filled = ["{}" if each == [] else each for each in values]
     words = [token.text if token.kind is Kind.STRING else token.value for token in tokens]
     for at in range(len(tokens) - 4):
         word = {("=", "any"): "IN", ("<>", "all"): "NOT IN", ("!=", "all"): "NOT IN"}.get((words[at], words[at + 1]))
         number = _read_number(tokens[at + 3]) if tokens[at + 3].kind is Kind.PARAMETER else 0
         given = values[number - 1] if 0 < number <= len(values) else None
-        if word is None or words[at + 2] != "(" or not isinstance(given, list) or ")" not in words[at + 4 :]:
+        if (
+            word is None
+            or words[at + 2] != "("
+            or not isinstance(given, list)
+            or not given
+            or ")" not in words[at + 4 :]
+        ):
             continue
         closing = words.index(")", at + 4)
-        first, members = len(filled) + 1, given or [None]
-        filled += members
-        listed = ", ".join(f"${first + i}" for i in range(len(members)))
+        first = len(filled) + 1
+        filled += given
+        listed = ", ".join(f"${first + i}" for i in range(len(given)))
         pieces += [statement.text[end : tokens[at].start], f"{word} ({listed})"]
         end = tokens[closing].end
     plain = tuple(None if isinstance(each, list) else each for each in filled)
     return "".join([*pieces, statement.text[end:]]), plain
 
 
-_TEXT_TYPES = frozenset({"text", "varchar", "bpchar", "character varying", "name", "unknown"})
-_WHOLE_TYPES = frozenset({"int2", "int4", "int8", "smallint", "integer", "int", "bigint"})
-_NUMBER_TYPES = frozenset({"numeric", "decimal", "float8", "float4", "real", "double precision", *_WHOLE_TYPES})
-_NUMBER = re.compile(r"[+-]?(\d+)(\.\d+)?")
-_DAY = re.compile(r"(\d{4}-\d\d-\d\d)(?: ?(?:\+00(?::?00)?|Z))")
-_LISTS = {("=", "any"): "IN", ("<>", "all"): "NOT IN", ("!=", "all"): "NOT IN"}
+def drop_catalog(statement: Statement, dataset: str) -> str:
+    """The text without the name of the catalog before `public`: there is one.
 
-
-def read_constants(statement: Statement, dataset: str) -> str:
-    """The text with constants as people write them: drivers say their types, and a list is a text of an array.
-
-    So equal questions of different tools are one question.
-
-    >>> [question] = split_statements("SELECT COUNT(*) FROM a.public.t WHERE x > '5'::int8 AND s = ANY('{F,M}')")
-    >>> read_constants(question, "a")
-    "SELECT COUNT(*) FROM public.t WHERE x > 5 AND s IN ('F', 'M')"
+    >>> [question] = split_statements("SELECT COUNT(*) FROM clinic.public.people")
+    >>> drop_catalog(question, "clinic")
+    'SELECT COUNT(*) FROM public.people'
     """
-    tokens, words, pieces, end, at = statement.tokens, statement.words, [], 0, 0
-    while at < len(tokens):
-        written, after = _read_constant(tokens, words, at, dataset)
-        if written is not None:
-            pieces += [statement.text[end : tokens[at].start], written]
-            end = tokens[after - 1].end
-            at = after
-        else:
-            at += 1
+    words, pieces, end = statement.words, [], 0
+    for at, token in enumerate(statement.tokens):
+        if words[at : at + 4] == (dataset, ".", "public", ".") and token.kind in (Kind.WORD, Kind.NAME):
+            pieces.append(statement.text[end : token.start])
+            end = statement.tokens[at + 1].end
     return "".join([*pieces, statement.text[end:]])
-
-
-def _read_constant(tokens: Sequence[Token], words: Sequence[str], at: int, dataset: str) -> tuple[str | None, int]:
-    """What stands at a place in other words, and where it ends; None where it stays."""
-    token = tokens[at]
-    if words[at : at + 4] == (dataset, ".", "public", "."):
-        return "", at + 2
-    if (word := _LISTS.get((words[at], words[at + 1] if at + 1 < len(words) else ""))) and words[at + 2 : at + 3] == (
-        "(",
-    ):
-        return _read_list(tokens, words, at + 3, word, at)
-    if token.kind not in (Kind.STRING, Kind.NUMBER):
-        return None, at
-    kind, after = _read_type(words, at + 1)
-    plain = token.value if token.kind is Kind.NUMBER or "\\" not in token.text else None
-    if plain is None:
-        return None, at
-    number = _NUMBER.fullmatch(plain)
-    if number and kind in _NUMBER_TYPES and (kind not in _WHOLE_TYPES or number.group(2) is None):
-        return (f" {plain}" if plain.startswith("-") else plain.lstrip("+")), after
-    if token.kind is Kind.STRING and kind in _TEXT_TYPES:
-        return _quote(plain), after
-    if token.kind is Kind.STRING and kind == "date" and (day := _DAY.fullmatch(plain)):
-        return _quote(day.group(1)), at + 1
-    return (_quote(plain), at + 1) if token.text[:1] in "eE" and token.kind is Kind.STRING else (None, at)
-
-
-def _read_list(tokens: Sequence[Token], words: Sequence[str], at: int, word: str, start: int) -> tuple[str | None, int]:
-    """`= ANY ('{F,M}'::text[])` is IN ('F', 'M')."""
-    if at >= len(tokens) or tokens[at].kind is not Kind.STRING:
-        return None, start
-    kind, after = _read_type(words, at + 1)
-    after += 2 if words[after : after + 2] == ("[", "]") else 0
-    if words[after : after + 1] != (")",):
-        return None, start
-    try:
-        members = v.decode_text_array(tokens[at].value, v.TEXT)
-    except ValueError:
-        raise WireRefusal("22P02", "malformed array literal", "Write: ANY ('{a,b}')") from None
-    bare = kind in _NUMBER_TYPES and all(isinstance(each, str) and _NUMBER.fullmatch(each) for each in members)
-    written = [("NULL" if each is None else str(each) if bare else _quote(str(each))) for each in members]
-    return f"{word} ({', '.join(written) or 'NULL'})", after + 1
-
-
-def _read_type(words: Sequence[str], at: int) -> tuple[str, int]:
-    """The type that a cast after a constant names, without a length, and where it ends."""
-    if words[at : at + 1] != ("::",):
-        return "", at
-    at += 3 if words[at + 1 : at + 3] == ("pg_catalog", ".") else 1
-    two = " ".join(words[at : at + 2])
-    kind, after = (
-        (two, at + 2)
-        if two in ("double precision", "character varying")
-        else (words[at] if at < len(words) else "", at + 1)
-    )
-    return ("", at) if words[after : after + 1] == ("(",) else (kind, after)
-
-
-def _quote(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"
 
 
 def _read_name(statement: Statement, place: int) -> str:

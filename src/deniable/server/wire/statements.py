@@ -198,8 +198,8 @@ class StatementRunner:
         # A statement that states its own budget is not refused for the session's, which is only the default.
         inside = "differential_privacy" in statement.words
         asked = statement if sql is None else split_statements(sql)[0]
-        if (plain_text := prepared_statements.read_constants(asked, self._service.dataset)) != asked.text:
-            asked = split_statements(plain_text)[0]
+        if (local := prepared_statements.drop_catalog(asked, self._service.dataset)) != asked.text:
+            asked = split_statements(local)[0]
         text, plain = prepared_statements.expand_arrays(asked, values) if values else (asked.text, ())
         return Question(
             sql=text,

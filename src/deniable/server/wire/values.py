@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any
 
 from deniable.errors import ParameterError
+from deniable.query.algebra.functions import MOST_MEMBERS, parse_array
 
 BOOL, INT8, INT2, INT4, TEXT, OID, FLOAT4, FLOAT8 = 16, 20, 21, 23, 25, 26, 700, 701
 UNKNOWN, BPCHAR, VARCHAR, NAME, CHAR, DATE, TIMESTAMP, TIMESTAMPTZ, NUMERIC = (
@@ -35,7 +36,6 @@ ARRAYS = {
 }  # fmt: skip
 """The types of arrays, with the type of what they hold."""
 ARRAY_OF = {inner: outer for outer, inner in ARRAYS.items()}
-MOST_MEMBERS = 1000
 INTEGERS = (INT2, INT4, INT8, OID)
 TEXTS = (0, TEXT, VARCHAR, BPCHAR, NAME, CHAR, UNKNOWN)
 _EPOCH = date(2000, 1, 1)
@@ -61,27 +61,9 @@ def decode_value(raw: bytes | None, oid: int, binary: bool, number: int) -> Valu
         raise ParameterError(f"parameter ${number} is not a value of {kind}") from None
 
 
-_MEMBER = re.compile(r'\s*(?:"((?:[^"\\]|\\.)*)"|([^,{}"\\]+))\s*(,|$)')
-
-
 def decode_text_array(text: str, inner: int) -> list[Plain]:
-    """An array as text: `{1,2,NULL}`, `{"a b",c}`; of one dimension."""
-    stripped = text.strip()
-    if stripped[:1] != "{" or stripped[-1:] != "}":
-        raise ValueError
-    found: list[Plain] = []
-    body, at = stripped[1:-1], 0
-    while at < len(body):
-        member = _MEMBER.match(body, at)
-        if member is None:
-            raise ValueError
-        if len(found) >= MOST_MEMBERS:
-            raise ParameterError(f"a list has at most {MOST_MEMBERS} members")
-        quoted, bare, at = member.group(1), member.group(2), member.end()
-        null = bare is not None and bare.strip().upper() == "NULL"
-        written = re.sub(r"\\(.)", r"\1", quoted) if quoted is not None else bare.strip()
-        found.append(None if null else _decode_text(written, inner))
-    return found
+    """An array as text, with its members as values of their type."""
+    return [None if each is None else _decode_text(each, inner) for each in parse_array(text)]
 
 
 def _decode_binary_array(raw: bytes) -> list[Plain]:
