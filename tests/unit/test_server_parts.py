@@ -37,8 +37,7 @@ from deniable.server.refusals import (
 )
 from deniable.server.scheduler import Scheduler
 from deniable.server.wire import values
-from deniable.server.wire.catalog_functions import is_catalog_question
-from deniable.server.wire.catalog_queries import CatalogContext, rewrite_statement
+from deniable.server.wire.catalog_queries import CatalogContext, is_catalog_question, rewrite_statement
 from deniable.server.wire.codec import MessageReader, ProtocolViolation, WireRefusal, describe_error
 from deniable.server.wire.lexer import split_statements, tokenize
 from deniable.server.wire.settings import Settings, parse_assignment

@@ -1,52 +1,30 @@
-"""Questions about the catalog: which statements they are, and how they are put to the engine that holds only that.
+"""Questions about the catalog: which statements they are, what they may say, and the engine that answers them.
 
-Catalog questions come as SQL of every tool's own making, so they run as SQL: on an engine of its own, sealed, that
-holds nothing but declared metadata, one for all sessions. Before that they are parsed and pass a gate: one SELECT, of
-parts, functions and relations that are listed. Then they are written in the language of that engine: functions by the
-table `FUNCTIONS`, casts to `regclass` and the like by names of the catalog, columns under the names of PostgreSQL."""
+They run as SQL on an engine of its own, sealed, that holds nothing but declared metadata, one for all sessions;
+`query.sql.catalogs` checks them and writes them in its language. Functions of PostgreSQL are computed, or they are
+refused: none answers with a constant that is not true of these catalogs. What is NULL below is so because nothing of
+its kind exists here (indexes, rules, sizes that are told)."""
+
+# ruff: noqa: S608  (statements here are made of our own words; what is asked was parsed, and runs where no rows are)
 
 from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from decimal import InvalidOperation
-from typing import TYPE_CHECKING, Any, ClassVar
-
-from sqlglot import exp
-from sqlglot.dialects.duckdb import DuckDB
-from sqlglot.dialects.postgres import Postgres
-from sqlglot.errors import SqlglotError
+from typing import TYPE_CHECKING
 
 from deniable.curator.query import metadata
 from deniable.errors import DeniableError
 from deniable.governance.grants import Role
+from deniable.query.sql.catalogs import Assignment, Catalog, CatalogRefusal, rewrite
 from deniable.server.monitoring import log_to_stderr
-from deniable.server.wire import values as v
-from deniable.server.wire.catalog_functions import (
-    AS_RELATIONS,
-    BARE,
-    FUNCTIONS,
-    GROWING,
-    NOUNS,
-    PLAIN,
-    RELATIONS,
-    RESERVED,
-    SCHEMAS,
-    TYPES,
-    asks_for_columns,
-    build_unsupported_refusal,
-    call_function,
-    format_pattern,
-    name_column,
-    name_type,
-    parse_identifier,
-    read_operator,
-    write_object,
-)
 from deniable.server.wire.catalog_tables import (
+    EMPTY,
+    FILLED,
+    KEYWORDS,
     LISTS,
     REGISTERED,
     PublicColumn,
@@ -66,15 +44,300 @@ if TYPE_CHECKING:
     from deniable.engines.base import Engine
     from deniable.governance.grants import Asker
 
-
 SECONDS = 5.0
-ROWS = 100_000
-LONGEST = 1_000_000
-"""Characters of a rewritten statement: functions within functions may name their arguments several times."""
 MOST_ASKED, MOST_WORDS, DEEPEST = 30_000, 6_000, 60
 """Characters, words and brackets within brackets of a question about the catalog."""
-MOST_GROWING = 100
-"""Calls in a statement whose texts or lists may be longer than those they are made of."""
+
+_PLAIN = """
+    abs any_value array_position ascii avg bool_and bool_or ceil ceiling
+    chr coalesce count date_part date_trunc dense_rank exp first_value floor greatest lag last_value
+    lead least left length ln log lower ltrim max md5 min mod now ntile nullif power rank reverse right
+    round row_number rtrim sign split_part sqrt starts_with stddev strpos substr
+    sum translate trunc unnest upper variance
+"""
+PLAIN = frozenset(_PLAIN.split())
+"""Functions that the engine computes as PostgreSQL does."""
+
+
+MOST_CHARACTERS = 2_000
+"""Of a text that is put together here, and members of a list: free questions may not fill the memory."""
+
+
+def _bound(argument: str, size: str) -> str:
+    """An argument, unless what is made with it would be too large: before it is made, even of constants."""
+    return f"CASE WHEN {size} > {MOST_CHARACTERS} THEN error('too long') ELSE {argument} END"
+
+
+GROWING: Mapping[str, str] = {
+    "lpad": f"lpad({{0}}, CAST({_bound('{1}', '{1}')} AS INTEGER), coalesce({{2}}, ' '))",
+    "rpad": f"rpad({{0}}, CAST({_bound('{1}', '{1}')} AS INTEGER), coalesce({{2}}, ' '))",
+    "repeat": f"repeat({{0}}, {_bound('{1}', 'length({0}) * {1}')})",
+    "replace": f"replace({_bound('{0}', '(length({0}) + 1) * (length({2}) + 1)')}, {{1}}, {{2}})",
+    "regexp_replace": f"regexp_replace({_bound('{0}', '(length({0}) + 1) * (length({2}) + 1)')}, {{rest}})",
+    "concat": _bound("concat({*})", "length(concat({*}))"),
+    "concat_ws": _bound("concat_ws({*})", "length(concat_ws({*}))"),
+    "put_together": f"({_bound('{0}', 'length(CAST({0} AS VARCHAR)) + length(CAST({1} AS VARCHAR))')} || {{1}})",
+    "array_cat": f"list_concat({_bound('{0}', 'len({0}) + len({1})')}, {{1}})",
+    "array_append": f"list_append({_bound('{0}', 'len({0})')}, {{1}})",
+    "array_prepend": f"list_prepend({{0}}, {_bound('{1}', 'len({1})')})",
+    "array_agg": "array_agg({*})",
+    "string_agg": "string_agg({*})",
+    "generate_series": f"unnest(generate_series({{0}}, {_bound('{1}', 'abs({1} - {0})')}, coalesce({{2}}, 1)))",
+}
+"""Functions whose results may be longer than their arguments."""
+
+
+def _find_number(kind: str) -> str:
+    """The number of what has a name, as the casts to `regclass` and the like give it; what is a number stays one."""
+    found = f"(SELECT min(r_.r_oid) FROM registered_names r_ WHERE r_.r_kind = '{kind}' AND r_.r_known = {_WHOLE_NAME})"
+    return f"coalesce(TRY_CAST(CAST({{0}} AS VARCHAR) AS BIGINT), {found})"
+
+
+def _show(kind: str) -> str:
+    named = f"r_.r_kind = '{kind}' AND r_.r_oid = CAST({{0}} AS BIGINT)"
+    return f"(SELECT min(r_.r_shown) FROM registered_names r_ WHERE {named})"
+
+
+def _find_name(kind: str) -> str:
+    otherwise = "CASE WHEN CAST({0} AS BIGINT) = 0 THEN '-' ELSE CAST({0} AS VARCHAR) END"
+    return f"coalesce({_show(kind)}, {otherwise})"
+
+
+_NAME_PARTS = (
+    'list_transform(regexp_extract_all({0}, \'("([^"]|"")*"|[^."]+)\'), lambda p_: CASE WHEN starts_with(p_, \'"\') '
+    "THEN replace(substr(p_, 2, length(p_) - 2), '\"\"', '\"') ELSE lower(trim(p_)) END)"
+)
+_WHOLE_NAME = f"array_to_string({_NAME_PARTS.replace('{0}', 'CAST({0} AS VARCHAR)')}, '.')"
+_QUOTED = ", ".join(f"'{word}'" for _, _, words in KEYWORDS for word in words.split())
+RESERVED = frozenset(KEYWORDS[0][2].split())
+
+
+def _hold(*privileges: str) -> str:
+    """Whether one of the privileges that the last argument lists is held here."""
+    listed = "list_transform(string_split(upper({last}), ','), lambda p_: trim(p_))"
+    return f"list_has_any({listed}, [{', '.join(repr(each) for each in privileges)}])"
+
+
+def _hold_on(kind: str, *privileges: str) -> str:
+    """The same, for something that must exist: its name or number is the argument before the last one."""
+    known = _find_number(kind).replace("{0}", "{before}")
+    exists = f"EXISTS (SELECT 1 FROM registered_names r_ WHERE r_.r_kind = '{kind}' AND r_.r_oid = {known})"
+    return f"CASE WHEN {exists} THEN {_hold(*privileges)} ELSE error('there is no such thing') END"
+
+
+def _comment(place: str) -> str:
+    return f"(SELECT min(d_.d_text) FROM held_comments d_ WHERE d_.d_oid = {{0}} AND d_.d_place = {place})"
+
+
+_MODIFIED = (
+    "CASE WHEN {0} IN (1042, 1043) AND {1} >= 4 THEN '(' || ({1} - 4) || ')' WHEN {0} = 1700 AND {1} >= 4 "
+    "THEN '(' || (({1} - 4) >> 16) || ',' || (({1} - 4) & 65535) || ')' ELSE '' END"
+)
+_PRETTY = " ".join(
+    f"WHEN abs({{0}}) < {10 * 1024 ** (power + 1)} THEN CAST(round({{0}} / {1024**power}) AS BIGINT) || ' {unit}'"
+    for power, unit in enumerate(("bytes", "kB", "MB", "GB"))
+)
+_TYPE_NAMES = (
+    "CASE typeof({0}) WHEN 'VARCHAR' THEN 'text' WHEN 'VARCHAR[]' THEN 'text[]' WHEN 'DOUBLE' THEN 'double precision' "
+    "WHEN 'FLOAT' THEN 'real' WHEN 'TIMESTAMP' THEN 'timestamp without time zone' WHEN 'HUGEINT' THEN 'bigint' ELSE "
+    "lower(regexp_replace(typeof({0}), '^DECIMAL.*', 'numeric')) END"
+)
+_NO_TEXT, _NO_NUMBER = "CAST(NULL AS VARCHAR)", "CAST(NULL AS BIGINT)"
+
+FUNCTIONS: Mapping[str, str] = {
+    **GROWING,
+    "version": "{version}",
+    "current_database": "{dataset}",
+    "current_catalog": "{dataset}",
+    "current_user": "{analyst}",
+    "session_user": "{analyst}",
+    "user": "{analyst}",
+    "current_role": "{analyst}",
+    "getpgusername": "{analyst}",
+    "current_schema": "'public'",
+    "current_schemas": "CASE WHEN {0} THEN ['pg_catalog', 'public'] ELSE ['public'] END",
+    "current_timestamp": "now()",
+    "clock_timestamp": "now()",
+    "statement_timestamp": "now()",
+    "transaction_timestamp": "now()",
+    "localtimestamp": "CAST(now() AS TIMESTAMP)",
+    "current_date": "CAST(now() AS DATE)",
+    "pg_backend_pid": "CAST({process} AS INTEGER)",
+    "pg_get_userbyid": f"coalesce({_show('regrole')}, 'unknown (OID=' || {{0}} || ')')",
+    "pg_encoding_to_char": "CASE WHEN {0} = 6 THEN 'UTF8' ELSE '' END",
+    "pg_char_to_encoding": "CASE WHEN upper(replace({0}, '-', '')) = 'UTF8' THEN 6 ELSE -1 END",
+    "pg_client_encoding": "'UTF8'",
+    "pg_my_temp_schema": "CAST(0 AS BIGINT)",
+    "pg_is_in_recovery": "false",
+    "pg_is_wal_replay_paused": "false",
+    "pg_is_other_temp_schema": "false",
+    "pg_postmaster_start_time": "CAST({started} AS TIMESTAMPTZ)",
+    "pg_conf_load_time": "CAST({started} AS TIMESTAMPTZ)",
+    "pg_table_is_visible": "({0} IS NOT NULL)",
+    "pg_type_is_visible": "({0} IS NOT NULL)",
+    "pg_function_is_visible": "({0} IS NOT NULL)",
+    "pg_collation_is_visible": "({0} IS NOT NULL)",
+    "pg_relation_is_publishable": "false",
+    "pg_stat_get_numscans": "CAST(0 AS BIGINT)",
+    "pg_size_pretty": f"CASE {_PRETTY} ELSE CAST(round({{0}} / {1024**4}) AS BIGINT) || ' TB' END",
+    "obj_description": _comment("0"),
+    "col_description": _comment("{1}"),
+    "format_type": f"CASE WHEN {{0}} IS NULL THEN NULL ELSE coalesce({_show('regtype')} || {_MODIFIED}, '???') END",
+    "has_table_privilege": _hold_on("regclass", "SELECT"),
+    "has_any_column_privilege": _hold_on("regclass", "SELECT"),
+    "has_column_privilege": _hold("SELECT"),
+    "has_schema_privilege": _hold_on("regnamespace", "USAGE"),
+    "has_database_privilege": _hold("CONNECT"),
+    "has_function_privilege": _hold("EXECUTE"),
+    "has_type_privilege": _hold("USAGE"),
+    "has_language_privilege": _hold(""),
+    "has_sequence_privilege": _hold(""),
+    "has_tablespace_privilege": _hold(""),
+    "pg_has_role": f"({_find_number('regrole').replace('{0}', '{before}')} = "
+    f"{_find_number('regrole').replace('{0}', '{analyst}')})",
+    "to_regclass": _find_number("regclass"),
+    "to_regtype": _find_number("regtype"),
+    "to_regproc": _find_number("regproc"),
+    "to_regnamespace": _find_number("regnamespace"),
+    "to_regrole": _find_number("regrole"),
+    **{
+        f"{kind}in": f"CASE WHEN {{0}} IS NOT NULL THEN coalesce({_find_number(kind)}, error('no such thing')) END"
+        for kind in REGISTERED
+    },
+    **{f"{kind}out": _find_name(kind) for kind in REGISTERED},
+    "quote_ident": f"CASE WHEN regexp_full_match({{0}}, '[a-z_][a-z0-9_]*') AND {{0}} NOT IN ({_QUOTED}) THEN {{0}} "
+    "ELSE '\"' || replace({0}, '\"', '\"\"') || '\"' END",
+    "quote_literal": "('''' || replace(CAST({0} AS VARCHAR), '''', '''''') || '''')",
+    "quote_nullable": "coalesce('''' || replace(CAST({0} AS VARCHAR), '''', '''''') || '''', 'NULL')",
+    "parse_ident": _NAME_PARTS,
+    "format": "concat({*})",
+    "set_config": "{1}",
+    "current_setting": "(SELECT min(s_.s_value) FROM held_settings s_ WHERE s_.s_name = lower({0}))",
+    "txid_current": "CAST(1 AS BIGINT)",
+    "age": "CAST(2147483647 AS INTEGER)",
+    "pg_typeof": _TYPE_NAMES,
+    "generate_subscripts": "unnest(CASE WHEN {1} = 1 THEN generate_series(1, len({0})) ELSE [] END)",
+    "ordinality_of": "generate_subscripts({0}, 1)",
+    "array_upper": "CASE WHEN {1} = 1 AND len({0}) > 0 THEN CAST(len({0}) AS INTEGER) END",
+    "array_lower": "CASE WHEN {1} = 1 AND len({0}) > 0 THEN 1 END",
+    "array_length": "CASE WHEN {1} = 1 AND len({0}) > 0 THEN CAST(len({0}) AS INTEGER) END",
+    "array_ndims": "CASE WHEN len({0}) > 0 THEN 1 END",
+    "cardinality": "CAST(len({0}) AS INTEGER)",
+    "array_remove": "list_filter({0}, lambda m_: m_ IS DISTINCT FROM {1})",
+    "array_to_string": "array_to_string({0}, {1})",
+    "array": "array({*})",
+    "all": "ALL ({*})",
+    "row": "row({*})",
+    "string_to_array": "CASE WHEN {0} = '' THEN CAST([] AS VARCHAR[]) ELSE string_split({0}, {1}) END",
+    "char_length": "length({0})",
+    "character_length": "length({0})",
+    "btrim": "trim({*})",
+    "every": "bool_and({0})",
+    "_pg_expandarray": "unnest(list_transform({0}, lambda x_, n_: struct_pack(x := x_, n := n_)))",
+    "row_to_json": "CAST(to_json({0}) AS VARCHAR)",
+    "to_json": "CAST(to_json({0}) AS VARCHAR)",
+    "json_build_object": "{pairs}",
+    "divide": "({0} / {1})",
+    "divide_whole": "({0} // {1})",
+    "to_double": "CAST({0} AS DOUBLE)",
+    "left_of": "left(CAST({0} AS VARCHAR), {1})",
+    "pg_advisory_unlock_all": _NO_TEXT,
+    "pg_advisory_unlock": "true",
+    "pg_try_advisory_lock": "true",
+    "pg_cancel_backend": "false",
+    "pg_terminate_backend": "false",
+    "inet_server_addr": _NO_TEXT,
+    "inet_server_port": _NO_NUMBER,
+    "inet_client_addr": _NO_TEXT,
+    "inet_client_port": _NO_NUMBER,
+    **dict.fromkeys(
+        (
+            "pg_total_relation_size", "pg_relation_size", "pg_table_size", "pg_indexes_size", "pg_database_size",
+            "pg_relation_filenode", "pg_stat_get_live_tuples", "pg_tablespace_size",
+        ),
+        _NO_NUMBER,
+    ),
+    **dict.fromkeys(
+        (
+            "pg_get_partkeydef", "pg_get_expr", "pg_get_constraintdef", "pg_get_indexdef", "pg_get_viewdef",
+            "pg_get_ruledef", "pg_get_triggerdef", "pg_get_serial_sequence", "pg_get_statisticsobjdef_columns",
+            "pg_get_function_result", "pg_get_function_arguments", "pg_get_function_identity_arguments",
+            "pg_tablespace_location", "pg_get_functiondef", "shobj_description", "pg_notify",
+        ),
+        _NO_TEXT,
+    ),
+}  # fmt: skip
+"""Functions of PostgreSQL in the language of the engine; {0} is an argument, {last} the last one."""
+
+AS_RELATIONS = {
+    "pg_show_all_settings": "pg_settings", "pg_get_keywords": "pg_get_keywords", "aclexplode": "aclexplode",
+    "pg_options_to_table": "pg_options_to_table",
+}  # fmt: skip
+"""Functions after FROM that are relations of the catalog."""
+RELATIONS = frozenset(EMPTY) | FILLED
+
+
+def is_catalog_question(statement: Statement) -> bool:
+    """Whether a SELECT asks for nothing but the catalog, or for the columns of an answer that has no rows.
+
+    It names a relation of the catalog, or no relation at all; or nothing that it could ask of people would be given,
+    because its outermost condition is false or its limit is 0. Both run where no rows of people are.
+    """
+    if statement.words[:1] not in (("select",), ("with",), ("values",), ("table",)):
+        return False
+    words = statement.words
+    if "from" not in words and "table" not in words[:1]:
+        return True
+    named = {word for i, word in enumerate(words) if i and words[i - 1] in ("from", "join", ".", ",", "table")}
+    if named & RELATIONS or "information_schema" in named or asks_for_columns(statement):
+        return True
+    relations = _list_relations(words)
+    if any(name.startswith("pg_") for name in relations):
+        return True
+    return "table" not in words[:1] and all(name in _NO_RELATIONS for name in relations)
+
+
+_NO_RELATIONS = frozenset(("select", "values", "with", "unnest", *FUNCTIONS, *PLAIN))
+"""What may stand after FROM and is the name of no relation."""
+_CALLS_WITH_FROM = frozenset({"trim", "extract", "substring", "overlay", "position"})
+"""Functions inside whose brackets FROM names no relation."""
+_FALSE = (("1", "=", "0"), ("0", "=", "1"), ("false",), ("1", "<>", "1"), ("1", "=", "2"), ("null",))
+
+
+def asks_for_columns(statement: Statement) -> bool:
+    """Whether a SELECT can have no rows, as tools ask to learn the columns: `WHERE 1 = 0` or `LIMIT 0` at its end."""
+    words, depth = statement.words, 0
+    if set(words) & {"union", "intersect", "except", "offset"}:
+        return False
+    if words[-2:] == ("limit", "0"):
+        return True
+    for i, word in enumerate(words):
+        depth += (word == "(") - (word == ")")
+        if word == "where" and depth == 0:
+            rest = words[i + 1 :]
+            while rest[:1] == ("(",) and rest[-1:] == (")",):
+                rest = rest[1:-1]
+            return any(rest == each or (rest[:-2] == each and rest[-2:-1] == ("limit",)) for each in _FALSE)
+    return False
+
+
+def _list_relations(words: tuple[str, ...]) -> list[str]:
+    """What stands after each FROM and JOIN; the name alone, where it is qualified."""
+    found, calls = [], [""]
+    for i, word in enumerate(words[:-1]):
+        if word == "(":
+            calls.append(words[i - 1] if i else "")
+        elif word == ")" and len(calls) > 1:
+            calls.pop()
+        compared = word == "from" and words[max(0, i - 1)] == "distinct" and words[max(0, i - 2)] in ("is", "not")
+        if word not in ("from", "join") or compared or calls[-1] in _CALLS_WITH_FROM:
+            continue
+        at = i + 1
+        while words[at] in ("only", "lateral", "(") and at + 1 < len(words):
+            at += 1
+        qualified = at + 2 < len(words) and words[at + 1] == "."
+        found.append(words[at + 2] if qualified else words[at])
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +351,11 @@ class CatalogContext:
     """The settings of the session, by their names in lower case."""
     tables: tuple[str, ...] = ()
     started: str = ""
+
+    def find_registered(self, kind: str, name: str) -> int | None:
+        """The number of what has a name in the catalog."""
+        wanted = ".".join(_parse_identifier(name))
+        return next((oid for known, oid in list_registered(kind, self.tables, self.analyst) if known == wanted), None)
 
 
 class CatalogEngine:
@@ -146,7 +414,8 @@ def _translate_refusal(refusal: DeniableError) -> WireRefusal:
     if refusal.code == "stopped":
         return WireRefusal("57014", "the question about the catalog took too long")
     log_to_stderr("a question about the catalog was not understood")
-    return build_unsupported_refusal()
+    refused = CatalogRefusal()
+    return WireRefusal(refused.state, refused.happened, refused.hint)
 
 
 def _describe_table(table: metadata.TableSummary) -> PublicTable:
@@ -164,43 +433,6 @@ def _describe_column(column: metadata.ColumnSummary) -> str:
     return ", ".join(parts)
 
 
-class _Parser(Postgres.Parser):  # type: ignore[misc]
-    """PostgreSQL's grammar; a function is its name and its arguments, and means nothing yet."""
-
-    FUNCTIONS: ClassVar[dict[str, Any]] = {}
-    NO_PAREN_FUNCTIONS: ClassVar[dict[Any, Any]] = {}
-    FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {
-        name: Postgres.Parser.FUNCTION_PARSERS[name]
-        for name in ("CAST", "EXTRACT", "OVERLAY", "POSITION", "SUBSTRING", "TRIM")
-        if name in Postgres.Parser.FUNCTION_PARSERS
-    }
-
-
-class _Read(Postgres):  # type: ignore[misc]
-    Parser = _Parser
-
-
-_PARTS = """
-    Add Alias All And Anonymous Any Array AtTimeZone Between Boolean Bracket ByteString CTE Case Cast Collate Column
-    DPipe DataType DataTypeParam Distinct Div Dot EQ Escape Except Exists Extract Filter From GT GTE Group Having ILike
-    Identifier If In Intersect Interval Is Join LT LTE Lateral Like Limit Literal Mod Mul NEQ Neg Not Null NullSafeEQ
-    NullSafeNEQ ObjectIdentifier Offset Operator Or Order Ordered Overlay Paren Pow RegexpILike RegexpLike Select Star
-    StrPosition Sub Subquery Substring Table TableAlias Trim Tuple Union Unnest Values Var Where Window WindowSpec With
-    Fetch BitwiseAnd BitwiseOr BitwiseLeftShift BitwiseRightShift
-"""
-PARTS = frozenset(_PARTS.split())
-"""What a question about the catalog may be made of."""
-
-
-@dataclass(frozen=True, slots=True)
-class Assignment:
-    """What `set_config` sets once its question is answered."""
-
-    name: str
-    value: str
-    local: bool
-
-
 def rewrite_statement(
     statement: Statement, around: CatalogContext, *, rows: bool = True
 ) -> tuple[str, tuple[Assignment, ...]]:
@@ -208,17 +440,28 @@ def rewrite_statement(
     if statement.words[:3] == ("with", "recursive", "typeinfo_tree"):
         return "SELECT * FROM typeinfo_tree", ()  # asyncpg's question for types
     _check_size(statement)
+    known = RELATIONS | set(around.tables if asks_for_columns(statement) else ())
+    catalog = Catalog(
+        relations=known, functions=FUNCTIONS, plain=PLAIN, growing=GROWING, as_relations=AS_RELATIONS, lists=LISTS,
+        settings={name.lower() for name in around.settings}, find=around.find_registered, process=around.process,
+        known={
+            "dataset": around.dataset, "analyst": around.analyst, "version": _render_version(),
+            "started": around.started,
+        },
+    )  # fmt: skip
     try:
-        tree = _parse(_spell_out(statement))
-        _check_parts(tree)
-        known = RELATIONS | set(around.tables if asks_for_columns(statement) else ())
-        _check_relations(tree, known)
-        assignments = _Translation(tree, around).run()
-        tree = _limit_rows(tree, rows)
-        text = _Writer(dialect=DuckDB, identify=True, around=around, normalize_functions=False).generate(tree)
-    except (SqlglotError, RecursionError, InvalidOperation):
-        raise build_unsupported_refusal() from None
-    return text, assignments
+        return rewrite(_spell_out(statement), catalog, rows=rows)
+    except CatalogRefusal as refusal:
+        raise WireRefusal(refusal.state, refusal.happened, refusal.hint) from None
+
+
+_IDENTIFIER = re.compile(r'\s*(?:"((?:[^"]|"")*)"|([^."\s]+))\s*(?:\.|$)')
+
+
+def _parse_identifier(text: str) -> Iterator[str]:
+    """The parts of a name as it is written: `public."People"`."""
+    for quoted, plain in _IDENTIFIER.findall(text):
+        yield quoted.replace('""', '"') if quoted else plain.lower()
 
 
 def _check_size(statement: Statement) -> None:
@@ -250,346 +493,3 @@ def _spell_out(statement: Statement) -> str:
 
 
 _NUMBERS = ("oid", "xid", *REGISTERED)
-
-
-def _parse(text: str) -> Any:
-    found = _Read().parse(text)
-    if len(found) != 1 or not isinstance(found[0], exp.Query | exp.Values):
-        raise build_unsupported_refusal()
-    tree = found[0]
-    if isinstance(tree, exp.Values):
-        width = len(tree.expressions[0].expressions)
-        names = [exp.to_identifier(f"column{i + 1}") for i in range(width)]
-        shown = exp.TableAlias(this=exp.to_identifier("values"), columns=names)
-        return exp.select("*").from_(exp.Values(expressions=tree.expressions, alias=shown))
-    return tree
-
-
-def _check_parts(tree: Any) -> None:
-    growing = 0
-    for node in tree.walk():
-        if isinstance(node, exp.DPipe) or (isinstance(node, exp.Anonymous) and node.name.lower() in GROWING):
-            growing += max(1, len(node.expressions) - 3)
-        if growing > MOST_GROWING:
-            raise WireRefusal("54001", f"more than {MOST_GROWING} texts are put together")
-        if type(node).__name__ not in PARTS or (isinstance(node, exp.With) and node.args.get("recursive")):
-            raise build_unsupported_refusal()
-        if not isinstance(node, exp.Anonymous):
-            continue
-        relation = isinstance(node.parent, exp.Table) and node.name.lower() in AS_RELATIONS
-        if not relation and node.name.lower() not in FUNCTIONS and node.name.lower() not in PLAIN:
-            raise build_unsupported_refusal(f"the function {node.name.lower()} is not known to the catalog")
-
-
-def _check_relations(tree: Any, known: frozenset[str] | set[str]) -> None:
-    """What stands after FROM or JOIN is a relation of the catalog, a function, or what the statement itself names."""
-    given = {cte.alias.lower() for cte in tree.find_all(exp.CTE)}
-    for table in tree.find_all(exp.Table):
-        if isinstance(table.this, exp.Anonymous):
-            continue
-        schema, name = table.db.lower(), table.name
-        if not isinstance(table.this, exp.Identifier) or table.catalog or schema not in ("", "public", *SCHEMAS):
-            raise WireRefusal("42P01", f'relation "{name}" does not exist in the catalog')
-        name = name if table.this.quoted else name.lower()
-        full = f"information_schema_{name}" if schema == "information_schema" else name
-        if not (full in known or (not schema and name.lower() in given)):
-            raise WireRefusal("42P01", f'relation "{name}" does not exist in the catalog')
-        if schema == "information_schema":
-            table.this.set("this", full)
-            if not table.alias:
-                table.set("alias", exp.TableAlias(this=exp.to_identifier(name)))
-        table.set("db", None)
-
-
-def _limit_rows(tree: Any, rows: bool) -> Any:
-    """The statement with no more rows than are ever given."""
-    most = ROWS if rows else 0
-    limit = tree.args.get("limit")
-    asked = limit.expression if isinstance(limit, exp.Limit) else None
-    if limit is None or not rows or (isinstance(asked, exp.Literal) and int(asked.name) > most):
-        tree.set("limit", exp.Limit(expression=exp.Literal.number(most)))
-    return tree
-
-
-_TRANSACTIONS = ("xmin", "xid", "transactionid")
-"""Columns that hold numbers of transactions."""
-
-
-class _Translation:
-    """The steps from PostgreSQL's meaning to the engine's, on the tree of one statement."""
-
-    def __init__(self, tree: Any, around: CatalogContext) -> None:
-        self._tree, self._around = tree, around
-
-    def run(self) -> tuple[Assignment, ...]:
-        """Change the tree in place; what `set_config` sets is given back."""
-        for dot in list(self._tree.find_all(exp.Dot)):
-            if isinstance(dot.expression, exp.Anonymous) and isinstance(dot.this, exp.Identifier):
-                dot.replace(dot.expression)
-        for select in self._tree.find_all(exp.Select):
-            select.set("expressions", [name_column(each) for each in select.expressions])
-        for column in list(self._tree.find_all(exp.Column)):
-            self._read_column(column)
-        for name in self._tree.find_all(exp.Identifier):
-            if not name.quoted:
-                name.set("this", name.this.lower())
-        assignments = self._take_assignments()
-        for table in list(self._tree.find_all(exp.Table, exp.Unnest)):
-            _read_table(table)
-        # Inner ones first: what is around them then sees what they have become.
-        for node in reversed(list(self._tree.walk(bfs=False))):
-            self._replace(node)
-        self._show_registered()
-        return assignments
-
-    def _read_column(self, column: Any) -> None:
-        """`public.people.sex` is `people.sex`; `current_user` is a function."""
-        if column.args.get("db") is not None:
-            column.set("db", None)
-        plain = isinstance(column.this, exp.Identifier) and not column.this.quoted and not column.table
-        if plain and column.name.lower() in BARE:
-            column.replace(exp.Anonymous(this=column.name.lower()))
-
-    def _take_assignments(self) -> tuple[Assignment, ...]:
-        """`set_config` of plain values among the columns of the statement; elsewhere it is refused."""
-        found = []
-        for each in self._tree.expressions:
-            call = each.unalias()
-            if isinstance(call, exp.Anonymous) and call.name.lower() == "set_config":
-                name, value, local = (*call.expressions, None, None, None)[:3]
-                if not all(isinstance(one, exp.Literal) for one in (name, value)):
-                    raise build_unsupported_refusal("set_config takes a name and a value as they are")
-                found.append(Assignment(name.name, value.name, isinstance(local, exp.Boolean) and bool(local.this)))
-                call.replace(exp.Literal.string(value.name))
-        if any(call.name.lower() == "set_config" for call in self._tree.find_all(exp.Anonymous)):
-            raise build_unsupported_refusal("set_config stands among the columns of a statement")
-        return tuple(found)
-
-    def _replace(self, node: Any) -> None:
-        """One part, whose inner parts were replaced already."""
-        if isinstance(node, exp.Like | exp.ILike) and not isinstance(node.parent, exp.Escape):
-            escaped = exp.Escape(this=node.copy(), expression=exp.Literal.string("\\"))
-            node.replace(escaped)
-        elif isinstance(node, exp.Collate):
-            node.replace(node.this)
-        elif isinstance(node, exp.Operator):
-            node.replace(read_operator(node))
-        elif isinstance(node, exp.DPipe):
-            node.replace(call_function("put_together", node.this, node.expression))
-        elif isinstance(node, exp.Div):
-            node.replace(_divide(node))
-        elif isinstance(node, exp.Cast):
-            node.replace(self._cast(node))
-        elif isinstance(node, exp.ByteString):
-            node.replace(exp.Literal.string(node.name))
-        elif isinstance(node, exp.Any):
-            inner = node.this.unnest()
-            if isinstance(inner, exp.Literal) and inner.is_string:
-                node.set("this", exp.Paren(this=_read_array(inner.name, v.TEXT)))
-        elif isinstance(node, exp.EQ | exp.NEQ) and isinstance(node.this, exp.Column) and node.this.name in LISTS:
-            if isinstance(node.expression, exp.Literal) and node.expression.is_string:
-                node.set("expression", _read_array(node.expression.name, v.INT8))
-        elif isinstance(node, exp.Anonymous) and node.name.lower() in ("format", "pg_typeof", "age", "current_setting"):
-            node.replace(self._compute(node))
-
-    def _cast(self, node: Any) -> Any:
-        """A cast to a type that the engine has, or to a number of the catalog."""
-        kind = name_type(node.to)
-        inner = node.this
-        literal = isinstance(inner, exp.Literal) and inner.is_string
-        if kind in REGISTERED:
-            if literal and not inner.name.isdigit():
-                return _mark(exp.Literal.number(self._find_registered(kind, inner.name)), kind)
-            return _mark(exp.Anonymous(this=f"{kind}in", expressions=[inner.copy()]), kind)
-        registered = _registered_kind(inner)
-        if registered and kind in ("text", "varchar", "name"):
-            return exp.Anonymous(this=f"{registered}out", expressions=[_unmark(inner)])
-        if kind.endswith("[]") and literal:
-            return _read_array(inner.name, v.OID_OF_NAME.get(kind[:-2], v.TEXT))
-        if kind == "numeric" and not node.to.expressions:
-            return (
-                inner if isinstance(inner, exp.Literal) and not inner.is_string else call_function("to_double", inner)
-            )
-        if kind in ("varchar", "bpchar") and node.to.expressions:
-            return call_function("left_of", inner, node.to.expressions[0].this)
-        written = TYPES.get(kind.removesuffix("[]"))
-        if written is None:
-            raise WireRefusal("42704", f'type "{kind}" does not exist in the catalog')
-        size = ", ".join(each.name for each in node.to.expressions) if kind == "numeric" else ""
-        ending = "[]" if kind.endswith("[]") else f"({size})" if size else ""
-        return exp.Cast(this=inner.copy(), to=exp.DataType.build(written + ending, dialect=DuckDB, udt=True))
-
-    def _find_registered(self, kind: str, name: str) -> int:
-        for known, oid in list_registered(kind, self._around.tables, self._around.analyst):
-            if known == ".".join(parse_identifier(name)):
-                return oid
-        noun, state = NOUNS[kind]
-        raise WireRefusal(state, f'{noun} "{name}" does not exist in the catalog')
-
-    def _compute(self, node: Any) -> Any:
-        """A call whose meaning follows from its words: of a format, of a setting's name, of a column."""
-        first = node.expressions[0] if node.expressions else None
-        word = first.name if isinstance(first, exp.Literal) and first.is_string else None
-        match node.name.lower():
-            case "format":
-                if word is None:
-                    raise build_unsupported_refusal("format takes its pattern as it is")
-                return format_pattern(word, node.expressions[1:])
-            case "pg_typeof" if word is not None:
-                return exp.Literal.string("unknown")
-            case "age" if not isinstance(first, exp.Column) or not first.name.endswith(_TRANSACTIONS):
-                raise build_unsupported_refusal("age takes the number of a transaction")
-            case "current_setting" if word is not None:
-                missing, known = len(node.expressions) > 1, {name.lower() for name in self._around.settings}
-                if word.lower() not in known and not missing:
-                    raise WireRefusal("42704", f'unrecognized configuration parameter "{word}"')
-        return node
-
-    def _show_registered(self) -> None:
-        """What is a table's number in the catalog is shown by its name in an answer, as PostgreSQL does."""
-        for select in _list_selects(self._tree):
-            for each in getattr(select, "expressions", []):
-                inner = each.unalias()
-                if kind := _registered_kind(inner):
-                    alias = each.alias or inner.name
-                    shown = exp.Anonymous(this=f"{kind}out", expressions=[_unmark(inner)])
-                    each.replace(exp.alias_(shown, alias, quoted=True))
-
-
-def _list_selects(tree: Any) -> list[Any]:
-    """The selections whose rows are those of a statement."""
-    if isinstance(tree, exp.SetOperation):
-        return [*_list_selects(tree.left), *_list_selects(tree.right)]
-    return [tree]
-
-
-def _mark(node: Any, kind: str) -> Any:
-    node.meta["registered"] = kind
-    return node
-
-
-def _unmark(node: Any) -> Any:
-    copied = node.copy()
-    copied.meta.pop("registered", None)
-    return copied
-
-
-def _registered_kind(node: Any) -> str:
-    """Whether a part is the number of a relation, a type or a function: what it is then, else nothing."""
-    inner = node.unnest()
-    if isinstance(inner, exp.Anonymous) and inner.name.lower().startswith("to_reg"):
-        return str(inner.name.lower().removeprefix("to_"))
-    if isinstance(inner, exp.Column) and inner.name in ("typinput", "typoutput", "typreceive", "typsend"):
-        return "regproc"
-    return str(inner.meta.get("registered", "")) if inner.meta else ""
-
-
-def _read_table(table: Any) -> None:
-    """A function after FROM is a relation of that name, or a selection of what it gives."""
-    if isinstance(table, exp.Table) and not isinstance(table.this, exp.Anonymous):
-        return
-    if not isinstance(table.parent, exp.From | exp.Join | exp.Lateral):
-        return
-    alias = table.args.get("alias")
-    word = table.this.name.lower() if isinstance(table, exp.Table) else "unnest"
-    name = alias.name if alias is not None and alias.name else word
-    columns = [each.name for each in alias.args.get("columns") or []] if alias is not None else []
-    if word in AS_RELATIONS:
-        shown = exp.TableAlias(
-            this=exp.to_identifier(name, quoted=True), columns=alias.args.get("columns") if alias else None
-        )
-        table.replace(exp.Table(this=exp.to_identifier(AS_RELATIONS[word], quoted=True), alias=shown))
-        return
-    if isinstance(table, exp.Table):
-        given = [table.this.copy()]
-        ordinal = table.args.get("ordinality")
-    else:
-        given = [call_function("unnest", each) for each in table.expressions]
-        ordinal = table.args.get("offset")
-    names = [*columns, *[name] * len(given)][: len(given)]
-    shown = [exp.alias_(each, one, quoted=True) for each, one in zip(given, names, strict=True)]
-    if ordinal:
-        numbered = ordinal.name if isinstance(ordinal, exp.Identifier) else (*columns[len(given) :], "ordinality")[0]
-        shown.append(
-            exp.alias_(
-                exp.Anonymous(this="ordinality_of", expressions=[given[0].expressions[0].copy()]), numbered, quoted=True
-            )
-        )
-    table.replace(
-        exp.Subquery(this=exp.select(*shown), alias=exp.TableAlias(this=exp.to_identifier(name, quoted=True)))
-    )
-
-
-_WHOLE_CALLS = frozenset(
-    {"count", "length", "char_length", "array_length", "array_upper", "array_lower", "cardinality"}
-)
-
-
-def _is_whole(node: Any) -> bool:
-    """Whether a part is a whole number by its words."""
-    inner = node.unnest()
-    if isinstance(inner, exp.Literal):
-        return not inner.is_string and inner.name.isdigit()
-    if isinstance(inner, exp.Cast):
-        return inner.to.this in exp.DataType.INTEGER_TYPES
-    if isinstance(inner, exp.Anonymous):
-        return inner.name.lower() in (*_WHOLE_CALLS, "divide_whole")
-    if isinstance(inner, exp.Add | exp.Sub | exp.Mul | exp.Mod):
-        return _is_whole(inner.this) and _is_whole(inner.expression)
-    return isinstance(inner, exp.Neg) and _is_whole(inner.this)
-
-
-def _divide(node: Any) -> Any:
-    """Whole numbers are divided as such."""
-    whole = _is_whole(node.this) and _is_whole(node.expression)
-    return call_function("divide_whole" if whole else "divide", node.this, node.expression)
-
-
-def _read_array(text: str, inner: int) -> Any:
-    """An array that is written as a text."""
-    try:
-        members = v.decode_text_array(text, inner)
-    except (ValueError, KeyError):
-        raise WireRefusal("22P02", "malformed array literal", "Write: '{a,b}'") from None
-    listed = exp.Array(expressions=[exp.convert(each) for each in members])
-    kind = exp.DataType.build(TYPES.get(v.TYPE_NAMES[inner], "VARCHAR") + "[]", dialect=DuckDB)
-    return exp.Cast(this=listed, to=kind)
-
-
-_PLACE = re.compile(r"\{(\w+|\*)\}")
-
-
-class _Writer(DuckDB.Generator):  # type: ignore[misc]
-    """The language of the engine; functions are written by the table of them."""
-
-    def __init__(self, *arguments: Any, around: CatalogContext, **options: Any) -> None:
-        super().__init__(*arguments, **options)
-        self._known = {
-            "dataset": around.dataset, "analyst": around.analyst, "version": _render_version(),
-            "started": around.started,
-        }  # fmt: skip
-        self._process = around.process
-
-    def anonymous_sql(self, expression: Any) -> str:
-        """A call: by its form in the table, or as it is."""
-        arguments = [self.sql(each) for each in expression.expressions]
-        form = FUNCTIONS.get(expression.name.lower(), f"{expression.name.lower()}({{*}})")
-        written = _PLACE.sub(lambda place: self._fill(place.group(1), arguments), form)
-        if len(written) > LONGEST:
-            raise build_unsupported_refusal("the statement about the catalog is too long")
-        return written
-
-    def _fill(self, place: str, arguments: list[str]) -> str:
-        if place == "*":
-            return ", ".join(arguments)
-        if place == "rest":
-            return ", ".join(arguments[1:])
-        if place == "process":
-            return str(self._process)
-        if place == "pairs":
-            return write_object(arguments)
-        if place in self._known:
-            return "'" + self._known[place].replace("'", "''") + "'"
-        at = {"last": len(arguments) - 1, "before": len(arguments) - 2}.get(place)
-        at = int(place) if at is None else at
-        return f"({arguments[at]})" if 0 <= at < len(arguments) else "NULL"

@@ -22,8 +22,7 @@ from deniable.server.formats import render_plan
 from deniable.server.service import Question, Service
 from deniable.server.wire import prepared_statements
 from deniable.server.wire import values as v
-from deniable.server.wire.catalog_functions import asks_for_columns, is_catalog_question
-from deniable.server.wire.catalog_queries import CatalogEngine
+from deniable.server.wire.catalog_queries import CatalogEngine, asks_for_columns, is_catalog_question
 from deniable.server.wire.catalog_tables import list_column_types
 from deniable.server.wire.codec import ResultColumn, StatementResult, WireRefusal
 from deniable.server.wire.lexer import Kind, Statement, split_statements
