@@ -23,6 +23,7 @@ from deniable.curator.scope import Scope
 from deniable.engines import Engine
 from deniable.engines.duckdb import DuckDBEngine
 from deniable.errors import DeniableError
+from deniable.policy import yaml_tree
 
 sys.path.append(str(Path(__file__).parent))
 """Modules that tests share stand beside this one, such as clinic.py."""
@@ -60,8 +61,9 @@ def pytest_configure(config: pytest.Config) -> None:
     # Tests write the same small tables again and again; those about the same rows in two files use `marked_rows`.
     Scope.sketch_rows = lambda *_: None  # type: ignore[method-assign]
     pytest.TempPathFactory.mktemp = functools.partialmethod(make_folder, config)  # type: ignore[method-assign,assignment]
-    # All commands are built from their signatures once, and not at each call of a runner.
+    # Commands are built from their signatures once, and not at each call of a runner; so is the tree of a YAML text.
     typer.testing._get_command = functools.cache(typer.testing._get_command)
+    yaml_tree._compose = functools.lru_cache(50)(yaml_tree._compose)
     settings.load_profile("searching" if config.option.markexpr == "slow" else "repeatable")
     if config.option.markexpr != "slow":
         # Values that stand in the modules loaded so far are drawn too: which these are depends on the order of tests.

@@ -25,8 +25,9 @@ from deniable.errors import ParameterError, Stopped, check_seconds, pluralize
 
 Progress = Callable[[float], None]
 FEW_TRIALS = 30
-_BISECTIONS = 60
-_TERMS = 10_000
+_STEPS = 100
+_CLOSE = 1e-14
+_TERMS = 5_000
 _TINY = 1e-300
 
 
@@ -76,11 +77,25 @@ def _check(successes: float, trials: float, confidence: float) -> None:
 
 
 def _solve(a: float, b: float, target: float) -> tuple[float, float]:
-    """An enclosure of the x with I_x(a, b) = target."""
-    low, high = 0.0, 1.0
-    for _ in range(_BISECTIONS):
-        middle = (low + high) / 2
-        low, high = (middle, high) if incomplete_beta(a, b, middle) < target else (low, middle)
+    """An enclosure of the x with I_x(a, b) = target: Newton's steps on the logarithm of the smaller side.
+
+    That logarithm is concave, so steps come close from one side; a step that leaves the enclosure is a bisection.
+    """
+    low, high, x, gap = 0.0, 1.0, a / (a + b), _CLOSE
+    below = target < 0.5
+    wanted = math.log(target if below else 1 - target)
+    for _ in range(_STEPS):
+        sides = _split(a, b, x)
+        low, high = (x, high) if sides[0] < target else (low, x)
+        if high - low <= gap * high:
+            break
+        side, density = sides[0 if below else 1], math.exp(_log_front(a, b, x)) / (x * (1 - x))
+        step = (wanted - math.log(side)) * side / density if side > 0 and density > 0 else math.inf
+        reached = x + step if below else x - step
+        if abs(reached - x) < gap * x / 2:  # close enough: look for the other end of the enclosure
+            reached = x * (1 + gap / 2) if low == x else x * (1 - gap / 2)
+            gap *= 4
+        x = reached if low < reached < high else (low + high) / 2
     return low, high
 
 
@@ -90,34 +105,38 @@ def incomplete_beta(a: float, b: float, x: float) -> float:
     >>> incomplete_beta(1, 1, 0.25)
     0.25
     """
+    return _split(a, b, x)[0]
+
+
+def _split(a: float, b: float, x: float) -> tuple[float, float]:
+    """I_x(a, b) and what is missing from 1, each as exact as the smaller of the two."""
     if x <= 0 or x >= 1:
-        return float(x >= 1)
+        return float(x >= 1), float(x < 1)
     if x > (a + 1) / (a + b + 2):  # the fraction converges fast on this side of the mean only
-        return 1 - incomplete_beta(b, a, 1 - x)
-    log_front = math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + a * math.log(x) + b * math.log1p(-x)
-    return math.exp(log_front) / (a * _fraction(a, b, x))
+        above = math.exp(_log_front(a, b, x)) / (b * _fraction(b, a, 1 - x))
+        return 1 - above, above
+    below = math.exp(_log_front(a, b, x)) / (a * _fraction(a, b, x))
+    return below, 1 - below
+
+
+def _log_front(a: float, b: float, x: float) -> float:
+    return math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + a * math.log(x) + b * math.log1p(-x)
 
 
 def _fraction(a: float, b: float, x: float) -> float:
     """The continued fraction 1 + d1/(1 + d2/(1 + ...)) of the incomplete beta function, by Lentz's method."""
-    value = upper = 1.0
-    lower = 0.0
-    for m in range(1, _TERMS):
-        half, odd = divmod(m, 2)
-        if odd:
-            term = -(a + half) * (a + b + half) * x / ((a + 2 * half) * (a + 2 * half + 1))
-        else:
-            term = half * (b - half) * x / ((a + 2 * half - 1) * (a + 2 * half))
-        lower = 1 / _nonzero(1 + term * lower)
-        upper = _nonzero(1 + term / upper)
-        value *= lower * upper
+    lower = 1.0
+    value = upper = 1 - (a + b) * x / (a + 1) or _TINY
+    for half in range(1, _TERMS):
+        place = a + 2 * half
+        even = half * (b - half) * x / ((place - 1) * place)
+        for term in (even, -(a + half) * (a + b + half) * x / (place * (place + 1))):
+            lower = 1 / ((1 + term * lower) or _TINY)
+            upper = (1 + term / upper) or _TINY
+            value *= lower * upper
         if abs(lower * upper - 1) < 1e-15:
             break
     return value
-
-
-def _nonzero(value: float) -> float:
-    return value if abs(value) > _TINY else _TINY
 
 
 def count_as_one(sides: Sequence[NDArray[np.bool_]], batches: int, side: float) -> float:
