@@ -14,9 +14,10 @@ import threading
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -226,21 +227,64 @@ def test_postgresql_that_is_not_there_is_refused_without_its_address() -> None:
     assert "hunter2" not in refusal.value.message
 
 
-def test_a_connection_that_was_lost_is_opened_again(postgres_address: str) -> None:
-    import psycopg
-
+def test_connections_that_were_lost_are_opened_again_and_no_charge_is_refused_for_them(postgres_address: str) -> None:
     from deniable.ledger.postgres import PostgresStore
 
     dataset = uuid.uuid4().hex
     ledger = Ledger(dataset, plain(10), PostgresStore(postgres_address, dataset))
     charge(ledger, "1/10", request="r1")
-    with psycopg.connect(postgres_address, autocommit=True) as other:
-        other.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()")
-    with pytest.raises(StorageError):
-        charge(ledger, "1/10", request="r2")
+    assert ledger.store.count_servers() == 1
+    with ExitStack() as held:  # so that several are kept
+        for _ in range(3):
+            held.enter_context(ledger.store.begin_read())
+    end_sessions(postgres_address)
     assert charge(ledger, "1/10", request="r2").number == 2
     assert charge(ledger, "1/10", request="r1").repeated
+    end_sessions(postgres_address)
+    assert ledger.store.count_servers() == 1
     ledger.close()
+
+
+def end_sessions(address: str) -> None:
+    """End all sessions of a database but one's own, as when it is started anew."""
+    import psycopg
+
+    with psycopg.connect(address, autocommit=True) as other:
+        ended = "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE pid <> pg_backend_pid()"
+        other.execute(ended + " AND backend_type = 'client backend'")
+
+
+@pytest.mark.parametrize("when", ["before the entry", "after the entry"])
+def test_a_charge_whose_connection_is_lost_in_its_transaction_is_not_made_twice(
+    postgres_address: str, when: str
+) -> None:
+    from deniable.ledger.postgres import PostgresBook, PostgresStore
+
+    class Cut(PostgresBook):
+        def append(self, line: Any) -> None:
+            if when == "after the entry":
+                super().append(line)
+            end_sessions(postgres_address)
+            if when == "before the entry":
+                super().append(line)
+
+    class CutStore(PostgresStore):
+        @contextmanager
+        def begin_write(self) -> Iterator[Any]:
+            with super().begin_write() as book:
+                yield Cut(book._run, book._dataset)
+
+    dataset = uuid.uuid4().hex
+    ledger = Ledger(dataset, plain(10), PostgresStore(postgres_address, dataset))
+    charge(ledger, "1/10", request="r1")
+    cut = Ledger(dataset, plain(10), CutStore(postgres_address, dataset))
+    with pytest.raises(StorageError) as refusal:
+        charge(cut, "1/10", request="r2")
+    assert ("Nothing was charged" in refusal.value.message) == (when == "before the entry")
+    assert verify(ledger).entries == 1
+    assert charge(ledger, "1/10", request="r2").number == 2
+    ledger.close()
+    cut.close()
 
 
 def test_a_forked_process_has_a_connection_of_its_own(tmp_path: Path) -> None:

@@ -10,8 +10,7 @@ import hashlib
 import os
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from threading import Event as Flag
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any, LiteralString, cast
 
 from deniable.errors import UNKNOWN, AccessRefused, IntegrityError, MissingExtra, StorageError
@@ -121,8 +120,6 @@ SCHEMA_LOCK = 0x64656E6961626C65  # 'deniable': one process at a time lays the t
 FIND: LiteralString = (
     "SELECT value FROM deniable_kept WHERE dataset = %s AND drawer = %s AND (name = ANY(%s) OR alias = ANY(%s))"
 )
-
-
 COUNT_MORE: LiteralString = (
     "INSERT INTO deniable_kept VALUES (%(dataset)s, %(drawer)s, %(name)s, %(name)s, %(many)s::bigint::text::bytea)"
     " ON CONFLICT (dataset, drawer, name) DO UPDATE"
@@ -157,13 +154,24 @@ class Database:
     @contextmanager
     def transaction(self, lock: int | None = None) -> Iterator[Any]:
         """A transaction, holding the lock of that number from its first moment."""
-        done = Flag()
-        with self._take_connection(done) as connection, connection.transaction():
-            if lock is not None:
-                connection.execute("SELECT pg_advisory_xact_lock(%s)", (lock,))
-            yield connection.execute
-            if lock is not None:
-                done.set()
+        psycopg, done = import_driver(), False
+        if not self._room.acquire(timeout=WAIT_SECONDS):
+            raise _refuse_database(None)
+        try:
+            with ExitStack() as stack:
+                connection, transaction = self._begin(lock)
+                stack.callback(self._put_back, connection)
+                stack.push(transaction)
+                yield connection.execute
+                done = lock is not None  # what fails from here on fails at the commit, whose reply may be lost
+        except psycopg.errors.IntegrityError:
+            raise IntegrityError("the ledger's database refused a change of what is written") from None
+        except psycopg.Error as failure:
+            self._drop_free()  # those that wait were lost with this one, as when the database was started anew
+            missing = find_missing_right(self._address, failure)
+            raise missing or _refuse_database(UNKNOWN if done else None) from None
+        finally:
+            self._room.release()
 
     def _migrate(self) -> None:
         """Bring the tables to the newest layout, one step after the other in one transaction."""
@@ -185,34 +193,36 @@ class Database:
     def count_servers(self) -> int:
         """How many servers share this dataset's ledger: each holds a shared lock for as long as it is connected."""
         psycopg, lock = import_driver(), (PRESENCE_LOCK, self.key & 0x7FFFFFFF)
+        kept = self._presence is not None and not self._presence.closed
         try:
-            if self._presence is None or self._presence.closed:
-                self._presence = psycopg.connect(self._address, autocommit=True, **limit_waiting())
+            if not kept:
+                self._presence = self._connect()
                 self._presence.execute("SELECT pg_advisory_lock_shared(%s, %s)", lock)
             return int(self._presence.execute(COUNT_HOLDERS, lock).fetchone()[0])
         except psycopg.Error as failure:
+            if kept and self._presence.closed:  # lost, as when the database was started anew
+                return self.count_servers()
             raise find_missing_right(self._address, failure) or _refuse_database(None) from None
 
-    @contextmanager
-    def _take_connection(self, done: Flag) -> Iterator[Any]:
-        """A connection. What fails when all is `done` failed at the commit, whose reply may have been lost."""
-        psycopg = import_driver()
-        if not self._room.acquire(timeout=WAIT_SECONDS):
-            raise _refuse_database(None)
+    def _begin(self, lock: int | None) -> tuple[Any, Any]:
+        """A connection, and a transaction that began on it; one that was lost before that is replaced by another."""
+        kept = self._find_free()
+        connection = kept or self._connect()
+        transaction = connection.transaction()
         try:
-            connection = self._find_free() or psycopg.connect(self._address, autocommit=True, **limit_waiting())
-            try:
-                yield connection
-            finally:
-                self._put_back(connection)
-        except psycopg.errors.IntegrityError:
-            raise IntegrityError("the ledger's database refused a change of what is written") from None
-        except psycopg.Error as failure:
-            self._drop_free()  # those that wait were lost with this one, as when the database was started anew
-            missing = find_missing_right(self._address, failure)
-            raise missing or _refuse_database(UNKNOWN if done.is_set() else None) from None
-        finally:
-            self._room.release()
+            transaction.__enter__()
+            if lock is not None:
+                connection.execute("SELECT pg_advisory_xact_lock(%s)", (lock,))
+        except Exception:
+            lost = connection.closed
+            connection.close()
+            if kept is None or not lost:
+                raise
+            return self._begin(lock)
+        return connection, transaction
+
+    def _connect(self) -> Any:
+        return import_driver().connect(self._address, autocommit=True, **limit_waiting())
 
     def _find_free(self) -> Any | None:
         if os.getpid() != self._owner:  # a connection must not cross a fork
@@ -248,10 +258,7 @@ def hold_name(address: str, name: str) -> Iterator[bool]:
 
 
 class PostgresStore:
-    """A ledger in a database; any number of servers may share it.
-
-    One that is opened for `spending` refuses a role that could charge, and not store what was charged for.
-    """
+    """A ledger in a database that servers may share; for `spending` a role must be able to store what it charges."""
 
     def __init__(self, address: str, dataset: str, *, spending: bool = False) -> None:
         self._database = Database(address, dataset)
@@ -298,9 +305,8 @@ class PostgresStore:
     def find_key(self) -> bytes | None:
         """The key of the answer store; None where it never saw the ledger, or the role may not read it."""
         with suppress(StorageError, AccessRefused), self._database.transaction() as run:
-            seen, found = (
-                run(FIND, (self._database.dataset, each, [each], [each])).fetchone() for each in (SEEN, SEAL)
-            )
+            mine = self._database.dataset
+            seen, found = (run(FIND, (mine, each, [each], [each])).fetchone() for each in (SEEN, SEAL))
             return bytes(found[0]) if seen is not None and found is not None else None
         return None
 
@@ -445,14 +451,11 @@ class PostgresShelf:
             "SELECT drawer, name, alias, value FROM deniable_kept WHERE dataset = %s AND (drawer, name) > (%s, %s)"
             " ORDER BY drawer, name LIMIT 1000"
         )
-        after = ("", "")
-        while rows := self._fetch(sql, after):
+        rows: list[Any] = [("", "")]
+        while rows:
+            with self._database.transaction() as run:
+                rows = run(sql, (self._database.dataset, *rows[-1][:2])).fetchall()
             yield from ((drawer, name, alias, bytes(value)) for drawer, name, alias, value in rows)
-            after = rows[-1][:2]
-
-    def _fetch(self, sql: LiteralString, after: tuple[str, str]) -> list[Any]:
-        with self._database.transaction() as run:
-            return list(run(sql, (self._database.dataset, *after)).fetchall())
 
     def _find_value(self, collection: str, names: list[str]) -> bytes | None:
         with self._database.transaction() as run:
