@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import pytest
 
 from deniable import Curator
 from deniable.errors import AccessRefused, BudgetExceeded, DeniableError, ParameterError, QueryRefused
+from deniable.policy.budget import PureDP
 from deniable.policy.document import read
 
 pytestmark = pytest.mark.usefixtures("marked_rows")
@@ -240,3 +242,15 @@ def test_a_budget_is_not_raised_by_asking_again() -> None:
         curator.query(f"{count} WHERE sex = 'F'", epsilon=1)
     with Curator.from_frame(people, unit="pid", budget=2) as curator:
         curator.query(f"{count} WHERE sex = 'F'", epsilon=1)
+
+
+def test_texts_of_a_frame_that_look_like_dates_or_numbers_are_told() -> None:
+    rows = pa.table({"pid": [1, 2], "seen": ["03/04/2020", None], "fee": ["12,50", "3"], "zip": ["02138", "10001"]})
+    with pytest.warns(UserWarning, match="'seen', 'fee': texts that look like numbers or dates"):
+        Curator.from_frame(rows, unit="pid", budget=1).close()
+
+
+def test_a_budget_is_printed_as_people_say_it() -> None:
+    with Curator.from_frame(pa.table({"pid": [1, 2]}), unit="pid", budget=1.5) as curator:
+        assert str(curator.remaining()) == "epsilon 1.5"
+        assert eval(repr(curator.remaining()), {"PureDP": PureDP, "Fraction": Fraction}) == curator.remaining()

@@ -463,6 +463,8 @@ def test_a_spelling_changes_no_text(engine: DuckDBEngine, tmp_path: Path) -> Non
         ({"seen": ["03/04/2024"], "born": ["31/12/1970"]}, [], {"dates": DateOrder.DAY_FIRST}),
         ({"seen": ["03/04/2024"]}, [], "seen"),
         ({"seen": ["13/04/2024"], "born": ["04/13/1970"]}, [], "seen"),
+        ({"seen": ["31/12/24", "01/02/24"]}, [], "seen"),
+        ({"seen": ["31/12/2024", "12/31/2024"]}, [], "seen"),
         ({"phone": ["079 123 45 67"], "zip": ["02138"], "empty": []}, [], {}),
     ],
 )

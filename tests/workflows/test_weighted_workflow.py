@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from deniable import Curator
 from deniable.cli.main import app
-from deniable.errors import DeniableError, ParameterError
+from deniable.errors import DeniableError, ParameterError, QueryRefused
 from deniable.geography.survey import WeightedTotal, combine_ratio
 
 POLICY = """
@@ -219,3 +219,13 @@ def test_intervals_of_means_hold_under_weights_of_mean_one_and_those_without_sca
             held[scaled] += found.low <= 5 <= found.high
     assert 0.93 < held[True] / 400 < 0.975
     assert held[False] / 400 < 0.8
+
+
+def test_a_table_may_have_a_point_in_its_name(at: Path) -> None:
+    policy = POLICY.replace("  survey:\n", "  care.survey:\n")
+    (at / "policy.yaml").write_text(policy)
+    with Curator.open(at / "policy.yaml", ledger=at / "ledger.sqlite") as curator:
+        found = curator.weighted("care.survey", weight="weight", where="hours < 11", epsilon=10_000).to_pylist()
+        assert found[0]["total"] == pytest.approx(40, abs=1)
+        with pytest.raises(QueryRefused, match=r"no table 'nofile\.csv'"):
+            curator.weighted("nofile.csv", weight="weight", epsilon=1)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from deniable.cli.terminal import Encoding, JsonFlag, LedgerOption, emit, open_errors, show_progress
+from deniable.errors import pluralize
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -148,7 +149,7 @@ def _print_summary(console: Console, found: Mapping[str, Any]) -> None:
     console.print("Who is protected")
     for table in found["tables"]:
         roles = ", ".join(f"{count} {role}" for role, count in table["roles"].items())
-        listed = f"; {table['columns']} columns: {roles}" if roles else ""
+        listed = f"; {pluralize(table['columns'], 'column')}: {roles}" if roles else ""
         console.print(f"  {table['name']}: {table['protects']}{listed}", markup=False)
     console.print("How much may be asked")
     for line in _list_allowances(found["budgets"]):

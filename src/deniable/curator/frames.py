@@ -110,7 +110,7 @@ def _hold_rows(frame: Any) -> tuple[Any, bool]:
         return str(frame), False
     if not is_frame(frame):
         raise ParameterError(
-            f"a {type(frame).__name__} is not a table",
+            f"{type(frame).__name__} is not a type of tables",
             expected="A pandas or Polars DataFrame, an Arrow table, an object with __arrow_c_stream__, or a path",
         )
     rows = as_arrow(frame)
@@ -139,7 +139,7 @@ def _name_file(source: str) -> str:
 def _write_policy(name: str, source: Any, wanted: Wanted, at_hand: bool) -> str:
     from deniable.curator.policy.draft import Draft, write_document
 
-    fields, csv = _read_fields(source, wanted.encoding)
+    fields, csv = _read_fields(source, wanted.encoding, at_hand)
     known = [field.name for field in fields]
     unit = _check_unit(wanted.unit, known)
     for word, stated in (("bounds", wanted.bounds), ("categories", wanted.categories)):
@@ -154,7 +154,23 @@ def _write_policy(name: str, source: Any, wanted: Wanted, at_hand: bool) -> str:
     return write_document(made, [_write_unit(unit, wanted)], head, rest, dataset=DATASET)
 
 
-def _read_fields(source: Any, encoding: str | None) -> tuple[tuple[Field, ...], CsvDialect | None]:
+def _warn_of_texts(rows: Any) -> None:
+    """Tell of columns of text that hold numbers or dates: their values are texts in every question."""
+    import pyarrow as pa
+
+    from deniable.curator.policy.draft import SPELLED_ROWS
+    from deniable.engines.duckdb.csv import list_spelled
+
+    texts = [field.name for field in rows.schema if pa.types.is_string(field.type)]
+    if spelled := list_spelled(rows.select(texts).slice(0, SPELLED_ROWS)):
+        warnings.warn(
+            f"{', '.join(map(repr, spelled))}: texts that look like numbers or dates, such as 12,50 or 03/04/2020, "
+            "stay texts. Convert them first, such as pandas.to_datetime(frame['day'], dayfirst=True)",
+            stacklevel=2,
+        )
+
+
+def _read_fields(source: Any, encoding: str | None, at_hand: bool) -> tuple[tuple[Field, ...], CsvDialect | None]:
     from deniable.curator.policy.draft import is_csv, read_as_spelled
     from deniable.engines.duckdb import DuckDBEngine
 
@@ -165,6 +181,8 @@ def _read_fields(source: Any, encoding: str | None) -> tuple[tuple[Field, ...], 
             csv, doubts = read_as_spelled(engine, source, csv)
             for doubt in doubts:
                 warnings.warn(f"{doubt}, in a policy file (save_policy)", stacklevel=2)
+        elif at_hand:
+            _warn_of_texts(source)
         return tuple(engine.describe("table")), csv
 
 

@@ -58,8 +58,20 @@ def _non_negative(amount: Fraction, name: str) -> None:
         raise ParameterError(f"{name} is negative", expected=f"{name} is at least 0")
 
 
+class Sayable:
+    """What prints, also in notebooks, as people say it; its representation stays exact."""
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        return say_budget(self)  # type: ignore[arg-type]  # each budget is one
+
+    def _repr_pretty_(self, printer: Any, _cycle: bool) -> None:
+        printer.text(str(self))
+
+
 @dataclass(frozen=True, slots=True)
-class PureDP:
+class PureDP(Sayable):
     """epsilon-differential privacy."""
 
     epsilon: Fraction
@@ -75,7 +87,7 @@ class PureDP:
 
 
 @dataclass(frozen=True, slots=True)
-class ApproxDP:
+class ApproxDP(Sayable):
     """(epsilon, delta)-differential privacy."""
 
     epsilon: Fraction
@@ -91,7 +103,7 @@ class ApproxDP:
 
 
 @dataclass(frozen=True, slots=True)
-class ZCDP:
+class ZCDP(Sayable):
     """rho-zero-concentrated differential privacy (Bun and Steinke 2016), with the delta of thresholds beside it."""
 
     rho: Fraction

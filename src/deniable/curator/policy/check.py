@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from deniable.curator.context import find_ledger, open_context, state_acceptance
 from deniable.curator.policy.accepted_rows import note_accepted_rows
 from deniable.curator.sources import refuse_private_as_public
-from deniable.errors import ParameterError, PolicyError
+from deniable.errors import ParameterError, PolicyError, pluralize
 from deniable.policy.access import Budgets, Period
 from deniable.policy.advice import list_advice, list_doubts
 from deniable.policy.budget import ZCDP, Budget, format_number
@@ -315,11 +315,11 @@ def _protects(table: TableSchema) -> str:
     if unit is None:
         return "nobody: the table is public"
     bounds = [
-        f"{limit} {words}"
-        for limit, words in (
-            (unit.max_groups, "groups"),
-            (unit.max_rows_per_group, "rows in each"),
-            (unit.max_rows, "rows in all"),
+        pluralize(limit, one) + where
+        for limit, one, where in (
+            (unit.max_groups, "group", ""),
+            (unit.max_rows_per_group, "row", " in each"),
+            (unit.max_rows, "row", " in all"),
         )
         if limit is not None
     ]

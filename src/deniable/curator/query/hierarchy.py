@@ -239,7 +239,7 @@ def _find_least_weight(context: Context, table: str, weight: str) -> Fraction | 
     """
     from deniable.policy.schema import number_of
 
-    wanted, name = bare_name(table).lower(), bare_name(weight).lower()
+    wanted, name = _bare_table(table).lower(), bare_name(weight).lower()
     found = [each for each in context.admit_tables() if each.name.lower() == wanted]
     column = next((each for known in found for each in known.columns if each.name.lower() == name), None)
     if column is None:
@@ -283,7 +283,12 @@ def write_question(
     kept = [f"(\n{where}\n)" if where else "", f"{y} IS NOT NULL" if statistic == MEAN else ""]
     condition = f" WHERE {' AND '.join(filter(None, kept))}" if any(kept) else ""
     groups = f" GROUP BY {', '.join(keys)}" if keys else ""
-    return f"SELECT {', '.join([*keys, *sums])} FROM {quote(bare_name(table))}{condition}{groups}"
+    return f"SELECT {', '.join([*keys, *sums])} FROM {quote(_bare_table(table))}{condition}{groups}"
+
+
+def _bare_table(name: str) -> str:
+    """A table's name without quotation marks; a point in it is part of the name."""
+    return name.strip('"')
 
 
 def weighted(
@@ -305,7 +310,7 @@ def weighted(
 
     budget = state_budget(epsilon, delta, rho)
     if where:  # by itself first: what is no condition alone could end the parentheses around it
-        compile_sql(context, f"SELECT COUNT(*) FROM {quote(bare_name(table))} WHERE {where}", budget)
+        compile_sql(context, f"SELECT COUNT(*) FROM {quote(_bare_table(table))} WHERE {where}", budget)
     statement, note = ask_weighted(context, table, of, weight=weight, by=by, where=where, statistic=statistic)
     answer = auto_bounds.query(context, statement, budget, confidence=confidence)
     with after_the_charge():

@@ -97,7 +97,10 @@ def sample_and_aggregate(
     if not callable(function):
         raise ParameterError("the function cannot be called", expected="A function of a block of rows to a number")
     if not is_frame(table):
-        raise ParameterError(f"a {type(table).__name__} is not a table", expected="Arrow, pandas or Polars")
+        raise ParameterError(
+            f"{type(table).__name__} is not a type of tables",
+            expected="Arrow, pandas or Polars",
+        )
     found = as_arrow(table)
     rows = found.read_all() if isinstance(found, pa.RecordBatchReader) else found
     plan = plan_blocks(blocks, bounds, epsilon, aggregate, default)

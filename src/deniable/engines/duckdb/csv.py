@@ -251,16 +251,38 @@ def find_spelling(rows: pa.Table, pointed: Collection[str] = ()) -> tuple[dict[s
         numbers, unsure = _choose_spelling(own | {name: texts[name] for name in dotted}, spellings)
         dotted = []
     dates, undated = _choose_spelling(own, DATE_SPELLINGS)
+    unread = [name for name, values in own.items() if _look_like_dates(values) and not _fits(values, DATE_SPELLINGS)]
     told = {
         'numbers such as 1,234 have several readings or spellings; say csv: {decimal: ","} or {thousands: ","}': unsure,
         'values such as 1,2 may be decimals (say csv: {decimal: ","}) or lists of choices (say type: text)': short,
         'numbers such as 1.234 are read with a decimal point; say csv: {thousands: "."} if it is none': dotted,
         "dates such as 03/04/2020 have two readings or spellings; say csv: {dates: day-first} or month-first": undated,
+        "dates such as 31/12/24, or 31/12/2024 beside 12/31/2024, are left as texts; write them as 2024-12-31": unread,
     }
     doubts = (f"{', '.join(map(repr, names))}: {words}" for words, names in told.items() if names)
     return numbers | dates, tuple(doubts)
 
 
+def list_spelled(rows: pa.Table) -> list[str]:
+    """Columns of text that hold nothing but numbers or dates, in whatever spelling; digits alone may be codes."""
+    texts = {name: rows[name].drop_null().unique().to_pylist() for name in rows.column_names}
+    return [
+        name
+        for name, values in texts.items()
+        if _look_like_dates(values) or (_fits(values, NUMBER_SPELLINGS) and not all(map(str.isdigit, values)))
+    ]
+
+
+def _look_like_dates(values: list[str]) -> bool:
+    return bool(values) and all(map(LIKE_A_DATE, values))
+
+
+def _fits(values: list[str], spellings: Sequence[tuple[dict[str, Any], str]]) -> list[dict[str, Any]]:
+    """The spellings that all values fit; none where there are no values."""
+    return [said for said, pattern in spellings if values and all(map(re.compile(pattern).fullmatch, values))]
+
+
+LIKE_A_DATE = re.compile(r"[0-9]{1,4}([./-])[0-9]{1,2}\1[0-9]{1,4}([ T].*)?").fullmatch
 GROUPED_BY_POINTS = re.compile(r"-?(0|[1-9][0-9]{0,2}(\.[0-9]{3})*)").fullmatch
 ONE_DIGIT_EACH = re.compile("[0-9](,[0-9])?").fullmatch
 
@@ -269,12 +291,7 @@ def _choose_spelling(
     texts: Mapping[str, list[str]], spellings: Sequence[tuple[dict[str, Any], str]]
 ) -> tuple[dict[str, Any], list[str]]:
     """The spelling that fits every column which any fits; or the names of the columns, where several fit."""
-    fitting = {
-        name: [said for said, pattern in spellings if all(map(re.compile(pattern).fullmatch, values))]
-        for name, values in texts.items()
-        if values
-    }
-    spelled = {name: fits for name, fits in fitting.items() if fits}
+    spelled = {name: fits for name, values in texts.items() if (fits := _fits(values, spellings))}
     common = [said for said, _ in spellings if spelled and all(said in fits for fits in spelled.values())]
     if (
         all(len(set(map(len, texts[name]))) == 1 and len(texts[name]) > 1 for name in spelled)

@@ -220,7 +220,10 @@ class DuckDBEngine:
                 return rows, scan_rows(rows, schema, self._limits, registered)
             source = spool(rows.schema, iter(rows), self._limits.scratch)
         if not isinstance(source, str | Path):
-            raise DataError(f"a {type(source).__name__} is not a source", expected="A path or a frame")
+            raise DataError(
+                f"{type(source).__name__} is not a type of sources",
+                expected="A path or a frame",
+            )
         files = resolve_source(source, self._root)
         match files.format:
             case Format.CSV:

@@ -210,7 +210,8 @@ def _scan(node: exp.Table, alias: str, context: Context) -> Relation:
         known = [t.name for t in context.tables] + list(context.named)
         if table is not None:
             raise scope.refusal(node, f"there is no schema '{node.db}'", remedy=f"Write {table.name} alone")
-        raise scope.refusal(node, f"there is no table '{name}'", expected="The tables are " + ", ".join(sorted(known)),
+        asked = ".".join(part for part in (node.catalog, node.db, name) if part)
+        raise scope.refusal(node, f"there is no table '{asked}'", expected="The tables are " + ", ".join(sorted(known)),
                             remedy=nearest(name, known))  # fmt: skip
     if table.edges is not None:
         raise scope.refusal(node, f"the rows of '{name}' are edges of a network: one node has rows in two columns",
