@@ -193,7 +193,7 @@ def test_what_is_stated_wrongly_is_told_in_the_callers_words(name: str) -> None:
 
 def test_what_is_no_table_is_refused() -> None:
     for thing in ([1, 2], {"a": [1]}, 7, None):
-        with pytest.raises(ParameterError, match="is not a table"):
+        with pytest.raises(ParameterError, match="is not a type of tables"):
             Curator.from_frame(thing, unit="row", budget=1)
 
 
