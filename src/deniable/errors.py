@@ -192,6 +192,12 @@ class StorageError(DeniableError):
     code = "storage"
 
 
+class LedgerBusy(StorageError):
+    """Another process holds the ledger, so that nothing can be charged; what is free is answered."""
+
+    code = "locked"
+
+
 class Stopped(DeniableError):
     """The work was stopped or ran out of its time; what it had written under temporary names is removed."""
 

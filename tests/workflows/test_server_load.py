@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+import sqlite3
 import threading
 import time
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -381,6 +383,39 @@ def test_a_postgres_ledger_that_is_locked_stops_questions_and_nothing_else(
             assert httpx.get(up.http + "/health", timeout=5).status_code == 200
             waiting.join(60)
         assert httpx.post(up.http + "/v1/query", json=COUNT, headers=ana, timeout=60).status_code == 200
+
+
+@pytest.mark.parametrize("processes", [0, 1])
+def test_a_ledger_in_a_file_that_another_process_holds_is_told_as_busy(serve: Any, processes: int) -> None:
+    limits = Limits(rate=5000, burst=20000, at_once=64, seconds=20, processes=processes)
+    with serve(limits=limits) as up:
+        ana, other = bearer(up.tokens["ana"]), {**COUNT, "sql": COUNT["sql"] + " WHERE age > 41"}
+        ask = partial(httpx.post, headers=ana, timeout=60)
+        assert ask(up.http + "/v1/query", json=COUNT).status_code == 200
+        with contextlib.closing(sqlite3.connect(up.ledger, isolation_level=None)) as holder:
+            holder.execute("BEGIN IMMEDIATE")
+            told: list[Any] = []
+            waiting = threading.Thread(target=lambda: told.append(ask(up.http + "/v1/query", json=other)))
+            waiting.start()
+            assert ask(up.http + "/v1/explain", json=other).status_code == 200
+            stored = ask(up.http + "/v1/query", json=COUNT)
+            assert (stored.status_code, stored.headers["x-deniable-charged"]) == (200, "false")
+            ready = httpx.get(up.http + "/ready", timeout=60)
+            assert ready.status_code == 503
+            assert "busy" in ready.json()["status"]
+            waiting.join(60)
+            assert (told[0].status_code, told[0].json()["error"], told[0].json()["charged"]) == (503, "locked", False)
+            assert "the ledger is busy" in told[0].json()["message"]
+            assert int(told[0].headers["retry-after"]) >= 1
+            psycopg = pytest.importorskip("psycopg")
+            with psycopg.connect(up.dsn(), autocommit=True) as connection:
+                connection.execute("SET deniable.epsilon = 0.1")
+                with pytest.raises(psycopg.errors.LockNotAvailable, match="Nothing was charged"):
+                    connection.execute("SELECT COUNT(*) AS n FROM people WHERE age > 42")
+            holder.execute("ROLLBACK")
+        assert httpx.get(up.http + "/ready").status_code == 200
+        assert ask(up.http + "/v1/query", json=other).status_code == 200
+        assert sum(1 for _ in up.curator.ledger.entries(acts=("charge",))) == 2
 
 
 def test_a_respondents_token_is_for_one_person(serve: Any) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from typing import Any, LiteralString, cast
 
-from deniable.errors import UNKNOWN, AccessRefused, IntegrityError, MissingExtra, StorageError
+from deniable.errors import UNKNOWN, AccessRefused, IntegrityError, LedgerBusy, MissingExtra, StorageError
 from deniable.ledger.answer_store import COUNT, NOTHING_SEEN, OWN, SEAL, SEEN, TOTAL, Change, Row, refuse_lost_key
 from deniable.ledger.entry import Line
 from deniable.ledger.sqlite import close_on_error, refuse_newer
@@ -166,6 +166,8 @@ class Database:
                 done = lock is not None  # what fails from here on fails at the commit, whose reply may be lost
         except psycopg.errors.IntegrityError:
             raise IntegrityError("the ledger's database refused a change of what is written") from None
+        except psycopg.errors.LockNotAvailable:
+            raise LedgerBusy("the ledger is busy: another process holds it", remedy="Try again") from None
         except psycopg.Error as failure:
             self._drop_free()  # those that wait were lost with this one, as when the database was started anew
             missing = find_missing_right(self._address, failure)

@@ -21,12 +21,14 @@ from functools import cache
 from pathlib import Path
 from typing import NoReturn, Protocol
 
-from deniable.errors import UNKNOWN, DeniableError, IntegrityError, StorageError
+from deniable.errors import UNKNOWN, DeniableError, IntegrityError, LedgerBusy, StorageError
 from deniable.ledger.entry import Line
 from deniable.storage import PRIVATE_FILE, storage_errors
 
 PATIENCE = 60.0
 """Seconds that a writer waits for its turn."""
+HELD_SECONDS = 10.0
+"""How long after all patience was in vain the next writers wait a tenth of it: others wait behind them."""
 TURN_SECONDS = 0.01
 """How often a process looks for its turn where SQLite does not wait."""
 
@@ -65,6 +67,9 @@ class SqliteStore:
         self._lock, self._reading = threading.RLock(), threading.RLock()
         self._owner = os.getpid()
         self._file: tuple[int, int] | None = None
+        self.patience = PATIENCE
+        """Seconds that a writer waits for its turn."""
+        self._held = -HELD_SECONDS
         self._connection = self._open()
         self._reader = self._open_reader()
 
@@ -74,10 +79,22 @@ class SqliteStore:
         with self._lock, translate_errors(self.path):
             connection = self._ours()
             with roll_back_on_error(connection):
-                connection.execute("BEGIN IMMEDIATE")
+                self._take_turn(connection)
                 self._refuse_replaced()
                 yield SqliteBook(connection)
                 self._commit(connection)
+
+    def _take_turn(self, connection: sqlite3.Connection) -> None:
+        """Take the write lock. While another process holds it for long, whoever comes next does not wait as long."""
+        held = time.monotonic() - self._held < HELD_SECONDS
+        connection.execute(f"PRAGMA busy_timeout = {int((100 if held else 1000) * self.patience)}")
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+        except sqlite3.OperationalError as failure:
+            if failure.sqlite_errorname.startswith("SQLITE_BUSY"):
+                self._held = time.monotonic()
+            raise
+        self._held = -HELD_SECONDS
 
     def _commit(self, connection: sqlite3.Connection) -> None:
         """Keep what was written. A disk that fails in the act may have kept it all the same: the next start tells."""
@@ -402,10 +419,11 @@ def _refuse(failure: sqlite3.Error, path: Path, charge: str | None = None) -> No
     name = getattr(failure, "sqlite_errorname", "")
     if name == "SQLITE_ERROR" or name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):  # our own SQL is right
         raise IntegrityError(DAMAGED.format(path.name), remedy="Restore it from a backup") from None
+    if name.startswith("SQLITE_BUSY"):
+        raise LedgerBusy("the ledger is busy: another process holds it", remedy="Try again", charge=charge) from None
     reasons = {
         "SQLITE_FULL": ("the disk is full", "Free some space"),
         "SQLITE_READONLY": ("it is read-only", "Give write permission to the file and its folder"),
-        "SQLITE_BUSY": ("another process holds it", "Try again"),
         "SQLITE_CANTOPEN": ("it cannot be opened", "Check that the folder exists and its permissions"),
         "SQLITE_IOERR": ("the disk refused to write", "Check the disk and its limits"),
     }

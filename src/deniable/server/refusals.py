@@ -30,6 +30,7 @@ HTTP_STATUS = {
     "parameter": 400,
     "infeasible": 422,
     "storage": 503,
+    "locked": 503,
     "stopped": 504,
     "cancelled": 409,
     "execution": 500,

@@ -26,7 +26,7 @@ from deniable.errors import MissingExtra, ParameterError, StorageError
 from deniable.server.limits import LOOPBACK, Connections, Limits, is_address
 from deniable.server.monitoring import Log, log_to_stderr
 from deniable.server.service import Fulfillment, Service
-from deniable.server.worker_pool import SWITCH_SECONDS, WorkerPool
+from deniable.server.worker_pool import SWITCH_SECONDS, WorkerPool, limit_patience
 
 if TYPE_CHECKING:
     from deniable.localdp.survey.service import SurveyService
@@ -149,6 +149,7 @@ async def start(
 
     _require_tls(options)
     tls = _load_tls(options)
+    limit_patience(curator)
     service, metrics = Service(curator, limits, pool, fulfillment, log, _open_verifier(options, curator)), Metrics()
     stack.callback(service.close_threads)
     stack.push_async_callback(service.close_guests)

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from deniable.curator.query.metadata import AnswerColumn, QuestionPreview
     from deniable.curator.query.sql import QueryAnswer
     from deniable.governance.requests import Request
+    from deniable.ledger import Ledger
     from deniable.query.explain import BatchExplanation, ErrorPoint, QuestionExplanation
     from deniable.server.oidc import Verifier
     from deniable.server.worker_pool import WorkerPool
@@ -117,6 +118,7 @@ class Service:
         """The port at which the PostgreSQL protocol is spoken, once it is."""
         self.guests: list[Callable[[], Awaitable[None]]] = []
         """How to close what is served at further ports."""
+        self._checked: asyncio.Task[None] | None = None
         # Threads of their own, so that tokens are looked up while every other thread works on questions.
         self._record_threads = ThreadPoolExecutor(RECORD_THREADS, thread_name_prefix="deniable-record")
 
@@ -406,6 +408,16 @@ class Service:
             raise build_not_found("file")
         return found
 
+    async def check_ledger(self) -> None:
+        """Refuse where the ledger cannot be read or written to now; however many ask, one thread looks."""
+        if self._checked is None or self._checked.done():
+            self._checked = asyncio.create_task(asyncio.to_thread(_check_ledger, self.curator.ledger))
+            self._checked.add_done_callback(lambda done: done.cancelled() or done.exception())
+        try:
+            await asyncio.wait_for(asyncio.shield(self._checked), RECORD_SECONDS)
+        except TimeoutError:
+            raise StorageError("the ledger does not answer in time", remedy="Try again in some seconds") from None
+
     async def share_limits(self) -> None:
         """Allow each asker the part of one server of those that share the ledger: together they allow the whole."""
         servers = await self.read_record(self.curator.ledger.store.count_servers)
@@ -433,6 +445,13 @@ class Service:
         """Finish the work that was begun."""
         self.scheduler.close()
         self._record_threads.shutdown(wait=False, cancel_futures=True)
+
+
+def _check_ledger(ledger: Ledger) -> None:
+    """Read the ledger, and take the turn to write to it for a moment."""
+    ledger.head()
+    with ledger.store.begin_write():
+        pass
 
 
 def _fill_parameters(question: Question) -> Question:

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from deniable.curator.charge import ChargeWatch, watch_charges
 from deniable.errors import DeniableError, InternalError
+from deniable.ledger.sqlite import SqliteStore
 from deniable.policy.document import Policy, read
 from deniable.server.monitoring import log_to_stderr
 from deniable.server.refusals import TimedOut, translate_failure
@@ -42,6 +43,8 @@ SWITCH_SECONDS = 0.0005
 """How long a thread that computes may keep the interpreter while others wait; a short question passes it many times."""
 ENDING_SECONDS = 3.0
 """How long a process finishes what it works on when the server has ended; what takes longer is stopped."""
+LEDGER_SECONDS = 3.0
+"""How long a charge waits for a ledger in a file that another process holds."""
 LOWER_PRIORITY = 10
 """How much nicer to others the threads of costly work are, where the system has such a thing."""
 
@@ -274,6 +277,12 @@ class _Worker:
             self.stop(number, asked)
 
 
+def limit_patience(curator: Curator) -> None:
+    """Let nobody wait long for a ledger that another process holds: whoever asks is told that it is busy."""
+    if isinstance(curator.ledger.store, SqliteStore):
+        curator.ledger.store.patience = LEDGER_SECONDS
+
+
 def _lower_priority() -> None:
     """Let others go before the calling thread; where threads have no priority of their own, nothing changes."""
     if sys.platform == "linux":
@@ -291,6 +300,7 @@ def _run_worker(policy: Policy, ledger: str, threads: int, lines: list[Connectio
         signal.signal(number, signal.SIG_IGN)
     control, *slots = lines
     with Curator(policy, ledger=ledger, threads=threads) as curator, preload_queries():
+        limit_patience(curator)
         worker = _Worker(curator)
         workers = [
             threading.Thread(target=worker.serve, args=(number, line, number < costly), daemon=True)

@@ -264,7 +264,7 @@ def respond_refusal(refusal: DeniableError) -> Response:
     headers = {}
     if refusal.code == "token":
         headers["www-authenticate"] = "Bearer"
-    if refusal.code in ("rate", "busy"):
+    if refusal.code in ("rate", "busy", "locked"):
         headers["retry-after"] = str(max(1, round(float(refusal.fields.get("wait") or 1))))
     return Response(encode_json(refusal_document(refusal)), find_http_status(refusal), headers, "application/json")
 

@@ -11,7 +11,7 @@ from deniable.curator.governance import requests as governance_requests
 from deniable.curator.governance.steward import resume_asker
 from deniable.curator.query import tabulate
 from deniable.curator.query.stream.run import publish
-from deniable.errors import DeniableError, ParameterError, nearest
+from deniable.errors import DeniableError, LedgerBusy, ParameterError, nearest
 from deniable.governance.grants import Action, Role
 from deniable.server.http.bodies import DecisionBody, PersonBody, ReinstatementBody, TokenBody
 from deniable.server.http.endpoints import Call, Operation, respond_json
@@ -260,9 +260,11 @@ async def check_health(_call: Call) -> Response:
 
 
 async def check_ready(call: Call) -> Response:
-    """Whether the server can answer questions now: its ledger can be read and is what was written."""
+    """Whether the server can answer questions now: its ledger is what was written, and can be written to."""
     try:
-        await call.service.read_record(call.service.curator.ledger.head)
+        await call.service.check_ledger()
+    except LedgerBusy:
+        return respond_json({"status": "the ledger is busy: another process holds it"}, 503)
     except DeniableError:
         return respond_json({"status": "the ledger cannot be read"}, 503)
     return respond_json({"status": "ok"})

@@ -224,6 +224,7 @@ SQLSTATES = {
     "parameter": "22023",
     "infeasible": "22023",
     "storage": "53100",
+    "locked": "55P03",
     "stopped": "57014",
     "cancelled": "57014",
     "execution": "XX000",
