@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from deniable.curator.governance import requests
+from deniable.policy.document import read
 from deniable.query import execute
 from deniable.server.limits import Limits
 from deniable.server.service import Service
@@ -87,6 +88,27 @@ def test_over_the_wire_one_running_question_is_stopped_and_the_session_goes_on(s
         canceller.join()
         assert connection.execute(QUICK).fetchone() is not None
         until(lambda: served.curator.context.scope.engine._running == {})
+
+
+def test_a_sessions_own_time_limit_stops_its_statements_and_says_what_was_charged(serve, endless):
+    psycopg = pytest.importorskip("psycopg")
+    limited = {"options": "'-c deniable.epsilon=1 -c statement_timeout=4s'"}
+    with serve() as served, psycopg.connect(served.dsn(**limited), autocommit=True) as connection:
+        assert connection.execute("SHOW statement_timeout").fetchone() == ("4s",)
+        with pytest.raises(psycopg.errors.QueryCanceled, match="statement timeout") as told:
+            connection.execute(SLOW)
+        assert ("The charge stands" in told.value.diag.message_detail) == charged(served, SLOW)
+        assert connection.execute(QUICK).fetchone() is not None, "quick statements are answered as before"
+        connection.execute("SET statement_timeout = 1")
+        with pytest.raises(psycopg.errors.QueryCanceled, match="statement timeout") as told:
+            connection.execute("SELECT COUNT(*) AS n FROM people WHERE age > 75")
+        connection.execute("SET statement_timeout = 0")
+        with pytest.raises(psycopg.Error, match="statement_timeout"):
+            connection.execute("SET statement_timeout = 'soon'")
+        shown = {"90000": "90s", "120000": "2min", "1500": "1500ms", "0": "0"}
+        for written, normal in shown.items():
+            connection.execute(f"SET lock_timeout = {written}")
+            assert connection.execute("SHOW lock_timeout").fetchone() == (normal,)
 
 
 def test_what_is_taken_back_before_its_charge_costs_nothing(serve):
@@ -265,21 +287,25 @@ def test_a_server_says_that_its_policy_file_was_edited(tmp_path: Path, write_pol
 
     async def edit() -> list[str]:
         said, policy = [], write_policy(tmp_path)
-        watching = asyncio.create_task(_watch_policy(policy, said.append, every=0.01))
-        whole = policy.read_text()
+        whole, opened = policy.read_text(), read(policy).hash
+        policy.write_text(edited := whole.replace("between: [0, 100]", "between: [0, 99]"))
+        assert edited != whole
+        watching = asyncio.create_task(_watch_policy(policy, opened, said.append, every=0.01))
+        while not said:  # it was edited before the server looked at it for the first time
+            await asyncio.sleep(0.01)
+        policy.write_text(whole + "# the same policy\n")
         await asyncio.sleep(0.2)
-        assert not said
-        policy.write_text(whole + "# edited\n")
-        while not said:
+        assert len(said) == 1
+        policy.write_text(whole + "nonsense: [")
+        while len(said) < 2:
             await asyncio.sleep(0.01)
         policy.write_text(whole)
         await asyncio.sleep(0.2)
         watching.cancel()
         return said
 
-    assert asyncio.run(edit()) == [
-        "policy.yaml was edited: this server goes on with the policy it opened; restart it for the new one"
-    ]
+    told = "policy.yaml was edited: this server goes on with the policy it opened; restart it for the new one"
+    assert asyncio.run(edit()) == [told, told]
 
 
 def test_what_runs_when_the_server_ends_is_stopped_and_pauses_nobody(tmp_path: Path, write_policy):

@@ -22,7 +22,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from deniable.curator.context import ledger_of
 from deniable.curator.curator import Curator
-from deniable.errors import MissingExtra, ParameterError, StorageError
+from deniable.errors import DeniableError, MissingExtra, ParameterError, StorageError
+from deniable.policy.document import read
 from deniable.server.limits import LOOPBACK, Connections, Limits, is_address
 from deniable.server.monitoring import Log, log_to_stderr
 from deniable.server.service import Fulfillment, Service
@@ -171,7 +172,7 @@ async def start(
             "deniable_postgres_connections", "PostgreSQL clients connected.", lambda: listener.connections
         )
     metrics.add_gauge("deniable_waiting", "Questions that are worked on or wait.", lambda: service.scheduler.waiting)
-    watched = () if fulfillment is None else (_watch_policy(fulfillment.policy, log),)
+    watched = () if fulfillment is None else (_watch_policy(fulfillment.policy, curator.policy.hash, log),)
     for work in (_forget_expired(service, log), _share_limits(service), *watched):
         stack.callback(asyncio.create_task(work).cancel)
     service.resume_releases()
@@ -226,21 +227,22 @@ async def _forget_expired(service: Service, log: Log) -> None:
         await asyncio.sleep(EXPIRY_SECONDS)
 
 
-async def _watch_policy(policy: Path, log: Log, every: float = WATCHED_SECONDS) -> None:
-    """Say when the policy file is edited: the server keeps the one it opened, so that all its answers follow one."""
-    opened = seen = await asyncio.to_thread(_read_bytes, policy)
+async def _watch_policy(policy: Path, opened: str, log: Log, every: float = WATCHED_SECONDS) -> None:
+    """Say when the file is another policy than the opened one, of that hash, which all answers of a server follow."""
+    seen = opened
     while True:
-        await asyncio.sleep(every)
-        found = await asyncio.to_thread(_read_bytes, policy)
+        found = await asyncio.to_thread(_hash_policy, policy)
         if found not in (seen, opened):
             log(f"{policy.name} was edited: this server goes on with the policy it opened; restart it for the new one")
         seen = found
+        await asyncio.sleep(every)
 
 
-def _read_bytes(path: Path) -> bytes:
-    with contextlib.suppress(OSError):
-        return path.read_bytes()
-    return b""
+def _hash_policy(path: Path) -> str:
+    """The hash of the policy in a file; nothing where it holds none."""
+    with contextlib.suppress(DeniableError, OSError):
+        return read(path).hash
+    return ""
 
 
 def _list_hosts(host: str, options: ServerOptions) -> frozenset[str] | None:

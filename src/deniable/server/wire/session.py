@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from deniable.errors import UNKNOWN, Cancelled
+from deniable.errors import UNKNOWN, Cancelled, Stopped
 from deniable.server.limits import wait_for_quantum
 from deniable.server.refusals import translate_failure
 from deniable.server.wire import codec, values
@@ -37,6 +37,8 @@ CHARGES_STAY = {
     "C": "00000",
     "M": "answers cannot be unseen: what was charged stays charged",
 }
+_TIMED = ("select", "with", "values", "table", "(", "explain", "fetch", "move", "execute", "copy")
+"""Statements that `statement_timeout` stops; a session can always change it."""
 _ENDS = ("commit", "end", "rollback", "abort")
 _SAMPLES: dict[int, Any] = {values.BOOL: True, values.FLOAT4: 1, values.FLOAT8: 1, values.NUMERIC: 1}
 
@@ -54,7 +56,7 @@ class Session:
         self._settings = answering.settings
         self._status = "I"
         self._skipping = False
-        self._charged = False
+        self._charged = self._expired = False
         self._place: Statement | None = None
         """What a refusal's position points into; values that were filled in move positions, so there is none then."""
         self._running: asyncio.Task[StatementResult] | None = None
@@ -212,11 +214,35 @@ class Session:
         self._send(codec.CLOSE_COMPLETE)
 
     async def _run(self, statement: Statement, bound: Sequence[Any]) -> StatementResult:
-        self._place = None if bound else statement
+        self._place, self._expired = None if bound else statement, False
         self._check_transaction(statement)
+        timed = statement.words[0] in _TIMED
+        limit = self._settings.read_seconds("statement_timeout") if timed else 0
+        timer = asyncio.get_running_loop().call_later(limit, self._expire) if limit else None
+        try:
+            outcome = await self._wait_for(statement, bound)
+        except Cancelled as failure:
+            if not self._expired:
+                raise
+            happened, remedy = (
+                "canceling statement due to statement timeout",
+                "Raise statement_timeout, or ask for less",
+            )
+            raise Stopped(happened, remedy=remedy, charge=failure.charged) from None
+        finally:
+            if timer is not None:
+                timer.cancel()
+        return self._turn(statement, outcome)
+
+    def _expire(self) -> None:
+        """Stop what runs: the session's own time for a statement is up."""
+        self._expired = True
+        self.cancel()
+
+    async def _wait_for(self, statement: Statement, bound: Sequence[Any]) -> StatementResult:
         self._running = asyncio.ensure_future(self._runner.run(statement, bound))
         try:
-            outcome = await self._running
+            return await self._running
         except asyncio.CancelledError:
             if self._running.cancelled():
                 raise Cancelled(
@@ -225,7 +251,6 @@ class Session:
             raise
         finally:
             self._running = None
-        return self._turn(statement, outcome)
 
     def _check_transaction(self, statement: Statement | None) -> None:
         """After an error nothing is answered until the transaction is ended, as clients of PostgreSQL expect."""

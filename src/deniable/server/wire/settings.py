@@ -5,6 +5,7 @@ SET deniable.epsilon = 0.5;   SET deniable.intervals = on;   SHOW deniable.purpo
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from functools import cache
 from zoneinfo import available_timezones
@@ -66,7 +67,7 @@ TOLERATED: Mapping[str, str] = {
     "synchronize_seqscans": "on",
     "password_encryption": "scram-sha-256",
 }
-"""Settings that tools set or ask for, and that change nothing here."""
+"""Settings that tools set or ask for; of these `statement_timeout` alone changes something."""
 
 FIXED = ("server_version", "server_encoding", "integer_datetimes", "is_superuser", "session_authorization",
          "in_hot_standby", "scram_iterations", "server_version_num")  # fmt: skip
@@ -78,6 +79,9 @@ _TRUTHS = {"on": True, "true": True, "yes": True, "1": True, "off": False, "fals
 _SWITCHES = ("deniable.intervals", "deniable.nonnegative", "standard_conforming_strings", "jit", "row_security",
              "default_transaction_read_only", "transaction_read_only", "synchronize_seqscans")  # fmt: skip
 _ORDERS = {"mdy": "MDY", "us": "MDY", "dmy": "DMY", "european": "DMY", "ymd": "YMD"}
+_DURATIONS = ("statement_timeout", "lock_timeout", "idle_in_transaction_session_timeout")
+_UNITS = {"d": 86_400_000, "h": 3_600_000, "min": 60_000, "s": 1000, "ms": 1}
+_DURATION = re.compile(r"\s*(\d{1,12})\s*(d|h|min|s|ms|)\s*")
 _STYLES = ("postgres", "postgres_verbose", "sql_standard", "iso_8601")
 
 
@@ -129,6 +133,11 @@ class Settings:
             if value.lower() not in _TRUTHS:
                 raise WireRefusal("22023", f'parameter "{name}" requires a Boolean value', "Write on or off")
             value = "on" if _TRUTHS[value.lower()] else "off"
+        if key in _DURATIONS:
+            number = _parse_milliseconds(value)
+            if number is None:
+                raise _build_value_refusal(name, value, "Write milliseconds, or '5s', '2min'")
+            return next((f"{number // ms}{unit}" for unit, ms in _UNITS.items() if number and not number % ms), "0")
         match key:
             case "client_encoding":
                 if value.replace("-", "").replace("_", "").upper() not in ("UTF8", "UNICODE"):
@@ -209,6 +218,10 @@ class Settings:
         """Whether a switch is on."""
         return _TRUTHS[self.get(name).lower()]
 
+    def read_seconds(self, name: str) -> float:
+        """A duration in seconds; 0 where there is none."""
+        return (_parse_milliseconds(self.get(name)) or 0) / 1000
+
     def list_all(self) -> list[tuple[str, str, str]]:
         """Name, value and description of all settings."""
         named = {name: told for name, (_, told) in OWN.items()}
@@ -224,6 +237,13 @@ class Settings:
 
 def _build_value_refusal(name: str, value: str, remedy: str) -> WireRefusal:
     return WireRefusal("22023", f'invalid value for parameter "{name}": "{value}"', remedy)
+
+
+def _parse_milliseconds(text: str) -> int | None:
+    """A duration as PostgreSQL reads it: milliseconds, unless it names another unit; None for anything else."""
+    found = _DURATION.fullmatch(text)
+    number = int(found[1]) * _UNITS[found[2] or "ms"] if found else -1
+    return number if 0 <= number < 2**31 else None
 
 
 @cache
