@@ -300,7 +300,7 @@ def test_shares_of_people_are_summed_in_64_bits_only_where_they_are_known_to_be_
     summed: str, counted: str, most: str, under: str, fits: bool
 ) -> None:
     found = render_for_spark(SHARES.format(summed=summed, counted=counted, most=most, under=under), TYPES).sql
-    assert ("shiftright" not in found and "sum(CAST(CASE" in found) is fits
+    assert ("shiftright" not in found and "sum(`when`" in found) is fits
 
 
 def test_a_whole_result_is_sorted_here_and_lists_with_numbers_are_not_made_distinct() -> None:

@@ -121,14 +121,11 @@ class View:
         return "spark"
 
 
-_WHOLE, _DOUBLE = (ColumnType.INTEGER, "BIGINT", "CAST({0} AS BIGINT)"), (ColumnType.DECIMAL, "DOUBLE")
-_NUMBER = "(CASE WHEN NOT isnan(CAST({0} AS DOUBLE)) THEN CAST({0} AS DOUBLE) END)"
-_DAY = "(CASE WHEN {0} BETWEEN DATE'0001-01-01' AND DATE'9999-12-31' THEN {0} END)"
+_WHOLE, _DOUBLE = (ColumnType.INTEGER, "BIGINT", "{0}::BIGINT"), (ColumnType.DECIMAL, "DOUBLE")
+_NUMBER = "`when`(NOT isnan({0}::DOUBLE), {0}::DOUBLE)"
+_DAY = "`when`({0} BETWEEN DATE'0001-01-01' AND DATE'9999-12-31', {0})"
 _LAST = "TIMESTAMP_NTZ'9999-12-31 23:59:59.999999'"
-_TIME = (
-    f"(CASE WHEN CAST({{0}} AS TIMESTAMP_NTZ) BETWEEN TIMESTAMP_NTZ'0001-01-01 00:00:00' AND {_LAST}"
-    " THEN CAST({0} AS TIMESTAMP_NTZ) END)"
-)
+_TIME = f"`when`({{0}}::TIMESTAMP_NTZ BETWEEN TIMESTAMP_NTZ'0001-01-01 00:00:00' AND {_LAST}, {{0}}::TIMESTAMP_NTZ)"
 READ: dict[str, Reading] = {
     "tinyint": _WHOLE,
     "smallint": _WHOLE,
@@ -136,23 +133,23 @@ READ: dict[str, Reading] = {
     "bigint": _WHOLE,
     "float": (ColumnType.DECIMAL, SINGLE, _NUMBER),
     "double": (*_DOUBLE, _NUMBER),
-    "decimal": (*_DOUBLE, "CAST({0} AS DOUBLE)"),
+    "decimal": (*_DOUBLE, "{0}::DOUBLE"),
     "boolean": (ColumnType.BOOLEAN, "BOOLEAN", "{0}"),
     "date": (ColumnType.DATE, "DATE", _DAY),
     "timestamp": (ColumnType.DATETIME, "TIMESTAMP", _TIME),
     "timestamp_ntz": (ColumnType.DATETIME, "TIMESTAMP", _TIME),
 }
 """What each of Spark's types is shown as: the policy's type, DuckDB's word, and the expression that reads it."""
-TEXT = (ColumnType.TEXT, "VARCHAR", "CAST({0} AS STRING)")
+TEXT = (ColumnType.TEXT, "VARCHAR", "{0}::STRING")
 CONVERSIONS = Conversions(
-    "CAST({0} AS STRING)",
+    "{0}::STRING",
     {
-        (ColumnType.INTEGER, ColumnType.DECIMAL): "CAST({0} AS DOUBLE)",
+        (ColumnType.INTEGER, ColumnType.DECIMAL): "{0}::DOUBLE",
         (ColumnType.DECIMAL, ColumnType.INTEGER): (
-            "(CASE WHEN {0} = rint({0}) AND abs({0}) < 9223372036854775807D THEN CAST({0} AS BIGINT) END)"
+            "`when`({0} = rint({0}) AND abs({0}) < 9223372036854775807D, {0}::BIGINT)"
         ),
-        (ColumnType.DATE, ColumnType.DATETIME): "CAST({0} AS TIMESTAMP_NTZ)",
-        (ColumnType.DATETIME, ColumnType.DATE): "CAST({0} AS DATE)",
+        (ColumnType.DATE, ColumnType.DATETIME): "{0}::TIMESTAMP_NTZ",
+        (ColumnType.DATETIME, ColumnType.DATE): "{0}::DATE",
     },
 )
 

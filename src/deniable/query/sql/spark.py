@@ -3,10 +3,14 @@
 Sessions run with ANSI mode off and in UTC, so that arithmetic in double precision follows IEEE as in DuckDB, and a cast
 that does not fit is null. Sums of whole numbers run in DECIMAL(38, 0), since those of 64 bits would wrap around.
 Functions whose last digit the Java library may round otherwise (EXP, LN, LOG10, POWER) are refused before a charge.
+
+Arithmetic and choices are written as calls (`+`(a, b), `when`(condition, a, b)), and casts as a::TYPE. At a bracket, at
+CASE and at CAST, Spark's parser reads on to the end to know what it has; nested, that took it seconds for a statement.
 """
 
 from __future__ import annotations
 
+import re
 from itertools import groupby
 from typing import Any
 
@@ -47,46 +51,49 @@ SPARK_TYPES = {
 _SMALL = "{a} BETWEEN -4503599627370496D AND 4503599627370496D"
 """Numbers that may have places after the point."""
 _LENGTH = "char_length({a})"
-_BEGIN = f"(CASE WHEN {{b}} < 0 THEN {_LENGTH} + 1 ELSE 0 END + greatest({{b}}, -1000000000L) + least({{c}}, 0L))"
+_ENDS = f"`+`(`when`({{b}} < 0, `+`({_LENGTH}, 1), 0), greatest({{b}}, -1000000000L))"
+_BEGIN = f"`+`({_ENDS}, least({{c}}, 0L))"
 _COUNT = "abs(greatest({c}, -1000000000L))"
+_REST = f"`-`(least(`+`({_BEGIN}, {_COUNT}), 2147483647L), greatest({_BEGIN}, 1L))"
 _EXACTLY = (
-    f"(CASE WHEN abs({{0}}) < 9223372036854775807D THEN CAST(CAST({{0}} AS BIGINT) AS {WHOLE}) "
-    f"WHEN abs({{0}}) < 1.8e22D THEN CAST(CAST({{0}} / 2048D AS BIGINT) AS {WHOLE}) * 2048 END)"
+    f"`when`(abs({{0}}) < 9223372036854775807D, {{0}}::BIGINT::{WHOLE}, abs({{0}}) < 1.8e22D, "
+    f"`*`(`/`({{0}}, 2048D)::BIGINT::{WHOLE}, 2048))"
 )
 """A whole number in double precision without loss; above 2^63 it is a multiple of 2048."""
 
 SPARK: dict[str, str] = {
-    "round": (f"CASE WHEN {_SMALL} THEN {{cut}} + CAST(({{a}} - {{cut}}) * 2D AS BIGINT) ELSE {{a}} END"),
-    "cut": "CAST(CAST({a} AS BIGINT) AS DOUBLE)",
-    "truncate": f"CASE WHEN {_SMALL} THEN {{cut}} ELSE {{a}} END",
-    "floor": f"CASE WHEN {_SMALL} THEN CAST(floor({{a}}) AS DOUBLE) ELSE {{a}} END",
-    "ceil": f"CASE WHEN {_SMALL} THEN CAST(ceil({{a}}) AS DOUBLE) ELSE {{a}} END",
-    "modulo": f"CASE WHEN {{b}} <> 0D THEN CAST({_EXACTLY.format('{a}')} % {_EXACTLY.format('{b}')} AS DOUBLE) END",
-    "sign": "CASE WHEN {a} < 0 THEN -1 WHEN {a} > 0 AND NOT ({nan}) THEN 1 WHEN {a} IS NOT NULL THEN 0 END",
-    "whole_quotient": f"CAST(({{a}} - {{a}} % {{b}}) / {{b}} AS {WHOLE})",
-    "left": f"CASE WHEN {{b}} >= 0 THEN left({{a}}, {{b}}) ELSE left({{a}}, greatest(0, {_LENGTH} + {{b}})) END",
-    "right": f"CASE WHEN {{b}} >= 0 THEN right({{a}}, {{b}}) ELSE right({{a}}, greatest(0, {_LENGTH} + {{b}})) END",
+    "round": f"`when`({_SMALL}, `+`({{cut}}, `*`(`-`({{a}}, {{cut}}), 2D)::BIGINT), {{a}})",
+    "cut": "{a}::BIGINT::DOUBLE",
+    "truncate": f"`when`({_SMALL}, {{cut}}, {{a}})",
+    "floor": f"`when`({_SMALL}, floor({{a}})::DOUBLE, {{a}})",
+    "ceil": f"`when`({_SMALL}, ceil({{a}})::DOUBLE, {{a}})",
+    "modulo": f"`when`({{b}} <> 0D, `%`({_EXACTLY.format('{a}')}, {_EXACTLY.format('{b}')})::DOUBLE)",
+    "sign": "`when`({a} < 0, -1, {a} > 0 AND NOT {nan}, 1, {a} IS NOT NULL, 0)",
+    "whole_quotient": f"`/`(`-`({{a}}, `%`({{a}}, {{b}})), {{b}})::{WHOLE}",
+    "left": f"`when`({{b}} >= 0, `left`({{a}}, {{b}}), `left`({{a}}, greatest(0, `+`({_LENGTH}, {{b}}))))",
+    "right": f"`when`({{b}} >= 0, `right`({{a}}, {{b}}), `right`({{a}}, greatest(0, `+`({_LENGTH}, {{b}}))))",
     "substring": (
-        f"CASE WHEN {{b}} IS NOT NULL AND {{c}} IS NOT NULL THEN substring({{a}}, CAST(greatest({_BEGIN}, 1L) AS INT), "
-        f"CAST(greatest(least({_BEGIN} + {_COUNT}, 2147483647L) - greatest({_BEGIN}, 1L), 0L) AS INT)) END"
+        "`when`({b} IS NOT NULL AND {c} IS NOT NULL, "
+        f"`substring`({{a}}, greatest({_BEGIN}, 1L)::INT, greatest({_REST}, 0L)::INT))"
     ),
-    "substring_rest": (
-        "CASE WHEN {b} IS NOT NULL THEN substring({a}, CAST(greatest((CASE WHEN {b} < 0 THEN "
-        f"{_LENGTH} + 1 ELSE 0 END) + greatest({{b}}, -1000000000L), 1L) AS INT)) END"
-    ),
+    "substring_rest": f"`when`({{b}} IS NOT NULL, `substring`({{a}}, greatest({_ENDS}, 1L)::INT))",
     "sum_in_parts": (
-        f"CAST(sum(shiftright({{a}}, 42)) AS {WHOLE}) * 4398046511104L "
-        f"+ CAST(sum(shiftright({{a}}, 21) & 2097151L) AS {WHOLE}) * 2097152L + sum({{a}} & 2097151L)"
+        f"`+`(`+`(`*`(sum(shiftright({{a}}, 42))::{WHOLE}, 4398046511104L), "
+        f"`*`(sum(shiftright({{a}}, 21) & 2097151L)::{WHOLE}, 2097152L)), sum({{a}} & 2097151L))"
     ),
-    "to_whole": "CASE WHEN {{a}} >= -{size} AND {{a}} < {size} THEN CAST({rint} AS {type}) END",
-    "series": "CASE WHEN {b} > {a} THEN sequence({a}, {b} - 1L, {c}) ELSE array() END",
+    "to_whole": "`when`({{a}} >= -{size} AND {{a}} < {size}, {rint}::{type})",
+    "series": "`when`({b} > {a}, sequence({a}, `-`({b}, 1L), {c}), array())",
 }
 """What Spark computes otherwise than DuckDB, by what it is: `{a}`, `{b}`, `{c}` are the arguments."""
 
 
 def _write(name: str, *arguments: str, **named: str) -> str:
-    return f"({SPARK[name].format(**dict(zip('abc', arguments, strict=False)), **named)})"
+    return SPARK[name].format(**dict(zip("abc", arguments, strict=False)), **named)
 
+
+_OPERATORS = (exp.Add, exp.Sub, exp.Mul, exp.Div, exp.IntDiv, exp.Mod, exp.Neg)
+_CLOSED = (exp.Func, exp.Column, exp.Literal, exp.Paren, exp.Null, exp.Boolean, *_OPERATORS)
+_NUMBER = re.compile(r"[0-9]+(\.[0-9]*)?([eE][+-]?[0-9]+)?")
 
 MOST_ROWS = 1 << 40
 """Rows of a table of Spark for which sums are known to fit."""
@@ -256,9 +263,13 @@ class DeniableSparkGenerator(SparkGenerator):  # type: ignore[misc]  # the parse
 
     def _double(self, node: Any) -> str:
         if isinstance(node, exp.Literal):
-            return f"CAST('{node.name}' AS DOUBLE)"
-        text: str = self.sql(node)
-        return text if name_type(node) == "DOUBLE" else f"CAST({text} AS DOUBLE)"
+            return f"{node.name}D" if _NUMBER.fullmatch(node.name) else f"'{node.name}'::DOUBLE"
+        return f"{self._close(node)}::DOUBLE" if name_type(node) != "DOUBLE" else self._close(node)
+
+    def _close(self, node: Any) -> str:
+        """An operand; in brackets unless it is a call, a name or a literal."""
+        plain = isinstance(node, _CLOSED) and not isinstance(node, (exp.Connector, exp.Predicate))
+        return str(self.sql(node)) if plain else f"({self.sql(node)})"
 
     def literal_sql(self, node: exp.Literal) -> str:
         """A literal; a large whole number is one of 64 bits."""
@@ -268,19 +279,25 @@ class DeniableSparkGenerator(SparkGenerator):  # type: ignore[misc]  # the parse
     def case_sql(self, node: exp.Case) -> str:
         """A choice; one that can only be null is null, of whichever type is wanted."""
         results = [*(each.args.get("true") for each in node.args["ifs"]), node.args.get("default")]
-        return "NULL" if all(map(is_null, results)) else super().case_sql(node)
+        if all(map(is_null, results)):
+            return "NULL"
+        if node.this:
+            return str(super().case_sql(node))
+        parts = [part for each in node.args["ifs"] for part in (each.this, each.args["true"])]
+        parts += filter(None, [node.args.get("default")])
+        return f"`when`({', '.join(map(self.sql, parts))})"
 
     def sum_sql(self, node: exp.Sum) -> str:
         """A sum of whole numbers, which does not wrap around: of 64 bits if it fits, or in parts that do."""
         inner = node.this
         if isinstance(inner, exp.Distinct) or name_type(inner) == "DOUBLE":
             return str(self.function_fallback_sql(node))
-        text = self.sql(inner)
+        text = self._close(inner)
         if find_bound(node) is not None:
-            return f"sum(CAST({text} AS BIGINT))"
+            return f"sum({text}::BIGINT)"
         if find_bound(inner) is None:
-            return f"sum(CAST({text} AS {WHOLE}))"
-        return f"({SPARK['sum_in_parts'].format(a=f'CAST({text} AS BIGINT)')})"
+            return f"sum({text}::{WHOLE})"
+        return _write("sum_in_parts", f"{text}::BIGINT")
 
     def add_sql(self, node: exp.Add) -> str:
         """A sum; of a date and days, or a date and an interval, as it is."""
@@ -296,35 +313,35 @@ class DeniableSparkGenerator(SparkGenerator):  # type: ignore[misc]  # the parse
 
     def div_sql(self, node: exp.Div) -> str:
         """A quotient in double precision, as DuckDB divides whole numbers too."""
-        return f"({self._double(node.this)} / {self._double(node.expression)})"
+        return f"`/`({self._double(node.this)}, {self._double(node.expression)})"
 
     def mod_sql(self, node: exp.Mod) -> str:
         """A rest; of whole numbers in double precision it is taken as of 64-bit integers."""
         if is_double(node.this, node.expression):
             return _write("modulo", self._double(node.this), self._double(node.expression))
-        return f"({self.sql(node.this)} % {self.sql(node.expression)})"
+        return f"`%`({self.sql(node.this)}, {self.sql(node.expression)})"
 
     def intdiv_sql(self, node: exp.IntDiv) -> str:
         """A quotient of whole numbers, cut off toward zero."""
-        left, right = self.sql(node.this), self.sql(node.expression)
+        left, right = self._close(node.this), self._close(node.expression)
         if find_bound(node.this) is not None and find_bound(node.expression) is not None:
-            return f"(CAST({left} AS BIGINT) div CAST({right} AS BIGINT))"
-        return _write("whole_quotient", f"CAST({left} AS {WHOLE})", f"CAST({right} AS {WHOLE})")
+            return f"`div`({left}::BIGINT, {right}::BIGINT)"
+        return _write("whole_quotient", f"{left}::{WHOLE}", f"{right}::{WHOLE}")
 
     def _arithmetic(self, sign: str, node: Any) -> str:
-        left, right = node.this, node.expression
-        temporal = {"DATE", "TIMESTAMP", "INTERVAL"}
-        if {name_type(left), name_type(right)} & temporal or is_interval(right):
-            return f"({self.sql(left)} {sign} {self.sql(right)})"
-        if is_double(left, right):
-            return f"({self._double(left)} {sign} {self._double(right)})"
-        if find_bound(node) is None:
-            return f"(CAST({self.sql(left)} AS {WHOLE}) {sign} CAST({self.sql(right)} AS {WHOLE}))"
-        return f"({self.sql(left)} {sign} {self.sql(right)})"
+        both = (node.this, node.expression)
+        if {"DATE", "TIMESTAMP", "INTERVAL"} & set(map(name_type, both)) or is_interval(node.expression):
+            parts = [self.sql(each) for each in both]
+        elif is_double(*both):
+            parts = [self._double(each) for each in both]
+        else:
+            wide = f"::{WHOLE}" if find_bound(node) is None else ""
+            parts = [f"{self._close(each)}{wide}" for each in both]
+        return f"`{sign}`({', '.join(parts)})"
 
     def paren_sql(self, node: exp.Paren) -> str:
-        """What stands in brackets."""
-        return f"({self.sql(node.this)})"
+        """What stands in brackets, where it needs them."""
+        return self._close(node.this)
 
     def alias_sql(self, node: exp.Alias) -> str:
         """A name for a value; a column keeps its own, since Spark would carry both through a window."""
@@ -335,9 +352,10 @@ class DeniableSparkGenerator(SparkGenerator):  # type: ignore[misc]  # the parse
     def neg_sql(self, node: exp.Neg) -> str:
         """A number with the other sign."""
         inner = node.this
-        if isinstance(inner, exp.Literal) and not inner.is_string and inner.name.isdigit() and int(inner.name) >= 2**63:
-            return f"CAST('-{inner.name}' AS {WHOLE})"
-        return f"(- {self.sql(inner)})"
+        if not isinstance(inner, exp.Literal) or inner.is_string:
+            return f"negative({self.sql(inner)})"
+        wide = inner.name.isdigit() and int(inner.name) >= 2**63
+        return f"'-{inner.name}'::{WHOLE}" if wide else f"-{self.sql(inner)}"
 
     def round_sql(self, node: exp.Round) -> str:
         """Rounding half away from zero, to whole numbers or to a literal number of places."""
@@ -345,17 +363,16 @@ class DeniableSparkGenerator(SparkGenerator):  # type: ignore[misc]  # the parse
         places = read_whole(node.args.get("decimals"))
         if not places:
             return self._round(number)
-        factor = f"CAST('{10 ** abs(places)}' AS DOUBLE)"
-        there, back = ("*", "/") if places > 0 else ("/", "*")
-        rounded = f"({self._round(f'({number} {there} {factor})')} {back} {factor})"
-        return f"(CASE WHEN abs({number}) < 1e290D THEN {rounded} ELSE {number} END)"
+        factor, (there, back) = f"{10 ** abs(places)}D", ("*/" if places > 0 else "/*")
+        rounded = f"`{back}`({self._round(f'`{there}`({number}, {factor})')}, {factor})"
+        return f"`when`(abs({number}) < 1e290D, {rounded}, {number})"
 
     def _round(self, number: str) -> str:
         return _write("round", number, cut=SPARK["cut"].format(a=number))
 
     def sign_sql(self, node: exp.Sign) -> str:
         """-1, 0 or 1, as a whole number."""
-        text = self.sql(node.this)
+        text = self._close(node.this)
         return _write("sign", text, nan=f"isnan({text})" if is_double(node.this) else "false")
 
     def pow_sql(self, node: exp.Pow) -> str:
@@ -364,7 +381,7 @@ class DeniableSparkGenerator(SparkGenerator):  # type: ignore[misc]  # the parse
         number = self._double(node.this)
         if exponent not in (0, 1):
             raise InternalError("a power other than 0 and 1 was to be rendered for Spark")
-        return number if exponent == 1 else f"(CASE WHEN {number} IS NOT NULL THEN 1D END)"
+        return number if exponent == 1 else f"`when`({number} IS NOT NULL, 1D)"
 
     def floor_sql(self, node: exp.Floor) -> str:
         """The whole number below."""
@@ -381,32 +398,30 @@ class DeniableSparkGenerator(SparkGenerator):  # type: ignore[misc]  # the parse
 
     def trycast_sql(self, node: exp.TryCast) -> str:
         """A cast that gives null where the value does not fit; texts are not read as anything else."""
-        source, target, text = name_type(node.this), name_type(node), self.sql(node.this)
+        source, target, text = name_type(node.this), name_type(node), self._close(node.this)
         if target in RANGES:
             return self._to_whole(source, target, text)
         if target == "DOUBLE" and source in ("DATE", "TIMESTAMP"):
-            return "CAST(NULL AS DOUBLE)"
+            return "NULL::DOUBLE"
         return self.cast_sql(node)
 
     def _to_whole(self, source: str, target: str, text: str) -> str:
         kind = SPARK_TYPES[target]
         if source in ("DATE", "TIMESTAMP"):
-            return f"CAST(NULL AS {kind})"
+            return f"NULL::{kind}"
         if source == "BOOLEAN" or source == target or (source in ("SMALLINT", "INT") and target == "BIGINT"):
-            return f"CAST({text} AS {kind})"
+            return f"{text}::{kind}"
         rounded = f"rint({text})" if source == "DOUBLE" else text
         size = f"{1 << RANGES[target]}" if source in ("INT128", "BIGINT", "INT") else f"{float(1 << RANGES[target])!r}D"
-        return f"({SPARK['to_whole'].format(size=size, type=kind, rint=rounded).format(a=text)})"
+        return SPARK["to_whole"].format(size=size, type=kind, rint=rounded).format(a=text)
 
     def cast_sql(self, node: exp.Cast, safe_prefix: str | None = None) -> str:  # noqa: ARG002  as the parser calls it
         """A cast between types that cannot fail, or a literal of a type."""
-        source, target, text = name_type(node.this), name_type(node), self.sql(node.this)
+        source, target, text = name_type(node.this), name_type(node), self._close(node.this)
         kind = SPARK_TYPES[target]
         if isinstance(node.this, exp.Literal) and target == "DOUBLE":
             return self._double(node.this)
-        if source == "DOUBLE" and target in RANGES:
-            return f"CAST(rint({text}) AS {kind})"
-        return f"CAST({text} AS {kind})"
+        return f"rint({text})::{kind}" if source == "DOUBLE" and target in RANGES else f"{text}::{kind}"
 
     def anonymous_sql(self, node: exp.Anonymous) -> str:
         """Functions that the parser has no word for."""
@@ -421,11 +436,11 @@ class DeniableSparkGenerator(SparkGenerator):  # type: ignore[misc]  # the parse
             case "strlen":
                 return f"octet_length({arguments[0]})"
             case "to_months":
-                return f"make_ym_interval(0, CAST({arguments[0]} AS INT))"
+                return f"make_ym_interval(0, {self._close(node.expressions[0])}::INT)"
             case "to_seconds":
-                return f"make_dt_interval(0, 0, 0, CAST({arguments[0]} AS DECIMAL(18, 6)))"
+                return f"make_dt_interval(0, 0, 0, {self._close(node.expressions[0])}::DECIMAL(18, 6))"
             case "isfinite":
-                return f"(abs({arguments[0]}) < CAST('Infinity' AS DOUBLE))"
+                return f"(abs({arguments[0]}) < 'Infinity'::DOUBLE)"
             case _:
                 raise InternalError(f"the function '{name}' has no form in Spark")
 
@@ -441,57 +456,56 @@ class DeniableSparkGenerator(SparkGenerator):  # type: ignore[misc]  # the parse
 
     def isinf_sql(self, node: exp.IsInf) -> str:
         """Whether a number is infinite."""
-        return f"(abs({self.sql(node.this)}) = CAST('Infinity' AS DOUBLE))"
+        return f"(abs({self.sql(node.this)}) = 'Infinity'::DOUBLE)"
 
     def timetounix_sql(self, node: exp.TimeToUnix) -> str:
         """Seconds since 1970."""
-        return f"(CAST(unix_micros(CAST({self.sql(node.this)} AS TIMESTAMP)) AS DOUBLE) / 1000000D)"
+        return f"`/`(unix_micros({self._close(node.this)}::TIMESTAMP)::DOUBLE, 1000000D)"
 
     def datediff_sql(self, node: exp.DateDiff) -> str:
         """Days between two dates."""
-        days = f"datediff(CAST({self.sql(node.this)} AS DATE), CAST({self.sql(node.expression)} AS DATE))"
-        return f"CAST({days} AS BIGINT)"
+        return f"datediff({self._close(node.this)}::DATE, {self._close(node.expression)}::DATE)::BIGINT"
 
     def year_sql(self, node: exp.Year) -> str:
         """The year of a date."""
-        return f"CAST(year({self.sql(node.this)}) AS BIGINT)"
+        return f"year({self.sql(node.this)})::BIGINT"
 
     def extract_sql(self, node: exp.Extract) -> str:
         """A part of a date, as a whole number: seconds are cut off."""
-        part, dated = str(node.this.name).lower(), f"CAST({self.sql(node.expression)} AS TIMESTAMP_NTZ)"
+        part, dated = str(node.this.name).lower(), f"{self._close(node.expression)}::TIMESTAMP_NTZ"
         if part == "dow":
-            return f"CAST(dayofweek({dated}) - 1 AS BIGINT)"
+            return f"`-`(dayofweek({dated}), 1)::BIGINT"
         word = {"isodow": "DAYOFWEEK_ISO", "isoyear": "YEAROFWEEK"}.get(part, part.upper())
-        return f"CAST(floor(extract({word} FROM {dated})) AS BIGINT)"
+        return f"floor(extract({word} FROM {dated}))::BIGINT"
 
     def timestamptrunc_sql(self, node: exp.TimestampTrunc) -> str:
         """The begin of a year, a week and so on."""
         unit = str(node.args["unit"].name).lower()
-        return f"CAST(date_trunc('{unit}', CAST({self.sql(node.this)} AS TIMESTAMP)) AS TIMESTAMP_NTZ)"
+        return f"date_trunc('{unit}', {self._close(node.this)}::TIMESTAMP)::TIMESTAMP_NTZ"
 
     def timetostr_sql(self, node: exp.TimeToStr) -> str:
         """A date in a literal pattern."""
         pattern = _write_pattern(str(node.args["format"].name)).replace("\\", "\\\\").replace("'", "\\'")
-        return f"date_format(CAST({self.sql(node.this)} AS TIMESTAMP_NTZ), '{pattern}')"
+        return f"date_format({self._close(node.this)}::TIMESTAMP_NTZ, '{pattern}')"
 
     def left_sql(self, node: exp.Left) -> str:
         """The first characters."""
-        return _write("left", self.sql(node.this), f"CAST({self.sql(node.expression)} AS INT)")
+        return _write("left", self.sql(node.this), f"{self._close(node.expression)}::INT")
 
     def right_sql(self, node: exp.Right) -> str:
         """The last characters."""
-        return _write("right", self.sql(node.this), f"CAST({self.sql(node.expression)} AS INT)")
+        return _write("right", self.sql(node.this), f"{self._close(node.expression)}::INT")
 
     def length_sql(self, node: exp.Length) -> str:
         """How many characters."""
-        return f"CAST(char_length({self.sql(node.this)}) AS BIGINT)"
+        return f"char_length({self.sql(node.this)})::BIGINT"
 
     def substring_sql(self, node: exp.Substring) -> str:
         """A part of a text; a start below 0 counts from its end."""
-        start = f"CAST({self.sql(node.args['start'])} AS BIGINT)"
+        start = f"{self._close(node.args['start'])}::BIGINT"
         if node.args.get("length") is None:
             return _write("substring_rest", self.sql(node.this), start)
-        return _write("substring", self.sql(node.this), start, f"CAST({self.sql(node.args['length'])} AS BIGINT)")
+        return _write("substring", self.sql(node.this), start, f"{self._close(node.args['length'])}::BIGINT")
 
     def trim_sql(self, node: exp.Trim) -> str:
         """A text without spaces, or without given characters, at its ends."""
@@ -522,18 +536,6 @@ class DeniableSparkGenerator(SparkGenerator):  # type: ignore[misc]  # the parse
     def _pattern(self, text: str) -> str:
         return f"replace({text}, '\\\\', '\\\\\\\\')"
 
-    def startswith_sql(self, node: exp.StartsWith) -> str:
-        """Whether a text begins so."""
-        return f"startswith({self.sql(node.this)}, {self.sql(node.expression)})"
-
-    def endswith_sql(self, node: exp.EndsWith) -> str:
-        """Whether a text ends so."""
-        return f"endswith({self.sql(node.this)}, {self.sql(node.expression)})"
-
-    def contains_sql(self, node: exp.Contains) -> str:
-        """Whether a text holds another."""
-        return f"contains({self.sql(node.this)}, {self.sql(node.expression)})"
-
     def select_sql(self, node: exp.Select) -> str:
         """A selection; lists that are written out become a source of rows, side by side, as in DuckDB."""
         lists = [each for shown in node.expressions for each in shown.find_all(exp.Explode)]
@@ -563,7 +565,7 @@ class DeniableSparkGenerator(SparkGenerator):  # type: ignore[misc]  # the parse
         if not isinstance(source, exp.GenerateSeries):
             return str(self.sql(source))
         start, end, step = (source.args.get(name) for name in ("start", "end", "step"))
-        ends = [f"CAST({self.sql(each)} AS BIGINT)" for each in (start, end)]
+        ends = [f"{self._close(each)}::BIGINT" for each in (start, end)]
         return _write("series", *ends, self.sql(step) if step is not None else "1L")
 
     def placeholder_sql(self, node: exp.Placeholder) -> str:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import zip_longest
 from typing import Any, ClassVar
 
-from sqlglot import exp
+from sqlglot import exp, parse_one
 from sqlglot.dialects.bigquery import BigQuery
 from sqlglot.dialects.postgres import Postgres
 from sqlglot.dialects.redshift import Redshift
@@ -457,10 +457,27 @@ def _make_dialect(parent: Any, writer: Any) -> Any:
     return type(f"Deniable{parent.__name__}", (parent,), {"Generator": writer})
 
 
+class DatabricksWriter(DeniableSpark.Generator):  # type: ignore[misc]  # the parser has no types here
+    """Writes what Spark takes; operators and choices as they are documented, and not as calls of their names."""
+
+    def generate(self, expression: Any, copy: bool = True) -> str:
+        """A whole statement."""
+        tree = parse_one(super().generate(expression, copy), read="spark")
+        for call in reversed(list(tree.find_all(exp.Anonymous))):
+            parts = call.expressions
+            if call.name in OPERATORS:
+                call.replace(exp.Paren(this=OPERATORS[call.name](this=parts[0], expression=parts[1])))
+            elif call.name == "when":
+                ifs = [exp.If(this=test, true=result) for test, result in zip(parts[::2], parts[1::2], strict=False)]
+                call.replace(exp.Case(ifs=ifs, default=parts[-1] if len(parts) % 2 else None))
+        return str(tree.sql("spark"))
+
+
+OPERATORS = {"+": exp.Add, "-": exp.Sub, "*": exp.Mul, "/": exp.Div, "%": exp.Mod, "div": exp.IntDiv}
 WAREHOUSES: dict[str, Any] = {
     "snowflake": _make_dialect(Snowflake, SnowflakeWriter),
     "bigquery": _make_dialect(BigQuery, BigQueryWriter),
-    "databricks": DeniableSpark,
+    "databricks": type("DeniableDatabricks", (DeniableSpark,), {"Generator": DatabricksWriter}),
     "redshift": _make_dialect(Redshift, RedshiftWriter),
     "trino": _make_dialect(Trino, TrinoWriter),
     "sqlserver": _make_dialect(TSQL, SQLServerWriter),
