@@ -12,6 +12,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 import wire_recorder
@@ -333,6 +334,31 @@ def test_postgres_fdw_gets_noisy_numbers_and_no_rows(served: Any, postgres_addre
             connection.execute("DROP SCHEMA far CASCADE")
     assert sorted(sex for sex, _ in found) == ["F", "M"]
     assert towns == [("Cambridge",), ("Somerville",)]
+    assert count_charges(served) == before + 1
+
+
+def test_a_request_id_stands_for_a_question_and_not_for_its_letters(served: Any) -> None:
+    before, asked = count_charges(served), "SELECT COUNT(*) AS n FROM people WHERE age > 47 AND sex = 'F'"
+    header = {"authorization": f"Bearer {served.tokens['ana']}", "x-request-id": "one question"}
+
+    def ask(sql: str, epsilon: str = "0.5") -> httpx.Response:
+        return httpx.post(f"{served.http}/v1/query", json={"sql": sql, "epsilon": epsilon}, headers=header, timeout=60)
+
+    first = ask(asked)
+    assert (first.status_code, first.headers["x-deniable-charged"]) == (200, "true")
+    again = ask("select count(*) n from people where 'F'::text = sex and age > 47::bigint")
+    assert (again.status_code, again.headers["x-deniable-charged"]) == (200, "false")
+    with psycopg.connect(served.dsn(), autocommit=True) as connection:
+        connection.execute("SET deniable.epsilon = 0.5")
+        connection.execute("SET deniable.request = 'one question'")
+        found = connection.execute("SELECT count ( * ) AS n FROM public.people p WHERE p.sex = 'F' AND p.age >= 48")
+        assert found.fetchone()[0] == first.json()["rows"][0]["n"] == again.json()["rows"][0]["n"]
+        connection.execute("SET deniable.request = 'one question'")
+        with pytest.raises(psycopg.Error, match="another question"):
+            connection.execute("SELECT COUNT(*) AS n FROM people WHERE age > 48 AND sex = 'F'")
+    for other in (ask(asked.replace("47", "46")), ask(asked, "0.25"), ask(asked.replace("COUNT(*)", "AVG(age)"))):
+        assert other.status_code == 403
+        assert "another question" in other.json()["message"]
     assert count_charges(served) == before + 1
 
 

@@ -148,13 +148,9 @@ def open_job(context: Context, job: Job[Measured], request: str = "") -> OpenJob
     named = [job.canonical, epoch, sorted(context.scope.rows.items()), inside, context.ledger.policy, *held]
     key = json.dumps(named) if job.canonical else ""
     if request:
-        context.ledger.refuse_reused(_build_posting(context, job, request, _name_question(job, key)))
+        # An id stands for the answer, in whatever words it is asked for; for the text of what has no stored answer.
+        context.ledger.refuse_reused(_build_posting(context, job, request, key or job.text))
     return OpenJob(epoch, state_versions(job, epoch) | public, key)
-
-
-def _name_question(job: Job[Any], key: str) -> str:
-    """What a request id stands for: the text of a job, and the key of its answer."""
-    return f"{key}:{job.text}" if key else job.text
 
 
 def state_versions(job: Job[Any], epoch: str) -> dict[str, str]:
@@ -228,7 +224,7 @@ def run_job(
     with _take_turn(context, job, stop):
         if not job.free:
             _refuse_cancelled(stop)
-            asked, known = _name_question(job, opened.key), bool(opened.key or request)
+            asked, known = opened.key or job.text, bool(opened.key or request)
             receipt = charge(
                 context, job, request=request, question=asked, epoch=opened.epoch, stored=known, answer=opened.key
             )
