@@ -1,4 +1,5 @@
-"""Twelve tables for synthesis: categorical, continuous, small and wide ones, real where they are at hand.
+"""Twelve tables for synthesis: categorical, continuous, small and wide ones, real where they are at hand. And two that
+are made, a chain of columns and a star: a tree of pairs says all of them.
 
 Each is declared as a policy would: categories from the codebook (here, from the rows), bounds as round numbers."""
 
@@ -116,6 +117,23 @@ def _world(name: str, table: str, people: int) -> Table:
     return rows, TableSchema(table, "t.csv", tuple(kept), PrivacyUnit())
 
 
+def _chain(size: int, columns: int) -> Table:
+    """Each column is the one before with a chance of 0.7, and else any of four values."""
+    lots = np.random.default_rng(11)
+    made = [lots.integers(0, 4, size)]
+    for _ in range(columns - 1):
+        made.append(np.where(lots.random(size) < 0.7, made[-1], lots.integers(0, 4, size)))
+    return _declare(pa.table({f"c{place}": values for place, values in enumerate(made)}), {})
+
+
+def _star(size: int, columns: int) -> Table:
+    """Each column is the first with a chance of 0.6, and else any of four values."""
+    lots = np.random.default_rng(6)
+    first = lots.integers(0, 4, size)
+    others = {f"c{i}": np.where(lots.random(size) < 0.6, first, lots.integers(0, 4, size)) for i in range(1, columns)}
+    return _declare(pa.table({"c0": first, **others}), {})
+
+
 TABLES: dict[str, Callable[[], Table]] = {
     "adult": lambda: _adult(30_162),
     "adult14": _adult14,
@@ -129,4 +147,6 @@ TABLES: dict[str, Callable[[], Table]] = {
     "officials": _officials,
     "titanic": _titanic,
     "salaries": lambda: _world("salaries", "salaries", 4000),
+    "chain": lambda: _chain(3000, 10),
+    "star": lambda: _star(4000, 10),
 }

@@ -138,10 +138,10 @@ def test_columns_by_themselves_share_the_whole_budget() -> None:
 
 
 def twin_of_auto(spend: GaussianBudget, workload: tuple[tuple[int, ...], ...], entropy: Any) -> tuple[Any, ...]:
-    """Columns 35 %, scores of pairs 5 %, scores of three 3 %; half of the rest for a tree, then what the scores say."""
-    one_way = measure_columns(CODES, DOMAIN, spend, 0.35, entropy)
+    """Columns 30 %, scores of pairs 5 %, scores of three 3 %; half of the rest for a tree, then what the scores say."""
+    one_way = measure_columns(CODES, DOMAIN, spend, 0.3, entropy)
     collapsed = collapse_domain(DOMAIN, one_way)
-    problem, scored = score_pairs(CODES, collapsed, one_way, spend, 0.05, 1 - 0.35 - 0.05, entropy)
+    problem, scored = score_pairs(CODES, collapsed, one_way, spend, 0.05, 1 - 0.3 - 0.05, entropy)
     chosen = select_tree(problem)
     forecast = NoiseForecast(problem.amount, problem.rows, problem.total)
     rough = project_columns(collapsed, one_way, problem.total)
@@ -150,9 +150,9 @@ def twin_of_auto(spend: GaussianBudget, workload: tuple[tuple[int, ...], ...], e
     tried = group_candidates(collapsed.domain, rough, forecast, done)
     before = [*(m.event for m in one_way), scored]
     if not tried and not asked:
-        cliques = measure_cliques(CODES, collapsed, DOMAIN, chosen, spend, 1 - 0.35 - 0.05, entropy)
+        cliques = measure_cliques(CODES, collapsed, DOMAIN, chosen, spend, 1 - 0.3 - 0.05, entropy)
         return collapsed, one_way, cliques, [*before, *(m.event for m in cliques)], chosen.reason
-    left = 1 - 0.35 - 0.05 - 0.03
+    left = 1 - 0.3 - 0.05 - 0.03
     first = measure_cliques(CODES, collapsed, DOMAIN, chosen, spend, left / 2, entropy)
     known = combine_marginals([*one_way, *first])
     joined, sized = collapsed.apply(CODES), parts_of(problem, chosen)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,11 +49,13 @@ class SelectionProblem:
     """The estimated number of records."""
     sizes: tuple[float, ...] = ()
     """What counts as the number of values of each column where pairs are weighed; those of the domain, if not given."""
+    weights: Mapping[Clique, float] = field(default_factory=dict)
+    """In how many pairs the noise on a measured one is found, its own included; one, if not given."""
 
     def pair_cells(self, pair: Clique) -> float:
-        """What counts as the number of cells of a pair."""
+        """What counts as the number of cells of a pair: noise on one that implies others counts in them too."""
         sizes = self.sizes or self.domain.sizes
-        return float(sizes[pair[0]] * sizes[pair[1]])
+        return float(sizes[pair[0]] * sizes[pair[1]]) * self.weights.get(pair, 1.0)
 
 
 SEEN_STRETCHES = 16
@@ -136,21 +138,54 @@ MOST_PAIRS = 0.35
 """If more than this share of all pairs pays, they are measured at once, without a tree first. Found by trial on the
 twelve tables of `bench/synth.py --tables`."""
 TREE_WORTH = 2.0
-"""How much more a pair of the tree brings than its own error: what it joins is implied through it."""
+"""How much more a pair of the tree brings than its own error, at least: what it joins is implied through it."""
 
 
 def select_tree(problem: SelectionProblem) -> Selection:
     """The pairs of a spanning tree that pay, and columns once more: what every table is drawn along.
 
-    Where most pairs pay by themselves, all that do: then little is left to be implied.
+    Where many pairs pay beyond what the tree implies of them, all that do. What is implied is drawn, so it differs from
+    the real counts by chance at least, as far as its score does.
     """
-    every = select_pairs(problem)
+    tree = find_spanning_tree(len(problem.domain), problem.pairs, problem.scores)
+    implied, weights = follow_tree(problem, tree)
+    problem = replace(problem, weights=weights)
+    drawn = np.sqrt([2 * problem.total * problem.domain.cells(pair) / math.pi for pair in problem.pairs])
+    beyond = np.maximum(problem.scores - implied, np.minimum(problem.scores, drawn))
+    every = select_pairs(replace(problem, scores=beyond * [weights.get(pair, 1.0) for pair in problem.pairs]))
     if sum(len(clique) == 2 for clique in every.cliques) > MOST_PAIRS * len(problem.pairs):
         return every
-    tree = set(find_spanning_tree(len(problem.domain), problem.pairs, problem.scores))
-    kept = [place for place, pair in enumerate(problem.pairs) if pair in tree]
+    kept = [place for place, pair in enumerate(problem.pairs) if pair in weights]
     pairs = [problem.pairs[place] for place in kept]
-    return select_pairs(replace(problem, pairs=pairs, scores=problem.scores[kept] * TREE_WORTH))
+    worth = problem.scores[kept] * [max(TREE_WORTH, weights[pair]) for pair in pairs]
+    return select_pairs(replace(problem, pairs=pairs, scores=worth))
+
+
+def follow_tree(problem: SelectionProblem, tree: Sequence[Clique]) -> tuple[Floats, dict[Clique, float]]:
+    """How much of each pair's score a tree of other pairs implies, and the weight of each pair of the tree.
+
+    The strength of a pair is its score as a share of the largest that its table can have. Strengths multiply along the
+    tree, as correlations do in a chain. Noise on a pair of the tree is found in every pair whose way leads through it,
+    as far as the rest of the way is strong: its weight is the sum of these parts, with one for itself.
+    """
+    size, most = len(problem.domain), [problem.total * (2 - 2 / min(problem.domain.shape(p))) for p in problem.pairs]
+    shares = np.clip(problem.scores / np.maximum(most, 1e-9), 1e-9, 1.0)
+    strengths = dict(zip(problem.pairs, map(float, shares), strict=True))
+    beside: dict[int, list[tuple[int, Clique]]] = {place: [] for place in range(size)}
+    for a, b in tree:
+        beside[a].append((b, (a, b)))
+        beside[b].append((a, (a, b)))
+    implied, weights = np.zeros((size, size)), dict.fromkeys(tree, 1.0)
+    for start in range(size):
+        waiting: list[tuple[int, tuple[Clique, ...]]] = [(start, ())]
+        while waiting:
+            here, way = waiting.pop()
+            waiting += [(after, (*way, pair)) for after, pair in beside[here] if pair not in way[-1:]]
+            if here > start and len(way) > 1:
+                implied[start, here] = math.prod(strengths[pair] for pair in way)
+                for pair in way:
+                    weights[pair] += float(implied[start, here]) / strengths[pair]
+    return np.array([implied[pair] for pair in problem.pairs]) * most, weights
 
 
 def imply_pairs(estimates: Estimates) -> Estimates:

@@ -45,7 +45,7 @@ from deniable.synth.select import (
     weigh_workload,
 )
 
-COLUMNS, PAIR_SCORES, CLIQUE_SCORES = 0.35, 0.05, 0.03
+COLUMNS, PAIR_SCORES, CLIQUE_SCORES = 0.3, 0.05, 0.03
 FIRST = 0.5
 """The part of their shares with which pairs are measured before cliques of three are scored."""
 
