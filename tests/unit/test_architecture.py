@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 import subprocess
 import sys
@@ -14,7 +15,12 @@ import pytest
 
 SRC = Path(__file__).resolve().parents[2] / "src"
 FILES = {path: path.read_text(encoding="utf-8") for path in sorted((SRC / "deniable").rglob("*.py"))}
-TREES = {path: ast.parse(text) for path, text in FILES.items()}
+
+
+@functools.cache
+def parse_all() -> dict[Path, ast.Module]:
+    return {path: ast.parse(text) for path, text in FILES.items()}
+
 
 NOT_PARTICIPLES = frozenset(
     (
@@ -111,7 +117,7 @@ def _module(path: Path) -> str:
 def _imports() -> dict[str, set[str]]:
     """Every module with those it imports: at its top, inside functions, and for types only."""
     modules, found = {_module(path) for path in FILES}, defaultdict(set)
-    for path, tree in TREES.items():
+    for path, tree in parse_all().items():
         for node in ast.walk(tree):
             if isinstance(node, ast.ImportFrom) and node.module:
                 named = (f"{node.module}.{alias.name}" for alias in node.names)
@@ -185,7 +191,7 @@ def test_no_folder_shows_more_than_twenty_two_entries() -> None:
 
 
 def test_functions_are_named_by_verbs_and_not_by_participles() -> None:
-    every = [function for tree in TREES.values() for function in _functions(tree)]
+    every = [function for tree in parse_all().values() for function in _functions(tree)]
     named = [function.name for function in every if _is_participle(function.name) and not _is_value(function)]
     assert len(named) < 0.03 * len(every), named
 
@@ -226,7 +232,7 @@ CROSSING = {
 def test_few_dictionaries_without_types_cross_a_package() -> None:
     found = {
         (str(path.relative_to(SRC / "deniable").as_posix()), function.name)
-        for path, tree in TREES.items()
+        for path, tree in parse_all().items()
         for function in _functions(tree)
         if function.returns is not None
         and re.fullmatch(r"(list\[)?dict\[str, (Any|object)\]\]?( \| None)?", ast.unparse(function.returns))
