@@ -70,6 +70,11 @@ def exponential(x: float) -> float:
         return math.inf
 
 
+def raise_to_half(x: float) -> float:
+    """The power with the exponent 1/2, which is infinite for -infinity, and no number for others below 0."""
+    return math.nan if -math.inf < x < 0 else math.pow(x, 0.5)
+
+
 def square(x: float) -> float:
     """x times x."""
     return x * x
@@ -87,6 +92,7 @@ ONE: dict[str, tuple[str, Callable[[float], float | None]]] = {
     "sqrt": ("sqrt(x)", lambda x: math.nan if x < 0 else math.sqrt(x)),
     "sign": ("sign(x)", lambda x: 0.0 if math.isnan(x) or x == 0 else math.copysign(1, x)),
     "power": ("pow(x, CAST(2 AS DOUBLE))", square),
+    "fractional power": ("pow(x, CAST(0.5 AS DOUBLE))", raise_to_half),
     "to_whole": ("TRY_CAST(x AS BIGINT)", lambda x: float(round(x)) if -(2.0**63) <= x < 2.0**63 else None),
     "is_finite": ("CASE WHEN isfinite(x) THEN 1 ELSE 0 END", lambda x: float(math.isfinite(x))),
     "is_infinite": ("CASE WHEN isinf(x) THEN 1 ELSE 0 END", lambda x: float(math.isinf(x))),

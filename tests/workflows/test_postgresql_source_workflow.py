@@ -542,13 +542,16 @@ def test_fewer_identifiers_than_there_are_are_not_taken_for_all_in_the_search_fo
         assert not (tmp_path / f"{most}.csv").exists()
 
 
-def test_long_whole_numbers_of_numeric_columns_stay_apart(database: str, table: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("least", [100000000000000000, 2**63 - 40, -(2**63)])
+def test_long_whole_numbers_of_numeric_columns_stay_apart(
+    database: str, table: str, tmp_path: Path, least: int
+) -> None:
     """By way of doubles, sixteen people became one."""
     rows, source = one_row_each(40), f"{database}#care.{table}_long"
     write_table(rows, source)
     with psycopg.connect(database, autocommit=True) as connection:
         connection.execute(f"ALTER TABLE care.{table}_long ALTER COLUMN pid TYPE numeric(20,0)"
-                           " USING substring(pid from 2)::numeric + 100000000000000000")  # fmt: skip
+                           f" USING substring(pid from 2)::numeric + {least}")  # fmt: skip
     text = ONE_EACH.format(source=source, rows_out=1_000).replace("pid: {type: text", "pid: {type: integer")
     with Curator(parse(text, folder=tmp_path)) as there:
         assert there.query("SELECT COUNT(DISTINCT pid) AS n FROM visits", epsilon=90).scalar() == 40

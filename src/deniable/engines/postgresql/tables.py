@@ -127,7 +127,8 @@ CONVERSIONS = Conversions(
     {
         (ColumnType.INTEGER, ColumnType.DECIMAL): "CAST({0} AS double precision)",
         (ColumnType.DECIMAL, ColumnType.INTEGER): (
-            "(CASE WHEN {0} = trunc({0}) AND abs({0}) < 9223372036854775807 THEN CAST({0} AS bigint) END)"
+            "(CASE WHEN {0} = trunc({0}) AND {0} >= -9223372036854775808 AND {0} < 9223372036854775808 "
+            "THEN CAST({0} AS bigint) END)"
         ),
         (ColumnType.DATE, ColumnType.DATETIME): "CAST({0} AS timestamp)",
         (ColumnType.DATETIME, ColumnType.DATE): "CAST({0} AS date)",

@@ -146,7 +146,7 @@ CONVERSIONS = Conversions(
     {
         (ColumnType.INTEGER, ColumnType.DECIMAL): "{0}::DOUBLE",
         (ColumnType.DECIMAL, ColumnType.INTEGER): (
-            "`when`({0} = rint({0}) AND abs({0}) < 9223372036854775807D, {0}::BIGINT)"
+            "`when`({0} = rint({0}) AND {0} >= -9223372036854775808BD AND {0} < 9223372036854775808BD, {0}::BIGINT)"
         ),
         (ColumnType.DATE, ColumnType.DATETIME): "{0}::TIMESTAMP_NTZ",
         (ColumnType.DATETIME, ColumnType.DATE): "{0}::DATE",

@@ -491,7 +491,7 @@ def _write_power(exponent: Fraction) -> str:
     signed = f"CASE WHEN {{a}} < 0 THEN {NEGATIVE_INF} ELSE {INF} END" if whole and int(exponent) % 2 else INF
     edge = 1.7976931348623157e308 ** (1 / n) * (1 - 1e-12) if n > 1 else 1.7976931348623157e308
     least = min(2.3e-308 ** (1 / n), 1.0) if n > 1 else 0.0
-    negative = "" if whole else f"WHEN {{a}} < 0 THEN {NAN} "
+    negative = "" if whole else f"WHEN {{a}} = {NEGATIVE_INF} THEN {INF} WHEN {{a}} < 0 THEN {NAN} "
     return (
         f"CASE {negative}WHEN abs({{a}}) > CAST('{edge!r}' AS double precision) AND abs({{a}}) < {INF} THEN {signed} "
         f"WHEN abs({{a}}) < CAST('{least!r}' AS double precision) THEN 0 "
