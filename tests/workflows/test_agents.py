@@ -74,9 +74,15 @@ def test_an_assistant_looks_explains_asks_and_requests_over_http(served: Any) ->
         assert asked[0]["request"] == "mine"
         _, budget = await call(client, "show_budget")
         assert len(budget) == 3
-        refused, filed = await call(client, "request_release", technique="anonymize", tables=["people"])
+        refused, told = await call(client, "ask_query", sql="SELECT COUNT(*) AS n FROM people WHERE age > 3")
+        assert refused
+        assert "the argument epsilon" in told["remedy"]
+        assert "psql" not in told["message"]
+        refused, filed = await call(
+            client, "request_release", technique="anonymize", tables=["people"], justification="for the yearly report"
+        )
         assert not refused, filed
-        assert filed["status"] == "pending"
+        assert (filed["status"], filed["justification"]) == ("pending", "for the yearly report")
         _, listed = await call(client, "list_requests")
         assert listed[0]["id"] == filed["id"]
         shown = [each.uri for each in (await client.list_resources()).resources]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import socket
 import threading
 import time
 from typing import Any
@@ -170,6 +171,35 @@ def test_the_steward_begins_an_epoch_over_http_and_every_analyst_sees_it(served)
     never = httpx.post(served.steward + "/v1/analysts/ana/resume", headers=header)
     assert never.status_code == 400
     assert "no failures" in never.text
+
+
+def send_raw(served: Any, head: bytes) -> bytes:
+    """What the server sends back for some bytes after which nothing follows, before it closes."""
+    host, _, port = served.http.removeprefix("http://").partition(":")
+    with socket.create_connection((host, int(port)), timeout=60) as line:
+        line.sendall(head)
+        return line.recv(65_536)
+
+
+def test_what_is_too_long_or_no_request_is_refused_before_more_of_it_comes(served):
+    start = f"POST /v1/query HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {served.tokens['ana']}\r\n"
+    kind = "Content-Type: application/json\r\n"
+    told = send_raw(served, f"{start}{kind}Content-Length: 99999999999999\r\n\r\n".encode())
+    assert told.startswith(b"HTTP/1.1 413")
+    assert send_raw(served, b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03").startswith(b"HTTP/1.1 400")
+
+
+def test_parameters_beyond_those_of_the_question_and_endless_numbers_are_refused(served):
+    asked = {"sql": OLD + " > $1", "epsilon": "0.5"}
+    refused = ask(served, {**asked, "parameters": [1, 2, 3]})
+    assert (refused.status_code, refused.json()["charged"]) == (400, False)
+    assert "3 parameters were given, and the question has 1" in refused.json()["message"]
+    assert ask(served, {**asked, "parameters": [1]}).status_code == 200
+    header = {"authorization": f"Bearer {served.tokens['ana']}", "content-type": "application/json"}
+    raw = b'{"sql": "SELECT 1", "epsilon": ' + b"9" * 5000 + b"}"
+    refused = httpx.post(served.http + "/v1/query", content=raw, headers=header, timeout=60)
+    assert refused.status_code == 400
+    assert "digits" in refused.json()["message"]
 
 
 def test_metrics_and_health_say_nothing_about_data(served):

@@ -35,6 +35,19 @@ def test_psql_asks_and_gets_noisy_counts(served):
     assert " M   | 100" in done.stdout
 
 
+DESCRIBING = r"""
+    \d \dA \dA+ \dAc \dAf \dAo \dAp \da \db \db+ \dc \dc+ \dC \dC+ \dconfig \dconfig+ \dd \dD \dD+ \ddp \dE \des \det
+    \deu \dew \df \df+ \dF \dFd \dFp \dFt \dg \dg+ \di \di+ \dl \dL \dL+ \dm \dn \dn+ \do \do+ \dO \dO+ \dp \dP \dP+
+    \dPt \drds \dRp \dRs \dRs+ \ds \dS \dt \dt+ \dtS \dT \dT+ \dTS \du \du+ \dv \dx \dX \dy \dy+ \l \l+ \lo_list \z
+"""
+
+
+def test_every_describing_command_of_psql_is_answered(served):
+    done = psql(served, *DESCRIBING.split())
+    assert "ERROR" not in done.stderr, done.stderr
+    assert done.returncode == 0
+
+
 def test_psql_describes_tables_from_public_metadata(served):
     done = psql(served, r"\dt", r"\d people", r"\d+ people", r"\l", r"\dn", r"\du", r"\df", r"\di", r"\dv")
     assert done.returncode == 0, done.stderr

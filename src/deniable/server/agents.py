@@ -10,7 +10,9 @@ application for a path of the analysts' port, where every request brings its own
 from __future__ import annotations
 
 import asyncio
+import copy
 import inspect
+import re
 import secrets
 from collections.abc import Awaitable, Callable, Collection
 from functools import wraps
@@ -219,9 +221,11 @@ class AgentTools:
         tables: Annotated[list[str], "The names of the tables."],
         purpose: Purpose = "",
         parameters: Annotated[dict[str, Any] | None, "What the technique needs, such as epsilon or k."] = None,
+        justification: Annotated[str, "What it is needed for, in words that the steward reads."] = "",
     ) -> Any:
         """Ask the steward, a person, for a release of rows; nothing is released before that person agrees."""
-        body = {"technique": technique, "tables": tables, "purpose": purpose, "parameters": parameters or {}}
+        wanted = {**(parameters or {}), **({"justification": justification} if justification else {})}
+        body = {"technique": technique, "tables": tables, "purpose": purpose, "parameters": wanted}
         asked = read_body(RequestBody, encode_json(body))
         who = self._service.authorize(grant, Action.REQUEST, asked.purpose)
         context = self._service.curator.context.speak_for(who)
@@ -343,8 +347,14 @@ def _name_misfits(failure: Any) -> DeniableError:
     return ParameterError(f"arguments are {told}", remedy="List the tools to see what each takes")
 
 
+_ELSEWHERE = re.compile(r"epsilon=0\.5 in Python.* in psql")
+"""How a budget is stated by those who are no assistants."""
+
+
 def _tell_refusal(types: Any, failure: Exception) -> Any:
-    refusal = describe_refusal(translate_failure(failure))
+    said = copy.copy(translate_failure(failure))
+    said.remedy = _ELSEWHERE.sub("the argument epsilon, such as 0.5", said.remedy)
+    refusal = describe_refusal(said)
     return types.CallToolResult(content=[_to_text(types, refusal)], is_error=True)
 
 

@@ -27,7 +27,7 @@ from deniable.policy.document import read
 from deniable.server.limits import LOOPBACK, Connections, Limits, is_address
 from deniable.server.monitoring import Log, log_to_stderr
 from deniable.server.service import Fulfillment, Service
-from deniable.server.worker_pool import SWITCH_SECONDS, WorkerPool, limit_patience
+from deniable.server.worker_pool import SWITCH_SECONDS, WorkerPool, limit_patience, silence_parser
 
 if TYPE_CHECKING:
     from deniable.localdp.survey.service import SurveyService
@@ -151,6 +151,7 @@ async def start(
     _require_tls(options)
     tls = _load_tls(options)
     limit_patience(curator)
+    silence_parser()
     service, metrics = Service(curator, limits, pool, fulfillment, log, _open_verifier(options, curator)), Metrics()
     stack.callback(service.close_threads)
     stack.push_async_callback(service.close_guests)
@@ -344,7 +345,7 @@ MOST_HELD = 16_384
 
 def _is_whole(held: bytes) -> bool:
     """Whether the headers of a request have come, or something that is none and is refused at once."""
-    if b"\r\n\r\n" in held or len(held) > MOST_HELD:
+    if b"\r\n\r\n" in held or len(held) > MOST_HELD or not held[:1].isupper():  # TLS at a plain port, for one
         return True
     return b"\n" in held and (REQUEST_LINE.match(held) is None or b"\n\n" in held)
 

@@ -9,6 +9,7 @@ started. When the server dies, however suddenly, its workers see the pipe cut an
 from __future__ import annotations
 
 import contextlib
+import logging
 import multiprocessing
 import os
 import signal
@@ -277,6 +278,11 @@ class _Worker:
             self.stop(number, asked)
 
 
+def silence_parser() -> None:
+    """Keep the parser from writing statements into the log, which may hold somebody's password."""
+    logging.getLogger("sqlglot").setLevel(logging.CRITICAL)
+
+
 def limit_patience(curator: Curator) -> None:
     """Let nobody wait long for a ledger that another process holds: whoever asks is told that it is busy."""
     if isinstance(curator.ledger.store, SqliteStore):
@@ -296,6 +302,7 @@ def _run_worker(policy: Policy, ledger: str, threads: int, lines: list[Connectio
     from deniable.curator.query.metadata import preload_queries
 
     sys.setswitchinterval(SWITCH_SECONDS)
+    silence_parser()
     for number in (signal.SIGINT, signal.SIGTERM):  # the server says when to end, by cutting the lines
         signal.signal(number, signal.SIG_IGN)
     control, *slots = lines

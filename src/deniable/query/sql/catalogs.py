@@ -210,8 +210,9 @@ class _Translation:
                 dot.replace(dot.expression)
         for select in self._tree.find_all(exp.Select):
             select.set("expressions", [_name_column(each) for each in select.expressions])
+        named = {table.alias_or_name.lower(): table.name for table in self._tree.find_all(exp.Table)}
         for column in list(self._tree.find_all(exp.Column)):
-            self._read_column(column)
+            self._read_column(column, named)
         for name in self._tree.find_all(exp.Identifier):
             if not name.quoted:
                 name.set("this", name.this.lower())
@@ -224,8 +225,11 @@ class _Translation:
         self._show_registered()
         return assignments
 
-    def _read_column(self, column: Any) -> None:
-        """`public.people.sex` is `people.sex`; `current_user` is a function."""
+    def _read_column(self, column: Any, named: Mapping[str, str]) -> None:
+        """`public.people.sex` is `people.sex`; `current_user` is a function; `c.tableoid` is its table's number."""
+        if column.name.lower() == "tableoid" and column.table.lower() in named:
+            column.replace(exp.Literal.number(self._find_registered("regclass", named[column.table.lower()])))
+            return
         if column.args.get("db") is not None:
             column.set("db", None)
         plain = isinstance(column.this, exp.Identifier) and not column.this.quoted and not column.table
@@ -483,7 +487,8 @@ def _name_type(kind: Any) -> str:
     word = getattr(word, "value", None) or getattr(word, "name", None) or word
     word = str(word).lower().split(".")[-1].strip('"')
     return {"int": "int4", "bigint": "int8", "smallint": "int2", "double": "float8", "float": "float4", "decimal":
-            "numeric", "boolean": "bool", "char": "bpchar", "nchar": "bpchar"}.get(word, word)  # fmt: skip
+            "numeric", "boolean": "bool", "char": "bpchar", "nchar": "bpchar", "regprocedure":
+            "regproc", "regoperator": "regproc"}.get(word, word)  # fmt: skip
 
 
 def _name_column(node: Any) -> Any:

@@ -11,6 +11,7 @@ from deniable.curator.query import metadata, network, places, tabulate
 from deniable.curator.query.stream.run import read_published
 from deniable.errors import ParameterError
 from deniable.governance.grants import Action
+from deniable.query.sql.clauses import count_parameters
 from deniable.server.formats import FORMS, JSON, PARQUET, choose_format, encode_json, encode_rows
 from deniable.server.http.bodies import BatchBody, NetworkBody, PlacesBody, QuestionBody, RequestBody, TermsBody
 from deniable.server.http.endpoints import Call, Operation, respond_json
@@ -274,6 +275,8 @@ async def show_register(call: Call) -> Response:
 
 def _build_question(call: Call) -> Question:
     body: QuestionBody = call.body
+    if body.parameters and len(body.parameters) > (used := count_parameters(body.sql)):
+        raise ParameterError(f"{len(body.parameters)} parameters were given, and the question has {used}")
     return _build_terms(call, body.sql, tuple(_check_parameter(value) for value in body.parameters))
 
 

@@ -17,6 +17,9 @@ from typing import Any, TypeVar, get_type_hints
 from deniable.errors import ParameterError, nearest
 from deniable.server.refusals import UnsupportedMedia
 
+MOST_DIGITS = 400
+"""Of a whole number in a body."""
+
 Body = TypeVar("Body")
 Amount = str | int | float
 """A privacy parameter: a decimal text is exact, a number is taken by its decimal form."""
@@ -162,13 +165,20 @@ def read_body(kind: type[Body], raw: bytes) -> Body:
     """The body in some bytes of JSON."""
     try:
         document = json.loads(
-            raw.decode("utf-8"), parse_constant=_refuse_constant, object_pairs_hook=_refuse_duplicates
-        )
+            raw.decode("utf-8"), parse_constant=_refuse_constant, object_pairs_hook=_refuse_duplicates,
+            parse_int=_read_whole,
+        )  # fmt: skip
     except (ValueError, RecursionError):
         raise UnsupportedMedia("the body is not JSON", expected="A JSON object in UTF-8") from None
     if not isinstance(document, dict):
         raise ParameterError("the body is not a JSON object", expected="An object such as {...}")
     return build_body(kind, document)
+
+
+def _read_whole(text: str) -> int:
+    if len(text) > MOST_DIGITS:
+        raise ParameterError(f"a number has more than {MOST_DIGITS} digits")
+    return int(text)
 
 
 def _refuse_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -246,11 +246,13 @@ async def read_bytes(request: Request, most: int) -> bytes:
     try:
         return await asyncio.wait_for(_collect_body(request, most), BODY_SECONDS)
     except TimeoutError:
-        raise TimedOut from None
+        raise TimedOut("the body of the request did not arrive in time") from None
 
 
 async def _collect_body(request: Request, most: int) -> bytes:
-    parts, length = [], 0
+    parts, length, declared = [], 0, request.headers.get("content-length", "")
+    if declared.isdecimal() and int(declared[:20]) > most:
+        raise ContentTooLarge("the request is too long", expected=f"At most {most} bytes")
     async for part in request.stream():
         length += len(part)
         if length > most:

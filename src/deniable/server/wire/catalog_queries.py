@@ -142,6 +142,10 @@ _TYPE_NAMES = (
     "WHEN 'FLOAT' THEN 'real' WHEN 'TIMESTAMP' THEN 'timestamp without time zone' WHEN 'HUGEINT' THEN 'bigint' ELSE "
     "lower(regexp_replace(typeof({0}), '^DECIMAL.*', 'numeric')) END"
 )
+_VISIBLE = """
+    table type function collation conversion opclass operator opfamily statistics_obj ts_config ts_dict ts_parser
+    ts_template
+"""
 _NO_TEXT, _NO_NUMBER = "CAST(NULL AS VARCHAR)", "CAST(NULL AS BIGINT)"
 
 FUNCTIONS: Mapping[str, str] = {
@@ -173,10 +177,8 @@ FUNCTIONS: Mapping[str, str] = {
     "pg_is_other_temp_schema": "false",
     "pg_postmaster_start_time": "CAST({started} AS TIMESTAMPTZ)",
     "pg_conf_load_time": "CAST({started} AS TIMESTAMPTZ)",
-    "pg_table_is_visible": "({0} IS NOT NULL)",
-    "pg_type_is_visible": "({0} IS NOT NULL)",
-    "pg_function_is_visible": "({0} IS NOT NULL)",
-    "pg_collation_is_visible": "({0} IS NOT NULL)",
+    **{f"pg_{kind}_is_visible": "({0} IS NOT NULL)" for kind in _VISIBLE.split()},
+    "getdatabaseencoding": "'UTF8'",
     "pg_relation_is_publishable": "false",
     "pg_stat_get_numscans": "CAST(0 AS BIGINT)",
     "pg_size_pretty": f"CASE {_PRETTY} ELSE CAST(round({{0}} / {1024**4}) AS BIGINT) || ' TB' END",
@@ -262,7 +264,7 @@ FUNCTIONS: Mapping[str, str] = {
             "pg_get_partkeydef", "pg_get_expr", "pg_get_constraintdef", "pg_get_indexdef", "pg_get_viewdef",
             "pg_get_ruledef", "pg_get_triggerdef", "pg_get_serial_sequence", "pg_get_statisticsobjdef_columns",
             "pg_get_function_result", "pg_get_function_arguments", "pg_get_function_identity_arguments",
-            "pg_tablespace_location", "pg_get_functiondef", "shobj_description", "pg_notify",
+            "pg_tablespace_location", "pg_get_functiondef", "pg_get_function_sqlbody", "shobj_description", "pg_notify",
         ),
         _NO_TEXT,
     ),
@@ -271,7 +273,7 @@ FUNCTIONS: Mapping[str, str] = {
 
 AS_RELATIONS = {
     "pg_show_all_settings": "pg_settings", "pg_get_keywords": "pg_get_keywords", "aclexplode": "aclexplode",
-    "pg_options_to_table": "pg_options_to_table",
+    "pg_options_to_table": "pg_options_to_table", "pg_partition_tree": "pg_partition_tree",
 }  # fmt: skip
 """Functions after FROM that are relations of the catalog."""
 RELATIONS = frozenset(EMPTY) | FILLED

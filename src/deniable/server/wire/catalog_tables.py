@@ -431,7 +431,7 @@ EMPTY: Mapping[str, str] = {
     "pg_views": "schemaname viewname viewowner definition",
     "pg_shdescription": "objoid classoid description",
     "pg_auth_members": "roleid member grantor admin_option",
-    "pg_opclass": "oid opcname opcmethod opcnamespace opcdefault",
+    "pg_opclass": "oid opcname opcmethod opcnamespace opcowner opcfamily opcintype opckeytype opcdefault",
     "pg_stats": "schemaname tablename attname inherited null_frac avg_width n_distinct most_common_vals correlation",
     "pg_event_trigger": "oid evtname evtevent evtowner evtfoid evtenabled evttags",
     "pg_collation": "oid collname collnamespace collowner collprovider collisdeterministic "
@@ -440,7 +440,16 @@ EMPTY: Mapping[str, str] = {
     "pg_publication": "oid pubname pubowner puballtables pubinsert pubupdate pubdelete pubtruncate pubviaroot",
     "pg_conversion": "oid conname connamespace conowner conforencoding contoencoding conproc condefault",
     "pg_subscription": "oid subdbid subname subowner subenabled subpublications "
-    "subbinary substream subsynccommit subconninfo",
+    "subbinary substream subtwophasestate subdisableonerr subsynccommit subconninfo subskiplsn",
+    "pg_subscription_rel": "srsubid srrelid srsubstate srsublsn",
+    "pg_parameter_acl": "oid parname paracl",
+    "pg_partition_tree": "relid parentrelid isleaf level",
+    "pg_amproc": "oid amprocfamily amproclefttype amprocrighttype amprocnum amproc",
+    "pg_ts_dict": "oid dictname dictnamespace dictowner dicttemplate dictinitoption",
+    "pg_ts_parser": "oid prsname prsnamespace prsstart prstoken prsend prsheadline prslextype",
+    "pg_ts_template": "oid tmplname tmplnamespace tmplinit tmpllexize",
+    "pg_ts_config_map": "mapcfg maptokentype mapseqno mapdict",
+    "pg_transform": "oid trftype trflang trffromsql trftosql",
     "pg_largeobject_metadata": "oid lomowner lomacl",
     "pg_ts_config": "oid cfgname cfgnamespace cfgowner cfgparser",
     "pg_statistic": "starelid staattnum stanullfrac stadistinct",
@@ -452,7 +461,7 @@ EMPTY: Mapping[str, str] = {
     "pg_default_acl": "oid defaclrole defaclnamespace defaclobjtype defaclacl",
     "pg_seclabel": "objoid classoid objsubid provider label",
     "pg_db_role_setting": "setdatabase setrole setconfig",
-    "pg_amop": "oid amopfamily amoplefttype amoprighttype amopstrategy amoppurpose amopopr amopmethod",
+    "pg_amop": "oid amopfamily amoplefttype amoprighttype amopstrategy amoppurpose amopopr amopmethod amopsortfamily",
     "pg_opfamily": "oid opfmethod opfname opfnamespace opfowner",
     "pg_stat_all_tables": "relid schemaname relname seq_scan n_live_tup n_dead_tup last_vacuum last_analyze",
     "pg_statio_user_tables": "relid schemaname relname heap_blks_read heap_blks_hit",
@@ -463,7 +472,7 @@ EMPTY: Mapping[str, str] = {
     "pg_stat_ssl": "pid ssl version cipher bits",
     "pg_stat_database": "datid datname numbackends xact_commit xact_rollback blks_read blks_hit",
     "pg_cast": "oid castsource casttarget castfunc castcontext castmethod",
-    "pg_operator": "oid oprname oprnamespace oprleft oprright oprresult oprcode",
+    "pg_operator": "oid oprname oprnamespace oprowner oprkind oprleft oprright oprresult oprcode",
     "pg_aggregate": "aggfnoid aggkind aggtransfn",
     "pg_indexes": "schemaname tablename indexname tablespace indexdef",
     "pg_prepared_xacts": "transaction gid prepared owner database",
@@ -523,35 +532,36 @@ LISTS = frozenset({
     "indkey", "conkey", "confkey", "proargtypes", "prattrs", "indclass", "indoption", "indcollation", "polroles",
     "conpfeqop", "proallargtypes", "stxkeys", "tgattr",
 })  # fmt: skip
-"""Columns of numbers."""
+"""Columns of lists of numbers."""
+_FLAGS = frozenset({
+    "puballtables", "pubupdate", "pubdelete", "pubtruncate", "pubviaroot", "inhdetachpending", "prosecdef", "proretset",
+    "granted", "opcdefault", "isleaf", "lanispl", "lanpltrusted", "condefault", "subenabled", "subbinary",
+    "subdisableonerr", "collisdeterministic",
+})  # fmt: skip
+_TEXT_LISTS = frozenset({
+    "reloptions", "relacl", "nspacl", "attacl", "attoptions", "attfdwoptions", "datacl", "stxkind", "evttags", "paracl",
+    "lanacl", "typacl", "spcacl", "fdwacl", "srvacl", "proacl", "setconfig", "lomacl", "defaclacl", "subpublications",
+})  # fmt: skip
+_NUMBERS = frozenset({
+    "level", "collencoding", "conforencoding", "contoencoding", "castsource", "casttarget", "castfunc", "oprleft",
+    "oprright", "oprresult", "oprcode", "opfmethod", "opcmethod", "opcintype", "opckeytype", "opcfamily", "amopfamily",
+    "amoplefttype", "amoprighttype", "amopstrategy", "amopopr", "amopmethod", "amopsortfamily", "amprocfamily",
+    "amproclefttype", "amprocrighttype", "amproc", "cfgparser", "dicttemplate", "mapcfg", "maptokentype", "mapseqno",
+    "mapdict", "prsstart", "prstoken", "prsend", "prsheadline", "prslextype", "tmplinit", "tmpllexize", "conproc",
+    "laninline", "lanvalidator", "trftype", "trflang",
+})  # fmt: skip
 
 
 def _choose_type(name: str) -> Any:
     import pyarrow as pa
 
     numbers = ("oid", "relid", "id", "num", "subtype", "relnamespace", "namespace", "classid", "position")
-    flags = (
-        "indis",
-        "indnulls",
-        "is_instead",
-        "condefer",
-        "convalid",
-        "conislocal",
-        "tgisinternal",
-        "polpermissive",
-        "pubins",
-    )
-    if name.startswith(flags) or name in (
-        "puballtables",
-        "inhdetachpending",
-        "prosecdef",
-        "proretset",
-        "granted",
-        "opcdefault",
-    ):
+    flags = ("indis", "indnulls", "is_instead", "condefer", "convalid", "conislocal", "tgisinternal", "polpermissive",
+             "pubins")  # fmt: skip
+    if name.startswith(flags) or name in _FLAGS:
         return pa.bool_()
     if name in LISTS:
         return pa.list_(pa.int64())
-    if name in ("reloptions", "relacl", "nspacl", "attacl", "attoptions", "attfdwoptions", "datacl", "stxkind"):
+    if name in _TEXT_LISTS:
         return pa.list_(pa.string())
-    return pa.int64() if name.endswith(numbers) else pa.string()
+    return pa.int64() if name.endswith((*numbers, "owner")) or name in _NUMBERS else pa.string()
