@@ -84,7 +84,10 @@ def test_metabase_learns_types_and_comments(asking: Any) -> None:
         ("quote_ident('select')", '"select"'),
         ("quote_ident('people')", "people"),
         ("parse_ident('public.\"A.b\"')", ["public", "A.b"]),
-        ("json_build_object('a',1,'b',NULL)", '{"a" : 1, "b" : null}'),
+        ("json_build_object('a',1,'b',NULL)", {"a": 1, "b": None}),
+        ("to_json('x'::text)", "x"),
+        ("'[1, 2]'::json", [1, 2]),
+        ("'[1, 2]'::json::text", "[1, 2]"),
         ("10/4", 2),
         ("-7/2", -3),
         ("10/4.0", 2.5),
@@ -120,7 +123,7 @@ def test_functions_are_computed_as_postgresql_does(asking: Any, postgres_address
     if "people" not in asked and "privilege" not in asked:
         with psycopg.connect(postgres_address) as real:
             truth = real.execute(statement).fetchone()[0]
-            assert truth == answer or str(truth) == str(answer) or asked.startswith("json")
+            assert truth == answer or str(truth) == str(answer)
 
 
 def test_series_are_rows_wherever_they_stand(asking: Any) -> None:

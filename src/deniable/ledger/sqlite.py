@@ -69,7 +69,7 @@ class SqliteStore:
         self._file: tuple[int, int] | None = None
         self.patience = PATIENCE
         """Seconds that a writer waits for its turn."""
-        self._held = -HELD_SECONDS
+        self._held, self._waits = -HELD_SECONDS, 0
         self._connection = self._open()
         self._reader = self._open_reader()
 
@@ -87,7 +87,10 @@ class SqliteStore:
     def _take_turn(self, connection: sqlite3.Connection) -> None:
         """Take the write lock. While another process holds it for long, whoever comes next does not wait as long."""
         held = time.monotonic() - self._held < HELD_SECONDS
-        connection.execute(f"PRAGMA busy_timeout = {int((100 if held else 1000) * self.patience)}")
+        waits = int((100 if held else 1000) * self.patience)
+        if self._waits != waits:
+            connection.execute(f"PRAGMA busy_timeout = {waits}")
+            self._waits = waits
         try:
             connection.execute("BEGIN IMMEDIATE")
         except sqlite3.OperationalError as failure:
@@ -199,7 +202,8 @@ class SqliteStore:
     def _reopen_after_fork(self) -> None:
         # A connection must not cross a fork: the child opens its own.
         if os.getpid() != self._owner:
-            self._owner, self._connection, self._reader = os.getpid(), self._open(), self._open_reader()
+            self._owner, self._waits = os.getpid(), 0
+            self._connection, self._reader = self._open(), self._open_reader()
 
     def _open_reader(self) -> sqlite3.Connection:
         with translate_errors(self.path):

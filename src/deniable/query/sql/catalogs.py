@@ -120,18 +120,33 @@ class Assignment:
     local: bool
 
 
-def rewrite(text: str, catalog: Catalog, *, rows: bool = True) -> tuple[str, tuple[Assignment, ...]]:
-    """A question as the catalog's engine understands it and what it sets, or a refusal."""
+@dataclass(frozen=True, slots=True)
+class Rewritten:
+    """A question as the catalog's engine understands it, what it sets, and which of its columns are JSON."""
+
+    sql: str
+    assignments: tuple[Assignment, ...] = ()
+    json: frozenset[int] = frozenset()
+
+
+def rewrite(text: str, catalog: Catalog, *, rows: bool = True) -> Rewritten:
+    """A question as the catalog's engine understands it, or a refusal."""
     try:
         tree = _parse(text)
         _check_parts(tree, catalog)
         _check_relations(tree, catalog.relations)
+        json = frozenset(place for place, each in enumerate(tree.expressions) if _is_json(each.unalias().unnest()))
         assignments = _Translation(tree, catalog).run()
         tree = _limit_rows(tree, rows)
         written = _Writer(dialect=DuckDB, identify=True, catalog=catalog, normalize_functions=False).generate(tree)
     except (SqlglotError, RecursionError, InvalidOperation):
         raise CatalogRefusal from None
-    return written, assignments
+    return Rewritten(written, assignments, json)
+
+
+def _is_json(node: Any) -> bool:
+    named = isinstance(node, exp.Anonymous) and node.name.lower() in ("row_to_json", "to_json", "json_build_object")
+    return named or (isinstance(node, exp.Cast) and _name_type(node.to) == "json")
 
 
 def _parse(text: str) -> Any:
@@ -272,11 +287,7 @@ class _Translation:
             inner = node.this.unnest()
             if isinstance(inner, exp.Literal) and inner.is_string:
                 node.set("this", exp.Paren(this=_read_array(inner.name)))
-        elif (
-            isinstance(node, exp.EQ | exp.NEQ)
-            and isinstance(node.this, exp.Column)
-            and node.this.name in self._catalog.lists
-        ):
+        elif isinstance(node, exp.EQ | exp.NEQ) and node.this.name in self._catalog.lists:
             if isinstance(node.expression, exp.Literal) and node.expression.is_string:
                 node.set("expression", _read_array(node.expression.name, "int8"))
         elif isinstance(node, exp.Anonymous) and node.name.lower() in ("format", "pg_typeof", "age", "current_setting"):
@@ -389,21 +400,15 @@ def _read_table(table: Any, as_relations: Mapping[str, str]) -> None:
         )
         table.replace(exp.Table(this=exp.to_identifier(as_relations[word], quoted=True), alias=shown))
         return
-    if isinstance(table, exp.Table):
-        given = [table.this.copy()]
-        ordinal = table.args.get("ordinality")
-    else:
-        given = [_call_function("unnest", each) for each in table.expressions]
-        ordinal = table.args.get("offset")
+    called = isinstance(table, exp.Table)
+    given = [table.this.copy()] if called else [_call_function("unnest", each) for each in table.expressions]
+    ordinal = table.args.get("ordinality" if called else "offset")
     names = [*columns, *[name] * len(given)][: len(given)]
     shown = [exp.alias_(each, one, quoted=True) for each, one in zip(given, names, strict=True)]
     if ordinal:
         numbered = ordinal.name if isinstance(ordinal, exp.Identifier) else (*columns[len(given) :], "ordinality")[0]
-        shown.append(
-            exp.alias_(
-                exp.Anonymous(this="ordinality_of", expressions=[given[0].expressions[0].copy()]), numbered, quoted=True
-            )
-        )
+        counted = _call_function("ordinality_of", given[0].expressions[0])
+        shown.append(exp.alias_(counted, numbered, quoted=True))
     table.replace(
         exp.Subquery(this=exp.select(*shown), alias=exp.TableAlias(this=exp.to_identifier(name, quoted=True)))
     )

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from deniable.curator.query import metadata
 from deniable.errors import DeniableError
 from deniable.governance.grants import Role
-from deniable.query.sql.catalogs import Assignment, Catalog, CatalogRefusal, rewrite
+from deniable.query.sql.catalogs import Catalog, CatalogRefusal, Rewritten, rewrite
 from deniable.server.monitoring import log_to_stderr
 from deniable.server.wire.catalog_tables import (
     EMPTY,
@@ -372,19 +372,19 @@ class CatalogEngine:
 
     def ask(
         self, statement: Statement, analyst: str, process: int, settings: Mapping[str, str], who: Asker, rows: bool
-    ) -> tuple[pa.Table, tuple[Assignment, ...]]:
+    ) -> tuple[pa.Table, Rewritten]:
         """The answer to a question about the catalog, and what it sets; without rows it only has its columns."""
         context = self._curator.context
         shown = metadata.schema(context if who.role is Role.STEWARD else context.speak_for(who))
         tables = tuple(_describe_table(table) for table in shown)
         names, dataset = tuple(table.name for table in tables), self._curator.policy.dataset
         around = CatalogContext(dataset, analyst, process, settings, names, self._started)
-        sql, assignments = rewrite_statement(statement, around, rows=rows)
+        asked = rewrite_statement(statement, around, rows=rows)
         held = self._find_frames(tables) | {table.name: build_empty(table) for table in tables}
         held |= build_session_catalog(dataset, analyst, process, settings, tables)
-        needed = {name: held[name] for name in held if name in sql}
+        needed = {name: held[name] for name in held if name in asked.sql}
         try:
-            return self._open_engine().run(sql, seconds=SECONDS, frames=needed), assignments
+            return self._open_engine().run(asked.sql, seconds=SECONDS, frames=needed), asked
         except DeniableError as refusal:
             raise _translate_refusal(refusal) from None
 
@@ -435,12 +435,10 @@ def _describe_column(column: metadata.ColumnSummary) -> str:
     return ", ".join(parts)
 
 
-def rewrite_statement(
-    statement: Statement, around: CatalogContext, *, rows: bool = True
-) -> tuple[str, tuple[Assignment, ...]]:
+def rewrite_statement(statement: Statement, around: CatalogContext, *, rows: bool = True) -> Rewritten:
     """The statement as the catalog's engine understands it and what it sets, or a refusal."""
     if statement.words[:3] == ("with", "recursive", "typeinfo_tree"):
-        return "SELECT * FROM typeinfo_tree", ()  # asyncpg's question for types
+        return Rewritten("SELECT * FROM typeinfo_tree")  # asyncpg's question for types
     _check_size(statement)
     known = RELATIONS | set(around.tables if asks_for_columns(statement) else ())
     catalog = Catalog(

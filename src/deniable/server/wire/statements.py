@@ -258,10 +258,11 @@ class StatementRunner:
         settings = {name: value for name, value, _ in self.settings.list_all()}
         filled = _fill_values(statement, values)
         work = partial(self._catalog_engine.ask, filled, self._grant.name, self._process, settings, who, rows)
-        found, assignments = await self._service.run_for(self._grant, work)
-        for each in assignments if rows and found.num_rows else ():
+        found, asked = await self._service.run_for(self._grant, work)
+        for each in asked.assignments if rows and found.num_rows else ():
             self.settings.put(each.name, each.value, local=each.local)
-        columns = tuple(_build_column(field.name, v.choose_oid(str(field.type))) for field in found.schema)
+        kinds = (v.JSON if place in asked.json else v.choose_oid(str(f.type)) for place, f in enumerate(found.schema))
+        columns = tuple(_build_column(name, oid) for name, oid in zip(found.column_names, kinds, strict=True))
         return StatementResult(f"SELECT {found.num_rows}", columns, list_rows(found))
 
     def _work_name(self) -> str:

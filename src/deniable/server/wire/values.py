@@ -21,6 +21,7 @@ BOOL, INT8, INT2, INT4, TEXT, OID, FLOAT4, FLOAT8 = 16, 20, 21, 23, 25, 26, 700,
 UNKNOWN, BPCHAR, VARCHAR, NAME, CHAR, DATE, TIMESTAMP, TIMESTAMPTZ, NUMERIC = (
     705, 1042, 1043, 19, 18, 1082, 1114, 1184, 1700,
 )  # fmt: skip
+JSON = 114
 SIZES = {BOOL: 1, INT2: 2, INT4: 4, INT8: 8, OID: 4, FLOAT4: 4, FLOAT8: 8, DATE: 4, TIMESTAMP: 8, TIMESTAMPTZ: 8}
 OID_OF_KIND = {"integer": INT8, "decimal": FLOAT8, "text": TEXT, "boolean": BOOL, "date": DATE, "datetime": TIMESTAMP}
 """The type of an answer's column, by the word of a policy."""
