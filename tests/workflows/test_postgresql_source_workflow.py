@@ -273,6 +273,16 @@ def test_synthesis_counts_where_the_rows_are_and_else_says_that_rows_are_brought
         assert made.details["notes"] == [BROUGHT], "how many rows there are decides nothing after a charge"
 
 
+def test_describe_says_that_rows_are_brought_here(database: str, table: str, tmp_path: Path) -> None:
+    policy, told = write_policy(tmp_path, database, table, rows_out=5), {}
+    for columns in ("sex,age", "sex,city"):
+        words = ["describe", "visits", "-p", str(policy), "-o", str(tmp_path / columns), "--epsilon", "5"]
+        run = CliRunner().invoke(app, [*words, "--delta", "1e-7", "--columns", columns, "--json"])
+        assert run.exit_code == 0, run.output
+        told[columns] = json.loads(run.output).get("notes")
+    assert told == {"sex,age": None, "sex,city": [BROUGHT]}
+
+
 def test_where_no_row_may_leave_what_needs_rows_is_refused_before_a_charge(
     database: str, table: str, tmp_path: Path
 ) -> None:

@@ -132,13 +132,17 @@ def describe(
     as_json: JsonFlag = False,
 ) -> None:
     """Learn a table's model within a budget; the file holds no row and may be shared."""
+    from deniable.curator.sources import note_rows_learned
     from deniable.curator.synthesize import run
 
     with open_curator(policy, ledger) as curator:
         order = _build_order(
             table, (epsilon, delta, rho), method, columns, workload, areas, linked=linked, memory=memory
         )
-        details = run.describe_to_file(curator.context, order, out)
+        details = dict(run.describe_to_file(curator.context, order, out))
+        schema, sources = curator.context.policy.table(table), curator.context.scope.sources
+    if brought := note_rows_learned(schema, sources, order.columns, linked):
+        details["notes"] = brought
     emit({"file": str(out), **details}, as_json, lambda console: _print_details(console, out, details))
 
 
