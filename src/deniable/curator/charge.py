@@ -437,7 +437,7 @@ def after_the_charge(
         yield
     except Exception as failure:
         canceled = stop is not None and stop.is_set()
-        if context is not None and context.asker is not None and not canceled:
+        if context is not None and not canceled:
             _record_failure(context, failure, answer)
         if canceled:
             when, told = ("after it was charged", CHARGED) if charged else ("while it ran", NOTHING_CHARGED)

@@ -26,6 +26,10 @@ def is_alive(connection: Any) -> bool:
 SETTINGS = {
     "TimeZone": "UTC",
     "DateStyle": "ISO, YMD",
+    "IntervalStyle": "postgres",
+    "bytea_output": "hex",
+    "lc_monetary": "C",
+    "xmlbinary": "base64",
     "extra_float_digits": "1",
     "search_path": "pg_catalog",
     "standard_conforming_strings": "on",
@@ -89,6 +93,8 @@ def _translate_error(failure: Any, about: str) -> Exception:
         return DataError(
             f"the role may not read {about}", remedy="Grant it SELECT on the table and USAGE on its schema"
         )
+    if state in ("42P01", "42703", "3F000", "55000"):
+        return DataError(f"{about} is gone, or has other columns than before", remedy="Look at it in the database")
     if state in ("53100", "53200", "54000"):
         return StorageError("the database has no room for this statement", remedy="Allow it more memory or disk")
     if state[:2] in ("42", "25", "0A"):

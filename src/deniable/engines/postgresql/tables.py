@@ -143,11 +143,12 @@ def inspect_table(connection: Any, located: Located, schema: TableSchema | None)
             "WITH RECURSIVE types(oid, kind) AS ("  # a domain may be over a domain
             " SELECT t.oid, t.typname FROM pg_type t WHERE t.typbasetype = 0"
             " UNION ALL SELECT t.oid, b.kind FROM types b JOIN pg_type t ON t.typbasetype = b.oid)"
-            " SELECT a.attname, t.kind FROM pg_attribute a"
+            " SELECT a.attname, t.kind, c.relispopulated FROM pg_attribute a"
             " JOIN pg_class c ON c.oid = a.attrelid JOIN pg_namespace n ON n.oid = c.relnamespace"
             " JOIN types t ON t.oid = a.atttypid"
             " WHERE n.nspname = %s AND c.relname = %s AND c.relkind IN ('r', 'v', 'm', 'p', 'f')"
-            " AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum",
+            " AND a.attnum > 0 AND NOT a.attisdropped AND has_schema_privilege(n.oid, 'USAGE')"
+            " AND has_column_privilege(c.oid, a.attnum, 'SELECT') ORDER BY a.attnum",
             (located.schema, located.table),
         ).fetchall()
     if not found:
@@ -156,10 +157,12 @@ def inspect_table(connection: Any, located: Located, schema: TableSchema | None)
             expected="A table, a view or a partitioned table, as schema.table",
             remedy=_suggest_table(connection, located),
         )
+    if not all(populated for _, _, populated in found):
+        raise DataError(f"{located.title} is a materialized view without rows yet", remedy="Refresh it in the database")
     whole = {column.name for column in schema.columns if column.type is ColumnType.INTEGER} if schema else set()
     columns = [
         (name, quote(name), EXACT if kind == "numeric" and name in whole else READ.get(kind, TEXT))
-        for name, kind in found
+        for name, kind, _ in found
     ]
     shown = show_declared(columns, schema, located.title, CONVERSIONS)
     if shown.doubtful:
@@ -176,7 +179,14 @@ def _suggest_table(connection: Any, located: Located) -> str:
             " 'information_schema') UNION SELECT schemaname || '.' || viewname FROM pg_views"
             " WHERE schemaname NOT IN ('pg_catalog', 'information_schema') ORDER BY 1 LIMIT 1000"
         ).fetchall()
-    return nearest(f"{located.schema}.{located.table}", [name for (name,) in found]) or "Correct the source"
+    wanted, known = f"{located.schema}.{located.table}", [name for (name,) in found]
+    if wanted in known:
+        return "Grant the role SELECT on the table and USAGE on its schema"
+    return nearest(wanted, known) or "Correct the source"
+
+
+WHOLE_ROW = "CAST(ROW(rows.*) AS text)"
+"""A row of a relation that is called `rows`, which may have a column of that name too."""
 
 
 def find_version(connection: Any, located: Located) -> str:
@@ -204,8 +214,8 @@ def find_version(connection: Any, located: Located) -> str:
         (counted,) = connection.execute("SELECT current_setting('track_counts')").fetchone()
         if counted != "on" or any(kind == "f" for _, _, kind, *_ in found):
             found += connection.execute(
-                "SELECT count(*), sum(hashtextextended(CAST(rows AS text), 1))::text,"
-                f" sum(hashtextextended(CAST(rows AS text), 2))::text FROM {located.relation} AS rows"
+                f"SELECT count(*), sum(hashtextextended({WHOLE_ROW}, 1))::text,"
+                f" sum(hashtextextended({WHOLE_ROW}, 2))::text FROM {located.relation} AS rows"
             ).fetchall()
     return hashlib.sha256(json.dumps(found).encode()).hexdigest()
 
@@ -272,7 +282,7 @@ def _list_columns(view: View) -> str:
 
 def _number_rows(view: View, rows: str) -> str:
     """Each row with a text of its own: what it holds, and its number among those that hold the same."""
-    row = 'CAST(rows AS text) COLLATE "C"'
+    row = f'{WHOLE_ROW} COLLATE "C"'
     numbered = f'{row} || row_number() OVER (PARTITION BY {row})::text AS "#row"'
     return f"SELECT {_list_columns(view)}, {numbered} FROM ({rows}) AS rows"
 

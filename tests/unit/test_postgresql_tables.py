@@ -1,0 +1,109 @@
+"""How tables of PostgreSQL are shown: as the role may read them, the same whatever its settings are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from deniable import Curator
+from deniable.engines.postgresql.engine import PostgreSQLEngine
+from deniable.engines.postgresql.tables import version_source
+from deniable.errors import DataError, DeniableError, ExecutionFailed
+from deniable.policy.document import parse
+from deniable.policy.schema import Column, ColumnType, TableSchema
+from deniable.query.sql.dialects import render_for_postgresql
+
+ROLE = "shown_reader"
+POLICY = """
+version: 1
+dataset: shown
+tables:
+  visits:
+    source: {source}
+    unit: {{column: pid, max_groups: 1, max_rows_per_group: 1}}
+    columns:
+      pid: {{type: integer, role: identifier}}
+      age: {{type: integer, between: [0, 100]}}
+budgets: {{dataset: {{epsilon: 100}}}}
+"""
+
+
+@pytest.fixture
+def database(postgres_address: str) -> Iterator[tuple[Any, str]]:
+    """A connection of an owner, and the address of a role that may see a schema and nothing else yet."""
+    with psycopg.connect(postgres_address, autocommit=True) as owner:
+        owner.execute("CREATE SCHEMA shown")
+        owner.execute(f"CREATE ROLE {ROLE} LOGIN")
+        owner.execute(f"GRANT USAGE ON SCHEMA shown TO {ROLE}")
+        owner.execute("CREATE TABLE shown.visits AS SELECT i::int AS pid, i % 90 AS age, 's' || i AS secret,"
+                      " make_interval(days => i) AS stay FROM generate_series(1, 50) AS i")  # fmt: skip
+        yield owner, postgres_address.replace("deniable@", f"{ROLE}@")
+        owner.execute(f"DROP SCHEMA shown CASCADE; DROP OWNED BY {ROLE}; DROP ROLE {ROLE}")
+
+
+def test_a_role_needs_the_right_to_the_columns_that_are_declared_and_no_other(
+    database: tuple[Any, str], tmp_path: Path
+) -> None:
+    owner, address = database
+    policy = parse(POLICY.format(source=f"{address}#shown.visits"), folder=tmp_path)
+    for granted, told in (("", "Grant the role SELECT"), ("(pid)", "age")):
+        owner.execute(f"GRANT SELECT {granted} ON shown.visits TO {ROLE}" if granted else "SELECT 1")
+        with Curator(policy) as curator:
+            with pytest.raises(DeniableError, match=told):
+                curator.query("SELECT COUNT(*) FROM visits WHERE age < 200", epsilon=50)
+            assert not list(curator.context.ledger.entries(0, ("charge",)))
+    owner.execute(f"GRANT SELECT (age) ON shown.visits TO {ROLE}")
+    with Curator(policy) as curator:
+        assert curator.query("SELECT COUNT(*) FROM visits WHERE age < 200", epsilon=50).scalar() == 50
+
+
+def test_a_materialized_view_without_rows_is_refused_before_a_charge(database: tuple[Any, str], tmp_path: Path) -> None:
+    owner, address = database
+    owner.execute("CREATE MATERIALIZED VIEW shown.later AS SELECT * FROM shown.visits WITH NO DATA")
+    owner.execute(f"GRANT SELECT ON shown.later TO {ROLE}")
+    with Curator(parse(POLICY.format(source=f"{address}#shown.later"), folder=tmp_path)) as curator:
+        with pytest.raises(DataError, match="without rows yet"):
+            curator.query("SELECT COUNT(*) FROM visits", epsilon=1)
+        assert not list(curator.context.ledger.entries(0, ("charge",)))
+
+
+def test_the_settings_of_a_role_change_no_text(database: tuple[Any, str]) -> None:
+    owner, address = database
+    owner.execute(f"GRANT SELECT ON shown.visits TO {ROLE}")
+    found = []
+    for style in ("postgres", "iso_8601"):
+        owner.execute(f"ALTER ROLE {ROLE} SET IntervalStyle = '{style}'")
+        with PostgreSQLEngine(render=render_for_postgresql) as engine:
+            columns = (Column("pid", ColumnType.INTEGER), Column("stay", ColumnType.TEXT))
+            engine.attach("visits", f"{address}#shown.visits", TableSchema("visits", "", columns))
+            found.append(engine.run('SELECT pid, stay FROM "visits" ORDER BY pid').to_pylist())
+    assert found[0] == found[1]
+
+
+def test_a_column_named_rows_does_not_hide_changes_of_the_others(database: tuple[Any, str]) -> None:
+    owner, address = database
+    owner.execute("CREATE TABLE shown.counted AS SELECT 1 AS rows, 2 AS other")
+    owner.execute(f"GRANT SELECT ON shown.counted TO {ROLE}")
+    owner.execute(f"ALTER ROLE {ROLE} SET track_counts = 'off'")  # rows are hashed where the database counts nothing
+    before = version_source(f"{address}#shown.counted")
+    owner.execute("UPDATE shown.counted SET other = 3")
+    assert version_source(f"{address}#shown.counted") != before
+
+
+def test_the_ledger_names_the_cause_of_what_failed_for_the_steward(database: tuple[Any, str], tmp_path: Path) -> None:
+    owner, address = database
+    owner.execute(f"GRANT SELECT ON shown.visits TO {ROLE}")
+    with Curator(parse(POLICY.format(source=f"{address}#shown.visits"), folder=tmp_path)) as curator:
+        curator.query("SELECT COUNT(*) FROM visits", epsilon=1)
+        owner.execute("ALTER TABLE shown.visits RENAME TO gone")
+        with pytest.raises(ExecutionFailed):
+            curator.query("SELECT COUNT(*) FROM visits WHERE age < 9", epsilon=1)
+        (failed,) = curator.context.ledger.entries(0, ("fail",))
+        assert "is gone, or has other columns" in failed.details["cause"]
+        for _ in range(9):  # failures of a steward are told, and pause nobody
+            with pytest.raises(ExecutionFailed):
+                curator.query("SELECT COUNT(*) FROM visits WHERE age < 8", epsilon=1)
