@@ -7,13 +7,14 @@ equal in both, and sizes for the cost model of `docs/scale.md`.
 
 With `--spark`, rows are generated and stay in Spark on this machine; CPU seconds of its process and this one are told.
 `--techniques` counts quasi-identifiers and searches a k-anonymous recoding, and describes a table for synthesis from
-marginals, at the same numbers of rows; `--memory` is what Java may use. Above 30 million rows each is run once, and
-nothing by hand. `--tumult` names a Python that has Tumult Analytics (`tmlt.analytics`), which answers the same question
-over the same million rows; both are measured from the start of their Spark on.
+marginals, at the same numbers of rows; `--memory` is what Java may use. Above 3 million rows each is run once, and
+nothing by hand. `--folder` keeps the generated rows for other runs. `--tumult` names a Python that has Tumult Analytics
+(`tmlt.analytics`), which answers the same question over the same million rows; both are measured from the start of
+their Spark on.
 
     python bench/engines.py [--rows 1000000] [--questions 200] [--sizes 100000 300000]
     python bench/engines.py --spark [--rows 1000000] [--sizes 100000 10000000] [--techniques] [--memory 8g]
-                                    [--tumult venv/bin/python]
+                                    [--folder rows] [--tumult venv/bin/python]
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import psycopg
 from _processes import cpu_seconds, is_below
 from _query_tables import FAILED, KEYS, SAMPLED, SQL, bar, schema
@@ -118,24 +120,37 @@ def write_by_hand_for_spark(relation: str) -> str:
     )
 
 
-SPARK_ROWS = (
-    "SELECT pmod(xxhash64(id, 1), 100000) AS user,"
-    " concat('k', lpad(CAST(pmod(xxhash64(id, 2), 100) AS STRING), 2, '0')) AS k,"
-    " pmod(xxhash64(id, 3), 101) AS v, CASE WHEN pmod(xxhash64(id, 4), 2) = 0 THEN 'F' ELSE 'M' END AS sex"
-    " FROM range(0, {rows})"
+GENERATED = (
+    "SELECT CAST(hash(i, 1) % {users} AS BIGINT) AS user, printf('k%02d', hash(i, 2) % 100) AS k,"
+    " CAST(hash(i, 3) % 101 AS BIGINT) AS v, CASE WHEN hash(i, 4) % 2 = 0 THEN 'F' ELSE 'M' END AS sex"
+    " FROM range({rows}) AS r(i)"
 )
-"""Generated in Spark, so that no row passes through this process."""
+
+
+def write_rows(rows: int, folder: str) -> str:
+    """A folder of Parquet files with so many rows: of 100,000 users, and above a million rows ten rows a user.
+
+    The embedded engine's library writes them, so that no row passes through this process; those that are there are
+    taken.
+    """
+    path = Path(folder) / f"rows{rows}"
+    if not path.exists():
+        with tempfile.TemporaryDirectory(dir=folder) as begun, duckdb.connect() as writer:
+            generated = GENERATED.format(rows=rows, users=max(100_000, rows // 10))
+            writer.execute("SET enable_progress_bar = false")
+            writer.execute(f"COPY ({generated}) TO '{begun}/t' (FORMAT parquet, FILE_SIZE_BYTES '64MB')")
+            Path(begun, "t").rename(path)
+    return str(path)
 
 
 @contextmanager
-def fill_spark(rows: int) -> Iterator[tuple[Any, str]]:
+def fill_spark(rows: int, folder: str) -> Iterator[tuple[Any, str]]:
     """An engine over a folder of Parquet files of so many rows, and what a statement by hand reads it as."""
     from deniable.engines.spark.engine import SparkEngine, locate_table
     from deniable.query.sql.dialects import render_for_spark
 
-    with tempfile.TemporaryDirectory() as folder, SparkEngine(render=render_for_spark) as there:
-        path = f"spark:{folder}/t"
-        there._session.sql(SPARK_ROWS.format(rows=rows)).write.parquet(f"{folder}/t")
+    path = f"spark:{write_rows(rows, folder)}"
+    with SparkEngine(render=render_for_spark) as there:
         there.attach("t", path, describe_rows())
         yield there, locate_table(path).relation
 
@@ -146,14 +161,14 @@ def describe_rows() -> TableSchema:
     return replace(table, columns=(*table.columns, Column("sex", categories=("F", "M"))))
 
 
-def ask_standard_question_in_spark(rows: int, judged: bool = False, techniques: bool = False) -> float:
+def ask_standard_question_in_spark(rows: int, folder: str, judged: bool, techniques: bool) -> float:
     """The question of the title in Spark on this machine beside SQL by hand; its CPU seconds."""
-    plan, times = compile_query(SQL, (describe_rows(),), PureDP(1)), 5 if rows <= 3_000_000 else 1
-    with fill_spark(rows) as (there, relation):
+    plan, times = compile_query(SQL, (describe_rows(),), PureDP(1)), 5
+    with fill_spark(rows, folder) as (there, relation):
         by_hand = write_by_hand_for_spark(relation)
         works = [lambda: execute(plan, there), lambda: there._session.sql(by_hand).collect()]
         ((first, wall),) = spend_cpu(works[:1], 1)
-        if rows > 30_000_000:
+        if rows > 3_000_000:
             ours, told = (first, wall), f"Spark {first:.1f} CPU seconds, {wall:.1f} wall seconds, once"
         else:
             spend_cpu(works, 1)  # Java compiles what runs often
@@ -165,7 +180,7 @@ def ask_standard_question_in_spark(rows: int, judged: bool = False, techniques: 
         print(f"{rows:,} rows: {told}; {_peak_memory():.1f} GB at most", flush=True)
         if techniques:
             count_in_spark(there, rows)
-    if judged:
+    if judged and rows <= 3_000_000:
         bar("times SQL by hand in Spark, CPU", ours[0] / theirs[0], 1.3)
         if rows >= 1_000_000:  # so many took Tumult Analytics 75 CPU seconds on another machine, its start included
             bar("CPU seconds in Spark, the first time, over a fifth of Tumult Analytics'", first, 75 / 5)
@@ -197,18 +212,18 @@ def count_in_spark(there: Any, rows: int) -> None:
 
     for name, work in (("k-anonymity", anonymize), ("marginals", describe)):
         ((cpu, wall),) = spend_cpu([work], 1)
-        print(f"{rows:,} rows, {name}: {cpu:.1f} CPU seconds, {wall:.1f} wall seconds", flush=True)
+        print(f"{rows:,} rows, {name}: {cpu:.1f} CPU seconds, {wall:.1f} wall seconds; {_peak_memory():.1f} GB at most",
+              flush=True)  # fmt: skip
 
 
-def compare_with_tumult(python: str, rows: int) -> None:
+def compare_with_tumult(python: str, rows: int, folder: str) -> None:
     """The same question over the same rows by Tumult Analytics, in a process of its own, and by this one."""
     from deniable.engines.spark.engine import SparkEngine
     from deniable.query.sql.dialects import render_for_spark
 
-    plan, begun = compile_query(SQL, (describe_rows(),), PureDP(1)), cpu_seconds()
-    with tempfile.TemporaryDirectory() as folder, SparkEngine(render=render_for_spark) as there:
-        started, path = cpu_seconds() - begun, f"{folder}/t"
-        there._session.sql(SPARK_ROWS.format(rows=rows)).write.parquet(path)
+    path, plan, begun = write_rows(rows, folder), compile_query(SQL, (describe_rows(),), PureDP(1)), cpu_seconds()
+    with SparkEngine(render=render_for_spark) as there:
+        started = cpu_seconds() - begun
 
         def ask() -> None:
             there.attach("t", f"spark:{path}", describe_rows())
@@ -216,9 +231,8 @@ def compare_with_tumult(python: str, rows: int) -> None:
 
         ((first, _),) = spend_cpu([ask], 1)
         ((again, _),) = spend_cpu([ask], 3)
-        script = Path(__file__).parent / "_tumult.py"
-        asked = [python, str(script), path]
-        told = subprocess.run(asked, check=True, capture_output=True, text=True).stdout
+    asked = [python, str(Path(__file__).parent / "_tumult.py"), path]
+    told = subprocess.run(asked, check=True, capture_output=True, text=True).stdout
     theirs = [float(each) for each in told.split()[-3:]]
     print(f"{rows:,} rows, CPU seconds from the start of Spark to the first answer, and of an answer later, the least"
           f" of three: {started + first:.1f} and {again:.1f}; Tumult Analytics {theirs[0] + theirs[1]:.1f} and"
@@ -299,6 +313,19 @@ def compare_random_questions(address: str, questions: int) -> None:
     print(f"{questions:,} random questions, {compared:,} statements with equal exact numbers")
 
 
+def run_in_spark(asked: argparse.Namespace, folder: str) -> None:
+    """All sizes in one Spark on this machine."""
+    if asked.memory:
+        os.environ["PYSPARK_SUBMIT_ARGS"] = f"--driver-memory {asked.memory} pyspark-shell"
+    if asked.tumult:
+        compare_with_tumult(asked.tumult, asked.rows, folder)
+    points: list[tuple[int, float]] = []
+    for rows in (asked.rows, *asked.sizes):
+        points.append((rows, ask_standard_question_in_spark(rows, folder, rows == asked.rows, asked.techniques)))
+        if len(points) > 2:
+            print_model(sorted(points))
+
+
 def main() -> int:
     """Run all parts; the exit code tells whether a bar was missed."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -309,20 +336,13 @@ def main() -> int:
     parser.add_argument("--techniques", action="store_true", help="k-anonymity and marginals in Spark too")
     parser.add_argument("--memory", default="", help="what Java may use, such as 8g")
     parser.add_argument("--tumult", default="", help="a Python that has tmlt.analytics, to compare with")
+    parser.add_argument("--folder", default="", help="where generated rows are kept, and taken from")
     asked = parser.parse_args()
     from postgres_cluster import cluster
 
     if asked.spark:
-        sizes = (asked.rows, *asked.sizes)
-        if asked.memory:
-            os.environ["PYSPARK_SUBMIT_ARGS"] = f"--driver-memory {asked.memory} pyspark-shell"
-        if asked.tumult:
-            compare_with_tumult(asked.tumult, asked.rows)
-        points: list[tuple[int, float]] = []
-        for rows in sizes:
-            points.append((rows, ask_standard_question_in_spark(rows, rows == asked.rows, asked.techniques)))
-            if len(points) > 2:
-                print_model(sorted(points))
+        with tempfile.TemporaryDirectory() as folder:
+            run_in_spark(asked, asked.folder or folder)
         return 1 if FAILED else 0
     with cluster() as address:
         ask_standard_question(address, asked.rows, judged=True)

@@ -35,16 +35,23 @@ MOST_COLLECTED = "2m"
 
 
 def start_spark() -> Any:
-    """Spark, started once in a process, for many small statements; a refusal where it cannot run."""
+    """Spark, started once in a process, for many small statements; a refusal where it cannot run.
+
+    `SPARK_REMOTE` and `SPARK_MASTER` choose a Connect server or a cluster, which must see the folders of the tests.
+    """
     from deniable.engines.sources import require_driver
     from deniable.engines.spark.session import STARTED_HERE, STARTED_WITH, open_session, require_java
 
     require_driver("pyspark")
+    if os.environ.get("SPARK_REMOTE"):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # what Spark says of pandas
+            return open_session()
     require_java()
     from pyspark.sql import SparkSession
 
     builder: Any = SparkSession.builder
-    builder = builder.master("local[2]")
+    builder = builder.master(os.environ.get("SPARK_MASTER", "local[2]"))
     quick = {
         "spark.sql.shuffle.partitions": "1",
         "spark.sql.codegen.wholeStage": "false",

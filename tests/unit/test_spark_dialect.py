@@ -39,6 +39,9 @@ NUMBERS = [
     "TRY_CAST(x AS BIGINT)", "TRY_CAST(round(x) AS BIGINT)", "TRY_CAST(x AS INTEGER)", "x = y", "x < y", "x IS NULL",
     "CASE WHEN x BETWEEN -10 AND 10 THEN x END", "i // 7", "(i * i) // 7", "-i // 7", "i % 7",
     "(CAST(i AS DOUBLE) * 9007199254740993) % 7",
+    "CAST(x > y AS BIGINT)", "CAST(i > 2 OR NOT x = y AS BIGINT)", "-(i + 1) * (2 - i) % 7", "- (- 5)",
+    "CASE WHEN (i > 3 OR x < y) AND y IS NOT NULL THEN (x + 1e-3) / 2.5 WHEN i % 2 = 0 THEN -x ELSE 0.1 END",
+    "CASE i % 3 WHEN 0 THEN x WHEN 1 THEN y END",
     "sum(i + 4611686018427387904) OVER ()",
 ]  # fmt: skip
 WORDS = [
@@ -318,3 +321,23 @@ def test_a_whole_result_is_sorted_here_and_lists_with_numbers_are_not_made_disti
     for several in ("SELECT DISTINCT k FROM t", keys.replace("*", "w"), keys.replace(", unnest(range(2)) AS c", "")):
         assert "DISTINCT" in render_for_spark(several, TYPES).sql
     assert render_for_postgresql(statement, TYPES).order == ()
+
+
+def test_nested_arithmetic_choices_and_casts_are_written_as_calls_without_brackets() -> None:
+    """Spark's parser reads on to the end at each bracket, CASE and CAST: seconds for a statement that nests them."""
+    inner = "CAST(v AS DOUBLE)"
+    for _ in range(5):
+        inner = f"(CASE WHEN b THEN ((CAST({inner} AS DOUBLE) + 1.5) / (2 * v)) END)"
+    found = render_for_spark(f"SELECT {inner} AS x FROM t", TYPES).sql
+    assert found.count("`when`(`t`.`b`, `/`(`+`(") == 5
+    assert not [word for word in (" (", "((", "CASE", "CAST(") if word in found]
+
+
+def test_rows_are_shuffled_once_for_two_windows_over_the_rows_of_people(spark_session: Any) -> None:
+    copied = "SELECT *, row_number() OVER (PARTITION BY k, v ORDER BY k) AS _copy FROM t WHERE k IS NOT NULL"
+    ranked = f"SELECT *, row_number() OVER (PARTITION BY k ORDER BY hash(k, v, _copy)) AS _rank FROM ({copied}) AS n"
+    found = render_for_spark(f"SELECT v FROM ({ranked}) AS r WHERE _rank <= 2", TYPES).sql
+    rows = "t AS (SELECT id % 7 AS k, id > 3 AS b, id % 5 AS v FROM range(100))"
+    ((plan,),) = spark_session.sql(f"EXPLAIN WITH {rows} {found}").collect()
+    assert plan.count("Window") >= 2
+    assert plan.count("Exchange") == 1, plan

@@ -121,6 +121,7 @@ def _simplify_for_spark(tree: exp.Expr) -> tuple[str, ...]:
         shown = {(each.unalias().table, each.unalias().name) for each in select.selects if _is_column(each)}
         if select.args.get("distinct") and all(source and _has_own_number(source.this, shown) for source in sources):
             select.set("distinct", None)
+        _partition_once(select)
     ordered = tree.args.get("order")
     if not isinstance(tree, exp.Select) or ordered is None or any(tree.args.get(each) for each in ("limit", "offset")):
         return ()
@@ -130,6 +131,31 @@ def _simplify_for_spark(tree: exp.Expr) -> tuple[str, ...]:
         return ()
     tree.set("order", None)
     return tuple(columns)
+
+
+def _partition_once(select: exp.Select) -> None:
+    """Bring rows together by the columns of a window where the rows of another window below it are among them.
+
+    Else Spark would shuffle all rows for the window below, and then again.
+    """
+    source = select.args["from_"].this if select.args.get("from_") else None
+    below = source.this if isinstance(source, exp.Subquery) else None
+    table = below.args["from_"].this if isinstance(below, exp.Select) and below.args.get("from_") else None
+    outer, inner = _find_partition(select), _find_partition(below)
+    if not isinstance(table, exp.Table) or not outer or not inner or not set(outer) < set(inner):
+        return
+    columns = [exp.column(name, table=table.alias_or_name, quoted=True) for name in outer]
+    rows = exp.select("*").from_(table.copy())
+    rows.set("distribute", exp.Distribute(expressions=columns))
+    table.replace(rows.subquery(exp.to_identifier(table.alias_or_name, quoted=True)))
+
+
+def _find_partition(select: exp.Expr | None) -> tuple[str, ...]:
+    """The columns by which the rows of the one window of a selection are together; empty if it has none or several."""
+    selects = select.selects if isinstance(select, exp.Select) else []
+    windows = [each.unalias() for each in selects if isinstance(each.unalias(), exp.Window)]
+    parts = windows[0].args.get("partition_by") or [] if len(windows) == 1 else []
+    return tuple(each.name for each in parts) if all(map(_is_column, parts)) else ()
 
 
 def _is_column(node: exp.Expr) -> bool:
