@@ -771,7 +771,7 @@ def test_a_job_that_was_opened_before_runs_as_it_was_opened(steward: Context) ->
     assert dict(entry.details) == {"epoch": "7"}
 
 
-def test_failures_count_for_an_asker_alone_and_unless_the_asker_took_the_job_back(steward: Context) -> None:
+def test_failures_are_written_for_all_unless_the_asker_took_the_job_back(steward: Context) -> None:
     def fail(engine: Engine) -> None:
         raise RuntimeError("value 739155 of patient CANARY")
 
@@ -784,7 +784,7 @@ def test_failures_count_for_an_asker_alone_and_unless_the_asker_took_the_job_bac
     free = replace(job_of(fail, free=True), private=(), public=("wards",))
     asker = steward.speak_for(ANA)
     tries: list[tuple[Context, Job[Any], threading.Event | None, list[str]]] = [
-        (steward, job_of(fail), None, ["charge"]),
+        (steward, job_of(fail), None, ["charge", "fail"]),
         (asker, job_of(fail), None, ["charge", "fail"]),
         (asker, job_of(fail), threading.Event(), ["charge", "fail"]),
         (asker, job_of(cancel), stop, ["charge"]),
@@ -798,7 +798,7 @@ def test_failures_count_for_an_asker_alone_and_unless_the_asker_took_the_job_bac
         assert refused.value.__cause__ is None
         assert acts(steward)[before:] == written
     failed = [entry for entry in steward.ledger.entries() if entry.act == "fail"]
-    assert {(entry.analyst, entry.purpose) for entry in failed} == {("ana", "study")}
+    assert {(entry.analyst, entry.purpose) for entry in failed} == {("", ""), ("ana", "study")}
 
 
 def test_after_the_charge_without_a_context_nothing_is_counted(steward: Context) -> None:

@@ -9,13 +9,25 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pyarrow as pa
 import pytest
+from typer.testing import CliRunner
 
 from deniable import Curator
+from deniable.cli.main import app
 from deniable.engines.duckdb import DuckDBEngine
-from deniable.errors import CHARGED, AccessRefused, DataError, DeniableError, ExecutionFailed, ParameterError, Stopped
+from deniable.errors import (
+    CHARGED,
+    NOTHING_CHARGED,
+    AccessRefused,
+    DataError,
+    DeniableError,
+    ExecutionFailed,
+    ParameterError,
+    Stopped,
+)
 from deniable.governance.grants import Asker, Role
 from deniable.policy.document import parse
 
@@ -195,3 +207,29 @@ def test_a_question_that_waits_for_its_turn_can_be_taken_back_uncharged(curator:
                 waiting.result(10)
     assert not list(curator.context.ledger.entries(0, ("charge",)))
     assert curator.query("SELECT COUNT(*) FROM t", epsilon=1, who=ANA).rows.num_rows == 1
+
+
+def test_a_file_that_is_gone_is_refused_before_a_charge(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("u,x\n" + "".join(f"{n},{n % 10}\n" for n in range(50)))
+    with Curator(parse(POLICY, folder=tmp_path), ledger=tmp_path / "ledger.sqlite") as curator:
+        curator.query("SELECT COUNT(*) FROM t", epsilon=1)
+        (tmp_path / "t.csv").rename(tmp_path / "moved.csv")
+        for who, told in ((None, "is gone"), (ANA, "cannot be read as the policy declares it")):
+            with pytest.raises(DataError, match=told) as refused:
+                curator.query("SELECT SUM(x) FROM t", epsilon=1, who=who)
+            assert refused.value.charged == NOTHING_CHARGED
+        (tmp_path / "moved.csv").rename(tmp_path / "t.csv")
+        curator.query("SELECT SUM(x) FROM t", epsilon=1)
+        assert [entry.act for entry in curator.context.ledger.entries(0, ("charge", "fail"))] == ["charge", "charge"]
+
+
+def test_the_cause_of_a_failure_is_shown_with_its_entry(tmp_path: Path) -> None:
+    (tmp_path / "policy.yaml").write_text(POLICY)
+    (tmp_path / "t.csv").write_text("u,x\n1,2\n")
+    with Curator.open(tmp_path / "policy.yaml") as curator, pytest.MonkeyPatch.context() as patch:
+        curator.query("SELECT COUNT(*) FROM t", epsilon=1)
+        patch.setattr(DuckDBEngine, "run", Mock(side_effect=Stopped("the work was stopped before it ended")))
+        with pytest.raises(ExecutionFailed):
+            curator.query("SELECT SUM(x) FROM t", epsilon=1)
+    shown = CliRunner().invoke(app, ["ledger", "show", "-p", str(tmp_path / "policy.yaml")])
+    assert "the work was stopped before it ended" in shown.output

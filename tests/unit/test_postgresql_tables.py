@@ -12,7 +12,7 @@ import pytest
 from deniable import Curator
 from deniable.engines.postgresql.engine import PostgreSQLEngine
 from deniable.engines.postgresql.tables import version_source
-from deniable.errors import DataError, DeniableError, ExecutionFailed
+from deniable.errors import NOTHING_CHARGED, DataError, DeniableError, ExecutionFailed, PolicyError
 from deniable.policy.document import parse
 from deniable.policy.schema import Column, ColumnType, TableSchema
 from deniable.query.sql.dialects import render_for_postgresql
@@ -94,16 +94,72 @@ def test_a_column_named_rows_does_not_hide_changes_of_the_others(database: tuple
     assert version_source(f"{address}#shown.counted") != before
 
 
-def test_the_ledger_names_the_cause_of_what_failed_for_the_steward(database: tuple[Any, str], tmp_path: Path) -> None:
+def test_what_is_gone_since_it_was_attached_is_refused_before_a_charge(
+    database: tuple[Any, str], tmp_path: Path
+) -> None:
     owner, address = database
     owner.execute(f"GRANT SELECT ON shown.visits TO {ROLE}")
     with Curator(parse(POLICY.format(source=f"{address}#shown.visits"), folder=tmp_path)) as curator:
         curator.query("SELECT COUNT(*) FROM visits", epsilon=1)
-        owner.execute("ALTER TABLE shown.visits RENAME TO gone")
-        with pytest.raises(ExecutionFailed):
-            curator.query("SELECT COUNT(*) FROM visits WHERE age < 9", epsilon=1)
-        (failed,) = curator.context.ledger.entries(0, ("fail",))
-        assert "is gone, or has other columns" in failed.details["cause"]
-        for _ in range(9):  # failures of a steward are told, and pause nobody
+        for change, back, told in (
+            ("ALTER TABLE shown.visits RENAME TO gone", "ALTER TABLE shown.gone RENAME TO visits", "is gone"),
+            ("ALTER TABLE shown.visits RENAME age TO years", "ALTER TABLE shown.visits RENAME years TO age", "columns"),
+            (f"REVOKE SELECT ON shown.visits FROM {ROLE}", f"GRANT SELECT ON shown.visits TO {ROLE}", "may not read"),
+            (f"ALTER ROLE {ROLE} NOLOGIN", f"ALTER ROLE {ROLE} LOGIN", "cannot be reached"),
+        ):
+            owner.execute(change)
+            owner.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = %s", (ROLE,))
+            with pytest.raises(DeniableError, match=told) as refused:
+                curator.query("SELECT COUNT(*) FROM visits WHERE age < 9", epsilon=1)
+            assert refused.value.charged == NOTHING_CHARGED
+            owner.execute(back)
+        assert len(list(curator.context.ledger.entries(0, ("charge",)))) == 1
+        curator.query("SELECT COUNT(*) FROM visits WHERE age < 9", epsilon=1)
+
+
+def test_the_ledger_names_the_cause_of_what_failed_for_the_steward(database: tuple[Any, str], tmp_path: Path) -> None:
+    owner, address = database
+    owner.execute("CREATE VIEW shown.slow AS SELECT pid, age + 0 * length(pg_sleep(1)::text) AS age FROM shown.visits")
+    owner.execute(f"GRANT SELECT ON shown.slow TO {ROLE}")
+    with Curator(parse(POLICY.format(source=f"{address}#shown.slow"), folder=tmp_path)) as curator:
+        for least in range(4):  # failures of a steward are told, and pause nobody
             with pytest.raises(ExecutionFailed):
-                curator.query("SELECT COUNT(*) FROM visits WHERE age < 8", epsilon=1)
+                curator.query(f"SELECT COUNT(*) FROM visits WHERE age > {least}", epsilon=1, seconds=0.2)
+        failed = list(curator.context.ledger.entries(0, ("fail",)))
+        assert len(failed) == 4
+        assert failed[0].details["cause"] == "the work was stopped before it ended"
+
+
+def test_a_type_of_ones_own_with_the_name_of_a_builtin_is_read_as_text(database: tuple[Any, str]) -> None:
+    owner, address = database
+    owner.execute("CREATE TYPE shown.date AS ENUM ('early', 'late')")
+    owner.execute("CREATE TABLE shown.own AS SELECT 1 AS pid, 'late'::shown.date AS hour")
+    owner.execute(f"GRANT SELECT ON shown.own TO {ROLE}")
+    with PostgreSQLEngine(render=render_for_postgresql) as engine:
+        engine.attach("own", f"{address}#shown.own")
+        assert engine.run('SELECT hour FROM "own"').to_pylist() == [{"hour": "late"}]
+
+
+@pytest.mark.parametrize("spelled", ['#"shown"."visits"', "&connect_timeout=9#shown.visits", "#shown.through"])
+def test_a_private_table_is_no_public_one_however_it_is_spelled(
+    database: tuple[Any, str], tmp_path: Path, spelled: str
+) -> None:
+    owner, address = database
+    owner.execute("CREATE VIEW shown.through AS SELECT * FROM shown.visits")
+    owner.execute(f"GRANT SELECT ON shown.visits, shown.through TO {ROLE}")
+    private = POLICY.format(source=f"{address}#shown.visits")
+    public = private.replace("budgets:", f"  shared: {{public: true, source: '{address}{spelled}'}}\nbudgets:")
+    with pytest.raises(PolicyError, match="'shared' holds the rows of the private table 'visits'"):
+        Curator(parse(public, folder=tmp_path))
+    owner.execute("CREATE TABLE shown.lookup AS SELECT 1 AS code")
+    owner.execute(f"GRANT SELECT ON shown.lookup TO {ROLE}")
+    Curator(parse(public.replace(spelled, "#shown.lookup"), folder=tmp_path)).close()
+
+
+def test_one_table_has_one_unit_however_it_is_spelled(database: tuple[Any, str], tmp_path: Path) -> None:
+    owner, address = database
+    owner.execute(f"GRANT SELECT ON shown.visits TO {ROLE}")
+    text = POLICY.format(source=f"{address}#shown.visits")
+    other = f"  others: {{source: '{address}#\"shown\".visits', unit: row, columns: {{age: {{type: integer}}}}}}"
+    with pytest.raises(PolicyError, match="protect different units"):
+        Curator(parse(text.replace("budgets:", f"{other}\nbudgets:"), folder=tmp_path))

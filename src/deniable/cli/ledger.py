@@ -279,7 +279,8 @@ def _print_standing(console: Console, found: Mapping[str, Any]) -> None:
     for entry in found["entries"]:
         about = " ".join(filter(None, (entry["analyst"], entry["purpose"], entry["technique"], *entry["tables"])))
         line = f"{entry['sequence']:>6}  {entry['time'][:19]}  {entry['act']:<8} {about}  {entry['hash'][:12]}"
-        console.print(line, markup=False)
+        cause = entry["details"].get("cause", "")
+        console.print(f"{line}  {cause}" if cause else line, markup=False)
 
 
 def _render_amount(budget: dict[str, str] | None) -> str:

@@ -300,8 +300,7 @@ class Scope:
 
     def _columns_allowed(self, table: TableSchema) -> tuple[str, ...] | None:
         minimize, analyst = self._shared.policy.release.minimize, self._analyst
-        named = minimize.columns if minimize is not None else None
-        own = analyst.columns if analyst is not None else None
+        named, own = (None if each is None else each.columns for each in (minimize, analyst))
         if table.public and named is None and own is None:
             return None
         return tuple(
@@ -321,17 +320,16 @@ class Scope:
         if minimize is None or minimize.sample >= 1:
             return shown
         salt = self._shared.store.keep(SAMPLE_KEYS, "sample", "sample", secrets.token_bytes(8))
-        sample = Sampled(minimize.sample, unit.column if unit else None, int.from_bytes(salt, "big") >> 1)
-        return (*shown, sample)
+        return (*shown, Sampled(minimize.sample, unit.column if unit else None, int.from_bytes(salt, "big") >> 1))
 
 
 class SharedTables:
     """What all askers share: the sources, an engine for each list of rows, and who withdrew.
 
     `find_withdrawals` says how many acts of withdrawal there were, by whichever process that was recorded, and the
-    digests of those who were taken in again; `whole` is the engine of
-    askers without a list of rows, where one was given. `public` holds public tables alone, at an engine of its own:
-    what is done there cannot depend on a private file, not even in its time.
+    digests of those who were taken in again; `whole` is the engine of askers without a list of rows, where one was
+    given. `public` holds public tables alone, at an engine of its own: what is done there cannot depend on a private
+    file, not even in its time.
     """
 
     def __init__(
@@ -465,9 +463,11 @@ class AttachedTables:
             return self._engine
 
     def attach(self, *names: str) -> Engine:
-        """The engine, with these tables attached as the policy declares them."""
+        """The engine, with these tables attached as the policy declares them; those attached before must still be."""
         for name in names:
-            if name not in self._attached:
+            if name in self._attached:
+                self.engine.reach(name)
+            else:
                 with self._lock:
                     self._attach(name)
         return self.engine

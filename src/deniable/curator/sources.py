@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -240,6 +241,46 @@ def refuse_private_as_public(policy: Policy, sources: Mapping[str, Any] | None =
                         expected="A source is private or public, whatever its name",
                         remedy=f"Drop '{table.name}' from the policy, or give it another source",
                     )
+    _refuse_private_elsewhere(policy, sources or {})
+
+
+def _refuse_private_elsewhere(policy: Policy, sources: Mapping[str, Any]) -> None:
+    """The same for tables elsewhere: one that reads a private one is private, and one table has one unit."""
+    from deniable.engines.base import is_elsewhere
+
+    at = {table.name: sources.get(table.name, table.source) for table in policy.tables}
+    away = [table for table in policy.tables if is_elsewhere(at[table.name])]
+    compared = [
+        (one, other)
+        for one, other in itertools.combinations(away, 2)
+        if one.public != other.public or (not one.public and not _share_unit(one, other))
+    ]
+    places = {each.name: _list_places(at[each.name], policy.folder) for pair in compared for each in pair}
+    for one, other in compared:
+        hidden, shown = (other, one) if one.public else (one, other)
+        if shown.public and places[hidden.name][0] in places[shown.name][1]:
+            raise PolicyError(
+                f"the public table '{shown.name}' holds the rows of the private table '{hidden.name}'",
+                expected="A source is private or public, whatever its name",
+                remedy=f"Drop '{shown.name}' from the policy, or give it another source",
+            )
+        if not shown.public and places[one.name][0] == places[other.name][0]:
+            raise PolicyError(
+                f"the tables '{one.name}' and '{other.name}' read the same table and protect different units",
+                expected="One unit for one source, whatever its tables are called",
+                remedy=f"Drop '{other.name}' from the policy, or give it the unit of '{one.name}'",
+            )
+
+
+def _list_places(source: str, folder: Path) -> tuple[str, frozenset[str]]:
+    """Where a table elsewhere is, and the places of all that it reads, as far as they can be known."""
+    from deniable.engines.base import is_in_database
+    from deniable.engines.postgresql.tables import list_places
+
+    if is_in_database(source):
+        return list_places(source)
+    place, _ = stamp_content(source, folder)
+    return place, frozenset([place])
 
 
 def _share_unit(one: TableSchema, other: TableSchema) -> bool:

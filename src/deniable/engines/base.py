@@ -86,6 +86,9 @@ class Engine(Protocol):
     ) -> None:
         """Declare a source under a name; with a schema its columns are read as the policy types them."""
 
+    def reach(self, *names: str) -> None:
+        """Refuse sources that can be seen to be gone since they were attached; no row is read."""
+
     def restrict(self, name: str, *restrictions: Restriction) -> None:
         """Show only some rows of a source from now on; another call replaces the restrictions before."""
 

@@ -73,6 +73,15 @@ class FetchingEngine(DuckDBEngine):
             self._away[name] = _Away(source, schema, there)
             there.attach(name, source, schema)
 
+    def reach(self, *names: str) -> None:
+        """Refuse sources that are gone: files, and tables elsewhere that are still to be read."""
+        for name in names:
+            away = self._away.get(name)
+            if away is None:
+                super().reach(name)
+            else:
+                away.engine.reach(name)
+
     def _let_go(self, name: str) -> None:
         for held in (self._away, self.counted):
             if name in held:

@@ -169,6 +169,18 @@ class RemoteEngine(ABC, Generic[V]):
             self._drop_view(name)
             self._views[name] = view
 
+    def reach(self, *names: str) -> None:
+        """Refuse sources that are gone, or that cannot be reached."""
+        self._require_open()
+        for name in names:
+            if name in self._views:
+                self._reach_there(self._views[name])
+            else:
+                self._local.reach(name)
+
+    def _reach_there(self, view: V) -> None:
+        """Refuse a place that cannot be reached."""
+
     def _drop_view(self, name: str) -> None:
         for known in [each for each in self._views if each.casefold() == name.casefold()]:
             del self._views[known]
@@ -334,6 +346,10 @@ class PooledEngine(RemoteEngine[V]):
     @abstractmethod
     def _stop(self, handle: Any) -> None:
         """Stop what runs under a handle."""
+
+    def _reach_there(self, view: V) -> None:
+        with self._connection(view.place):
+            """A connection that was kept is tried, or another one opened."""
 
     def _give_back(self, connection: Any) -> None:
         """Make a connection ready for others."""

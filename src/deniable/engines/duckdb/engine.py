@@ -110,6 +110,13 @@ class DuckDBEngine:
             self._show(scans)
             self._sources[name] = held
 
+    def reach(self, *names: str) -> None:
+        """Refuse sources whose files are gone."""
+        for name in names:
+            held = self._sources.get(name)
+            if isinstance(held, Files) and not all(path.exists() for path in held.paths):
+                raise DataError(f"a file of {held.title} is gone", remedy="Put it back, or correct the source")
+
     def restrict(self, name: str, *restrictions: Restriction) -> None:
         """Show only some rows of a source from now on, instead of whatever restricted it before."""
         with self._lock:

@@ -66,6 +66,10 @@ class PostgreSQLEngine(PooledEngine[View]):
         with self._connection(located.address) as connection:
             return replace(inspect_table(connection, located, schema), server=describe_server(connection))
 
+    def _reach_there(self, view: View) -> None:
+        with self._statement(view.place, None) as connection, translate_errors(view.located.title):
+            connection.execute(f"{show_view(replace(view, restrictions=()), [])} LIMIT 0")
+
     def _list_settings(self) -> tuple[Any, ...]:
         return next(iter(self._views.values())).server
 

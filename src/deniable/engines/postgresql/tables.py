@@ -141,7 +141,8 @@ def inspect_table(connection: Any, located: Located, schema: TableSchema | None)
     with translate_errors(located.title):
         found = connection.execute(
             "WITH RECURSIVE types(oid, kind) AS ("  # a domain may be over a domain
-            " SELECT t.oid, t.typname FROM pg_type t WHERE t.typbasetype = 0"
+            " SELECT t.oid, CASE t.typnamespace WHEN 'pg_catalog'::regnamespace THEN t.typname ELSE '' END"
+            " FROM pg_type t WHERE t.typbasetype = 0"
             " UNION ALL SELECT t.oid, b.kind FROM types b JOIN pg_type t ON t.typbasetype = b.oid)"
             " SELECT a.attname, t.kind, c.relispopulated FROM pg_attribute a"
             " JOIN pg_class c ON c.oid = a.attrelid JOIN pg_namespace n ON n.oid = c.relnamespace"
@@ -185,6 +186,37 @@ def _suggest_table(connection: Any, located: Located) -> str:
     return nearest(wanted, known) or "Correct the source"
 
 
+PARTS = (
+    "WITH RECURSIVE parts(oid) AS ("
+    " SELECT c.oid FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace"
+    " WHERE n.nspname = %s AND c.relname = %s"
+    " UNION SELECT x.oid FROM parts p CROSS JOIN LATERAL ("
+    " SELECT i.inhrelid AS oid FROM pg_inherits i WHERE i.inhparent = p.oid"
+    " UNION SELECT d.refobjid FROM pg_rewrite r JOIN pg_depend d ON d.objid = r.oid"
+    " AND d.classid = 'pg_rewrite'::regclass AND d.refclassid = 'pg_class'::regclass"
+    " WHERE r.ev_class = p.oid AND d.refobjid <> p.oid) AS x)"
+)
+"""A table with all that it reads: its partitions, and the tables below a view."""
+
+
+def list_places(source: str) -> tuple[str, frozenset[str]]:
+    """Where a table is, by one name whoever connects and however; and all tables that it reads, itself included."""
+    located = locate_table(source)
+    connection = connect(located.address)
+    try:
+        with translate_errors(located.title):
+            (system, database) = connection.execute(WHEREABOUTS).fetchone()
+            found = connection.execute(
+                f"{PARTS} SELECT n.nspname, c.relname FROM parts p JOIN pg_class c ON c.oid = p.oid"
+                " JOIN pg_namespace n ON n.oid = c.relnamespace",
+                (located.schema, located.table),
+            ).fetchall()
+    finally:
+        connection.close()
+    place = f"{SCHEME}//{system}/{database}"
+    return f"{place}#{located.schema}.{located.table}", frozenset(f"{place}#{schema}.{name}" for schema, name in found)
+
+
 WHOLE_ROW = "CAST(ROW(rows.*) AS text)"
 """A row of a relation that is called `rows`, which may have a column of that name too."""
 
@@ -197,15 +229,7 @@ def find_version(connection: Any, located: Located) -> str:
     """
     with translate_errors(located.title):
         found: list[Any] = connection.execute(
-            "WITH RECURSIVE parts(oid) AS ("
-            " SELECT c.oid FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace"
-            " WHERE n.nspname = %s AND c.relname = %s"
-            " UNION SELECT x.oid FROM parts p CROSS JOIN LATERAL ("
-            " SELECT i.inhrelid AS oid FROM pg_inherits i WHERE i.inhparent = p.oid"
-            " UNION SELECT d.refobjid FROM pg_rewrite r JOIN pg_depend d ON d.objid = r.oid"
-            " AND d.classid = 'pg_rewrite'::regclass AND d.refclassid = 'pg_class'::regclass"
-            " WHERE r.ev_class = p.oid AND d.refobjid <> p.oid) AS x)"
-            " SELECT c.oid::bigint, c.relfilenode::bigint, c.relkind::text, pg_get_viewdef(c.oid),"
+            f"{PARTS} SELECT c.oid::bigint, c.relfilenode::bigint, c.relkind::text, pg_get_viewdef(c.oid),"
             " pg_stat_get_tuples_inserted(c.oid), pg_stat_get_tuples_updated(c.oid), pg_stat_get_tuples_deleted(c.oid),"
             " CASE WHEN c.relkind IN ('r', 'm', 't') THEN pg_relation_size(c.oid) END"
             " FROM pg_class c JOIN parts p ON p.oid = c.oid ORDER BY 1",
