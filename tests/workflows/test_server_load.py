@@ -153,7 +153,7 @@ def test_half_sent_bodies_without_a_token_hold_no_place(serve: Any) -> None:
 
 def test_one_asker_keeps_a_quarter_of_the_room(serve: Any) -> None:
     psycopg = pytest.importorskip("psycopg")
-    limits = Limits(rate=5000, burst=20000, http_connections=40, connections=8, quantum=0)
+    limits = Limits(rate=5000, burst=20000, http_connections=40, connections=8, quantum=0, header_seconds=600)
     with serve(limits=limits) as up, contextlib.ExitStack() as held:
         told = []
         for _ in range(30):
