@@ -21,8 +21,8 @@ from sqlglot.errors import SqlglotError
 from deniable.query.algebra.functions import parse_array
 
 ROWS = 100_000
-LONGEST = 1_000_000
-"""Characters of a rewritten statement: functions within functions may name their arguments several times."""
+LONGEST = 60_000
+"""Characters of a rewritten statement, by which the engine's parser takes time and memory, without a limit of either."""
 MOST_GROWING = 100
 """Calls in a statement whose texts or lists may be longer than those they are made of."""
 SCHEMAS = ("pg_catalog", "information_schema")
@@ -74,7 +74,7 @@ TYPES: Mapping[str, str] = {
     "yes_or_no": "VARCHAR", "aclitem": "VARCHAR", "text": "VARCHAR", "varchar": "VARCHAR", "bpchar": "VARCHAR", "int2":
     "SMALLINT", "int4": "INTEGER", "int8": "BIGINT", "float4": "FLOAT", "float8": "DOUBLE", "numeric": "DECIMAL",
     "bool": "BOOLEAN", "date": "DATE", "timestamp": "TIMESTAMP", "timestamptz": "TIMESTAMPTZ", "unknown": "VARCHAR",
-    "time": "TIME", "uuid": "UUID", "interval": "INTERVAL", "json": "VARCHAR",
+    "time": "TIME", "uuid": "UUID", "interval": "INTERVAL", "json": "JSON",
 }  # fmt: skip
 """Types of PostgreSQL, by their own names, with those that hold their values in the engine."""
 NOUNS = {
@@ -141,7 +141,13 @@ def rewrite(text: str, catalog: Catalog, *, rows: bool = True) -> Rewritten:
         written = _Writer(dialect=DuckDB, identify=True, catalog=catalog, normalize_functions=False).generate(tree)
     except (SqlglotError, RecursionError, InvalidOperation):
         raise CatalogRefusal from None
-    return Rewritten(written, assignments, json)
+    return Rewritten(_refuse_long(written), assignments, json)
+
+
+def _refuse_long(written: str) -> str:
+    if len(written) > LONGEST:
+        raise CatalogRefusal("54001", "the statement about the catalog is too long")
+    return written
 
 
 def _is_json(node: Any) -> bool:
@@ -435,8 +441,8 @@ def _is_whole(node: Any) -> bool:
 
 def _divide(node: Any) -> Any:
     """Whole numbers are divided as such."""
-    whole = _is_whole(node.this) and _is_whole(node.expression)
-    return _call_function("divide_whole" if whole else "divide", node.this, node.expression)
+    sides = node.this, node.expression
+    return _call_function("divide_whole" if all(map(_is_whole, sides)) else "divide", *sides)
 
 
 def _read_array(text: str, inner: str = "text") -> Any:
@@ -463,10 +469,7 @@ class _Writer(DuckDB.Generator):  # type: ignore[misc]
         """A call: by its form in the table, or as it is."""
         arguments = [self.sql(each) for each in expression.expressions]
         form = self._catalog.functions.get(expression.name.lower(), f"{expression.name.lower()}({{*}})")
-        written = _PLACE.sub(lambda place: self._fill(place.group(1), arguments), form)
-        if len(written) > LONGEST:
-            raise CatalogRefusal(happened="the statement about the catalog is too long")
-        return written
+        return _refuse_long(_PLACE.sub(lambda place: self._fill(place.group(1), arguments), form))
 
     def _fill(self, place: str, arguments: list[str]) -> str:
         if place == "*":
@@ -479,9 +482,8 @@ class _Writer(DuckDB.Generator):  # type: ignore[misc]
             return _write_object(arguments)
         if place in self._catalog.known:
             return "'" + self._catalog.known[place].replace("'", "''") + "'"
-        at = {"last": len(arguments) - 1, "before": len(arguments) - 2}.get(place)
-        at = int(place) if at is None else at
-        return f"({arguments[at]})" if 0 <= at < len(arguments) else "NULL"
+        at = {"last": len(arguments) - 1, "before": len(arguments) - 2}.get(place, place)
+        return f"({arguments[int(at)]})" if 0 <= int(at) < len(arguments) else "NULL"
 
 
 def _name_type(kind: Any) -> str:
@@ -489,8 +491,7 @@ def _name_type(kind: Any) -> str:
     if isinstance(kind, exp.DataType) and kind.this == exp.DataType.Type.ARRAY:
         return f"{_name_type(kind.expressions[0])}[]" if kind.expressions else "text[]"
     word = kind.args.get("kind") or kind.this
-    word = getattr(word, "value", None) or getattr(word, "name", None) or word
-    word = str(word).lower().split(".")[-1].strip('"')
+    word = str(getattr(word, "value", None) or getattr(word, "name", None) or word).lower().split(".")[-1].strip('"')
     return {"int": "int4", "bigint": "int8", "smallint": "int2", "double": "float8", "float": "float4", "decimal":
             "numeric", "boolean": "bool", "char": "bpchar", "nchar": "bpchar", "regprocedure":
             "regproc", "regoperator": "regproc"}.get(word, word)  # fmt: skip

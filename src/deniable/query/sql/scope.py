@@ -209,6 +209,9 @@ def _list_texts(statement: exp.Expression) -> Iterator[str]:
 _ARRAY_TYPES = {Kind.INTEGER: "BIGINT", Kind.DECIMAL: "DOUBLE", Kind.BOOLEAN: "BOOLEAN"}
 
 
+_is_number = re.compile(r"\s*[-+]?[0-9]+(\.[0-9]*)?\s*").fullmatch
+
+
 def read_array(node: exp.Expression, kind: Kind) -> exp.Array | None:
     """`'{1,2}'::bigint[]`, as drivers write lists; without a type it has that of what is compared with its members."""
     typed = isinstance(node, exp.Cast) and node.to.is_type("array")
@@ -220,6 +223,8 @@ def read_array(node: exp.Expression, kind: Kind) -> exp.Array | None:
     except ValueError:
         raise Mismatch("takes a list of values; write IN (...), or ANY ('{a,b}')") from None
     target = node.to.expressions[0] if typed else exp.DataType.build(_ARRAY_TYPES.get(kind, "TEXT"), dialect="duckdb")
+    if target.this in exp.DataType.NUMERIC_TYPES and not all(each is None or _is_number(each) for each in members):
+        raise Mismatch("takes a list of numbers here")
     listed = [exp.Null() if each is None else exp.cast(exp.Literal.string(each), target) for each in members]
     return exp.Array(expressions=listed)
 
