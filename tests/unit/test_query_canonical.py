@@ -8,11 +8,13 @@ from fractions import Fraction
 from pathlib import Path
 
 import duckdb
+import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import clinic
+from deniable import Curator
 from deniable.curator import Curator
 from deniable.errors import QueryRefused
 from deniable.policy.budget import ApproxDP, PureDP
@@ -250,6 +252,9 @@ OF_POSTGRESQL = [
     ["s = 'a''b'", "s = 'a''b'::character varying"],
     ["FALSE", "s = ANY('{}')", "c = ANY('{}'::int4[])"],
     ["TRUE", "s <> ALL('{}')"],
+    ["c > 5", "c > '5'", "c > '5.0'"],
+    ["c IN (1, 2)", "c IN ('1', '2')"],
+    ["b = TRUE", "b = 't'::bool", "b = 'true'::boolean", "b = ' yes '::bool", "b = 'on'", "b = true"],
     ["TRUE LIMIT 2", "TRUE LIMIT 2::bigint"],
     ["d > '2025-05-01'", "d > ('2025-05-01 +00'::date)", "d > '2025-05-01Z'", "d > '2025-05-01 +00:00'"],
     ["d IN ('2025-05-01')", "d = ANY('{2025-05-01}'::date[])", "d = ANY('{2025-05-01}')"],
@@ -261,6 +266,27 @@ OF_POSTGRESQL = [
 def test_constants_of_drivers_are_read_as_people_write_them(wordings: list[str]) -> None:
     found = [compile_query(f"SELECT COUNT(*) FROM t WHERE {each}", TYPED_DATES, PureDP(1)) for each in wordings]
     assert len({each.canonical for each in found}) == 1
+
+
+@pytest.mark.parametrize(
+    ("written", "told"),
+    [
+        ("s = 'ab'::character varying(1)", "fixed length"), ("s = 'abc'::character(2)", "fixed length"),
+        ("s = ANY('{abcd}'::varchar(3)[])", "fixed length"), ("s::char = 'a'", "fixed length"),
+        ("s = 'abc'::\"char\"", "fixed length"), ("CAST(s AS bpchar) = 'ab'", "fixed length"),
+        ("s = 'ab '::bpchar", "fixed length"), ("b = 'maybe'::bool", "cannot be read as BOOLEAN"),
+        ("c > 'five'::int", "cannot be read as INT"), ("c > '2.5'::int", "cannot be read as INT"),
+    ],
+)  # fmt: skip
+def test_casts_that_would_mean_something_else_are_refused(written: str, told: str) -> None:
+    with pytest.raises(QueryRefused, match=told):
+        compile_query(f"SELECT COUNT(*) FROM t WHERE {written}", TYPED_DATES, PureDP(1))
+
+
+def test_a_cast_to_numbers_without_places_rounds() -> None:
+    rows = pa.table({"pid": list(range(40)), "x": [n % 4 for n in range(40)]})
+    with Curator.from_frame(rows, "pid", 1e6, bounds={"x": (0, 4)}) as curator:
+        assert curator.query("SELECT COUNT(*) FROM data WHERE x = '2.5'::numeric(3)", epsilon=1e5).scalar() == 10
 
 
 @pytest.mark.parametrize("written", ["E'a\\\\b'", "E'\\u0041'", "E'it\\'s'"])
@@ -278,7 +304,7 @@ def test_texts_that_are_no_arrays_are_refused(written: str) -> None:
 
 TYPED_DATES = parse(
     "version: 1\ndataset: d\ntables: {t: {source: t.csv, unit: row, columns: {d: {type: date}, m: {type: datetime}, "
-    "s: {type: text}, c: {type: decimal}}}}\nbudgets: {dataset: {epsilon: 1}}\n"
+    "s: {type: text}, c: {type: decimal}, b: {type: boolean}}}}\nbudgets: {dataset: {epsilon: 1}}\n"
 ).tables
 APART = [("d >= TIMESTAMP '2025-03-04 12:00:00'", "d >= '2025-03-04'"), ("m > '2025-03-04'", "m::DATE > '2025-03-04'"),
          ("c > 4567", "c > 4567.01::NUMERIC(6, 1)"), ("s = 'x'", "s = 'y'::TEXT")]  # fmt: skip

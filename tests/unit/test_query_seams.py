@@ -183,7 +183,7 @@ def test_names_with_dots_can_be_asked_in_sql_and_by_methods() -> None:
         assert [curator.query(each, epsilon=500).rows["n"].to_pylist() for each in asked] == [[184]] * 5
         with pytest.raises(QueryRefused, match=r"no column 'a\.c'"):
             curator.explain('SELECT COUNT(*) FROM "my.table" WHERE a.c > 3', epsilon=1)
-        with pytest.raises(QueryRefused, match="no table 'tables'"):
+        with pytest.raises(QueryRefused, match=r"no table 'my\.tables'"):
             curator.explain("SELECT COUNT(*) FROM my.tables", epsilon=1)
 
 

@@ -190,8 +190,8 @@ def call(name: str, *arguments: Expression) -> Expression:
 COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge", "in")
 
 
-def align_dates(name: str, arguments: list[Expression]) -> list[Expression]:
-    """What is compared, as dates or as moments: a text beside a date means a date, as in SQL.
+def align_compared(name: str, arguments: list[Expression]) -> list[Expression]:
+    """What is compared, in one type: a text that is written beside a date, a number or a truth value means one, too.
 
     Dates that are compared with midnights are compared as dates, so that each wording is one question.
     """
@@ -199,7 +199,7 @@ def align_dates(name: str, arguments: list[Expression]) -> list[Expression]:
         return arguments
     temporal = {a.facts.kind for a in arguments} & {Kind.DATE, Kind.DATETIME}
     if not temporal:
-        return arguments
+        return _read_texts(arguments)
     kind = Kind.DATETIME if Kind.DATETIME in temporal else Kind.DATE
     aligned = [
         parse_date(a, kind) if isinstance(a, Literal) and isinstance(a.value, str) else _widen_to_datetime(a, kind)
@@ -207,6 +207,15 @@ def align_dates(name: str, arguments: list[Expression]) -> list[Expression]:
     ]
     days = [_narrow_to_date(each) for each in aligned] if kind is Kind.DATETIME and name in COMPARISONS else [None]
     return aligned if None in days else [each for each in days if each is not None]
+
+
+def _read_texts(arguments: list[Expression]) -> list[Expression]:
+    """Texts that are written beside numbers or truth values, as those; what cannot be read is left to be refused."""
+    kinds = {a.facts.kind for a in arguments if not isinstance(a, Literal)}
+    if len(kinds) != 1 or not ((kind := kinds.pop()).numeric or kind is Kind.BOOLEAN):
+        return arguments
+    written = (isinstance(a, Literal) and isinstance(a.value, str) for a in arguments)
+    return [(fold_cast(a, kind) or a) if is_text else a for a, is_text in zip(arguments, written, strict=True)]
 
 
 def _widen_to_datetime(argument: Expression, kind: Kind) -> Expression:
@@ -285,6 +294,8 @@ def fold_cast(argument: Expression, kind: Kind) -> Expression | None:
     value: Value = argument.value if isinstance(argument, Literal) else None
     if isinstance(value, str) and kind in (Kind.DATE, Kind.DATETIME):
         return parse_date(literal(value), kind)
+    if isinstance(value, str) and kind is Kind.BOOLEAN and value.strip().lower() in TRUTHS:
+        return literal(TRUTHS[value.strip().lower()])
     if isinstance(value, str) and kind.numeric and WRITTEN_NUMBER(value.strip()):
         value = Fraction(value.strip())
     if isinstance(value, bool) or not isinstance(value, int | Fraction):
@@ -292,6 +303,13 @@ def fold_cast(argument: Expression, kind: Kind) -> Expression | None:
     number, whole = Fraction(value), value.denominator == 1
     fits = -(2**53) < number < 2**53 and (kind is Kind.DECIMAL or (kind is Kind.INTEGER and whole))
     return literal(int(number) if whole else number) if fits else None
+
+
+TRUTHS = {
+    **dict.fromkeys(("t", "tr", "tru", "true", "y", "ye", "yes", "on", "1"), True),
+    **dict.fromkeys(("f", "fa", "fal", "fals", "false", "n", "no", "of", "off", "0"), False),
+}
+"""Texts that PostgreSQL reads as truth values."""
 
 
 def join_tests(tests: Sequence[Expression | None]) -> Expression | None:

@@ -22,7 +22,7 @@ from deniable.query.algebra.functions import parse_array
 
 ROWS = 100_000
 LONGEST = 60_000
-"""Characters of a rewritten statement, by which the engine's parser takes time and memory, without a limit of either."""
+"""Characters of a rewritten statement: by them the parser of the engine takes time and memory, without a limit."""
 MOST_GROWING = 100
 """Calls in a statement whose texts or lists may be longer than those they are made of."""
 SCHEMAS = ("pg_catalog", "information_schema")

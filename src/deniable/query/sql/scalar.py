@@ -17,7 +17,7 @@ from sqlglot import expressions as exp
 from deniable.errors import QueryRefused
 from deniable.query.algebra.dates import DAY, HINT, add_months, add_seconds, read_date, read_seconds, translate_pattern
 from deniable.query.algebra.expression import ColumnRef, Expression, Kind, Literal, literal
-from deniable.query.algebra.functions import COMPARISONS, FUNCTION_FORMS, align_dates, call, fold_cast, parse_date
+from deniable.query.algebra.functions import COMPARISONS, FUNCTION_FORMS, align_compared, call, fold_cast, parse_date
 from deniable.query.algebra.intervals import PARTS, TRUNCATIONS, Mismatch
 from deniable.query.sql.scope import Scope, read_array, read_type, spell_name
 
@@ -149,7 +149,7 @@ def _bind_node(node: exp.Expression, scope: Scope, inner: Callable[[exp.Expressi
         case exp.Cast() | exp.TryCast():
             return _bind_cast(node, scope, inner)
         case exp.Anonymous() if node.name.upper() in NAMED:
-            parts = align_dates(NAMED[node.name.upper()], [inner(part) for part in node.expressions])
+            parts = align_compared(NAMED[node.name.upper()], [inner(part) for part in node.expressions])
             return call(NAMED[node.name.upper()], *parts)
         case exp.Round() | exp.Substring() | exp.Replace() | exp.RegexpReplace() | exp.Trim() | exp.Log():
             return _bind_named(node, inner)
@@ -178,7 +178,7 @@ def _bind_binary(node: exp.Expression, scope: Scope, inner: Callable[[exp.Expres
         return _bind_moved(node, scope, inner)
     wide = name in COMPARISONS
     bound = [_bind_wide(side, inner) if wide else inner(side) for side in sides]
-    found = _fold(name, *bound) or call(name, *align_dates(name, bound))
+    found = _fold(name, *bound) or call(name, *align_compared(name, bound))
     return call("not", found) if node.args.get("negate") else found
 
 
@@ -247,7 +247,7 @@ def _bind_wide(node: exp.Expression, inner: Callable[[exp.Expression], Expressio
 
 def _bind_between(node: exp.Between, inner: Callable[[exp.Expression], Expression]) -> Expression:
     ends = [_bind_wide(node.args[end], inner) for end in ("low", "high")]
-    x, low, high = align_dates("in", [inner(node.this), *ends])
+    x, low, high = align_compared("in", [inner(node.this), *ends])
     inside = call("and", call("ge", x, low), call("le", x, high))
     if not node.args.get("symmetric"):
         return inside
@@ -256,7 +256,7 @@ def _bind_between(node: exp.Between, inner: Callable[[exp.Expression], Expressio
 
 def _bind_distinct(node: exp.Expression, inner: Callable[[exp.Expression], Expression]) -> Expression:
     """IS DISTINCT FROM: a comparison in which null is a value like others."""
-    sides = align_dates("eq", [inner(node.this), inner(node.expression)])
+    sides = align_compared("eq", [inner(node.this), inner(node.expression)])
     nulls = [call("is_null", side) for side in sides]
     differs = call("coalesce", call("ne", *sides), call("ne", *nulls))
     return differs if isinstance(node, exp.NullSafeNEQ) else call("not", differs)
@@ -498,7 +498,7 @@ def _bind_in(node: exp.In, scope: Scope, inner: Callable[[exp.Expression], Expre
     if not node.expressions:
         raise scope.refusal(node, "the list after IN is empty", remedy="Name a value, x IN (1); or write WHERE FALSE")
     parts = [inner(node.this), *(_bind_wide(part, inner) for part in node.expressions)]
-    return call("in", *align_dates("in", parts))
+    return call("in", *align_compared("in", parts))
 
 
 def _bind_is(node: exp.Is, scope: Scope, inner: Callable[[exp.Expression], Expression]) -> Expression:
@@ -518,7 +518,7 @@ def _bind_case(node: exp.Case | exp.If, inner: Callable[[exp.Expression], Expres
     for branch in ifs:
         condition = inner(branch.this)
         if subject is not None:
-            condition = call("eq", *align_dates("eq", [subject, condition]))
+            condition = call("eq", *align_compared("eq", [subject, condition]))
         arguments += [condition, inner(branch.args["true"])]
     arguments.append(inner(default) if default is not None else literal(None))
     return call("case", *arguments)
@@ -531,8 +531,14 @@ def _bind_cast(node: exp.Cast, scope: Scope, inner: Callable[[exp.Expression], E
     if kind is None:
         raise scope.refusal(node, f"a cast to {wanted} is not on the list",
                             expected="Casts to INTEGER, DOUBLE, TEXT, BOOLEAN, DATE, TIMESTAMP")  # fmt: skip
+    if kind is Kind.TEXT and (target.expressions or wanted in ("CHAR", "NCHAR")):
+        raise scope.refusal(node, "a cast to a text of a fixed length is not supported",
+                            remedy="Cast to TEXT, or take the first letters: LEFT(x, 3)")  # fmt: skip
     argument = inner(node.this)
     known = fold_cast(argument, kind)
+    written = argument.value if isinstance(argument, Literal) and not isinstance(node, exp.TryCast) else None
+    if isinstance(written, str) and known is None and (kind.numeric or kind is Kind.BOOLEAN):
+        raise scope.refusal(node, f"this text cannot be read as {wanted}")
     if known is not None and (not target.expressions or _has_places(known, target)):
         return _bind_size(target, wanted, scope, known) if wanted in SIZES else known
     if isinstance(argument, ColumnRef) and argument.facts.kind is kind is Kind.INTEGER:
@@ -565,9 +571,9 @@ def _bind_size(target: exp.DataType, wanted: str, scope: Scope, number: Expressi
         if high < 2**53:
             fits = call("and", fits, call("le", number, literal(high)))
         return call("case", fits, number, literal(None))
-    places = target.expressions[1].this if wanted == "DECIMAL" and len(target.expressions) == 2 else None
-    if places is None:
+    if wanted != "DECIMAL" or not target.expressions:
         return number
+    places = target.expressions[1].this if len(target.expressions) == 2 else exp.Literal.number(0)
     return call("round", number, bind_expression(places, Scope(scope.text, ())))
 
 

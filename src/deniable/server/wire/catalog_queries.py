@@ -207,8 +207,9 @@ FUNCTIONS: Mapping[str, str] = {
         for kind in REGISTERED
     },
     **{f"{kind}out": _find_name(kind) for kind in REGISTERED},
-    "quote_ident": f"CASE WHEN regexp_full_match({{0}}, '[a-z_][a-z0-9_]*') AND {{0}} NOT IN ({_QUOTED}) THEN {{0}} "
-    "ELSE '\"' || replace({0}, '\"', '\"\"') || '\"' END",
+    # The argument is named once: what is written for calls within calls would grow with each of them.
+    "quote_ident": "list_transform([CAST({0} AS VARCHAR)], lambda q_: CASE WHEN regexp_full_match(q_, "
+    f"'[a-z_][a-z0-9_]*') AND q_ NOT IN ({_QUOTED}) THEN q_ ELSE '\"' || replace(q_, '\"', '\"\"') || '\"' END)[1]",
     "quote_literal": "('''' || replace(CAST({0} AS VARCHAR), '''', '''''') || '''')",
     "quote_nullable": "coalesce('''' || replace(CAST({0} AS VARCHAR), '''', '''''') || '''', 'NULL')",
     "parse_ident": _NAME_PARTS,
