@@ -226,7 +226,7 @@ def test_every_response_has_security_headers(served):
 def test_a_token_is_slowed_down_when_it_asks_too_often(serve):
     from deniable.server.limits import Limits
 
-    with serve(limits=Limits(rate=0.5, burst=3, quantum=0.001)) as slow:
+    with serve(limits=Limits(rate=0.001, burst=3, quantum=0.001)) as slow:
         found = [get(slow, "/v1/remaining").status_code for _ in range(5)]
         assert found[:3] == [200] * 3
         assert 429 in found[3:]
