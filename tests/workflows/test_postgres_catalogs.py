@@ -228,9 +228,10 @@ def test_parameters_beside_columns_of_the_catalog_have_their_types(served: Any, 
         "SELECT " + "(" * 3000 + "1" + ")" * 3000,
         "SELECT " + "||".join(["'a'"] * 500),
         "SELECT " + "+".join(["1"] * 5000),
+        "SELECT " + ", ".join([f"quote_ident(quote_ident(relname || '{n}'))" for n in range(40)]) + " FROM pg_class",
         "SELECT string_agg(lpad(a.typname, 2000, 'y'), '') FROM pg_type a, pg_type b, pg_type c, pg_type d, pg_type e",
     ],
-    ids=range(10),
+    ids=range(11),
 )
 def test_a_free_question_cannot_fill_the_memory(asking: Any, asked: str) -> None:
     before = read_resident()
@@ -260,6 +261,10 @@ def read_resident() -> int:
         "SELECT * INTO x FROM pg_class",
         "SELECT * FROM pg_class FOR UPDATE",
         "SELECT query('SELECT 1') FROM pg_class",
+        "SELECT b.* FROM (WITH duckdb_views AS (SELECT 1) SELECT * FROM duckdb_views) a, duckdb_views b, pg_class c",
+        "WITH duckdb_views AS (SELECT * FROM duckdb_views) SELECT * FROM duckdb_views, pg_class",
+        "SELECT relname FROM pg_class LIMIT (SELECT 3000000)",
+        "SELECT relname FROM pg_class LIMIT 1e3",
         "SELECT COLUMNS('a') FROM pg_class",
         "WITH x AS (DELETE FROM pg_class RETURNING *) SELECT * FROM x",
         "SELECT * FROM memory.main.pg_class",
@@ -270,3 +275,12 @@ def read_resident() -> int:
 def test_no_question_about_the_catalog_reaches_rows_files_or_the_engine(asking: Any, asked: str) -> None:
     with pytest.raises(psycopg.Error):
         asking.execute(asked.encode()).fetchall()
+
+
+def test_calls_within_calls_and_limits_in_any_form_are_answered(asking: Any) -> None:
+    nested = "SELECT quote_ident(quote_ident(quote_ident(quote_ident(relname)))) FROM pg_class WHERE relname = 'people'"
+    assert asking.execute(nested).fetchall() == [("people",)]
+    for written in ("LIMIT 1", "LIMIT '1'::bigint"):
+        assert len(asking.execute(f"SELECT relname FROM pg_class {written}").fetchall()) == 1
+    common = "WITH a AS (SELECT relname FROM pg_class), b AS (SELECT * FROM a) SELECT count(*) > 0 FROM b"
+    assert asking.execute(common).fetchone() == (True,)

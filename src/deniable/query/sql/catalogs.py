@@ -19,6 +19,7 @@ from sqlglot.dialects.postgres import Postgres
 from sqlglot.errors import SqlglotError
 
 from deniable.query.algebra.functions import parse_array
+from deniable.query.sql.scope import is_common_table
 
 ROWS = 100_000
 LONGEST = 60_000
@@ -137,7 +138,7 @@ def rewrite(text: str, catalog: Catalog, *, rows: bool = True) -> Rewritten:
         _check_relations(tree, catalog.relations)
         json = frozenset(place for place, each in enumerate(tree.expressions) if _is_json(each.unalias().unnest()))
         assignments = _Translation(tree, catalog).run()
-        tree = _limit_rows(tree, rows)
+        _limit_rows(tree, rows)
         written = _Writer(dialect=DuckDB, identify=True, catalog=catalog, normalize_functions=False).generate(tree)
     except (SqlglotError, RecursionError, InvalidOperation):
         raise CatalogRefusal from None
@@ -186,16 +187,13 @@ def _check_parts(tree: Any, catalog: Catalog) -> None:
 
 def _check_relations(tree: Any, known: Collection[str]) -> None:
     """What stands after FROM or JOIN is a relation of the catalog, a function, or what the statement itself names."""
-    given = {cte.alias.lower() for cte in tree.find_all(exp.CTE)}
-    for table in tree.find_all(exp.Table):
-        if isinstance(table.this, exp.Anonymous):
-            continue
+    for table in (each for each in tree.find_all(exp.Table) if not isinstance(each.this, exp.Anonymous)):
         schema, name = table.db.lower(), table.name
         if not isinstance(table.this, exp.Identifier) or table.catalog or schema not in ("", "public", *SCHEMAS):
             raise CatalogRefusal("42P01", f'relation "{name}" does not exist in the catalog')
         name = name if table.this.quoted else name.lower()
         full = f"information_schema_{name}" if schema == "information_schema" else name
-        if not (full in known or (not schema and name.lower() in given)):
+        if not (full in known or (not schema and is_common_table(table))):
             raise CatalogRefusal("42P01", f'relation "{name}" does not exist in the catalog')
         if schema == "information_schema":
             table.this.set("this", full)
@@ -204,14 +202,16 @@ def _check_relations(tree: Any, known: Collection[str]) -> None:
         table.set("db", None)
 
 
-def _limit_rows(tree: Any, rows: bool) -> Any:
-    """The statement with no more rows than are ever given."""
-    most = ROWS if rows else 0
+def _limit_rows(tree: Any, rows: bool) -> None:
+    """Let the statement give no more rows than are ever given."""
     limit = tree.args.get("limit")
-    asked = limit.expression if isinstance(limit, exp.Limit) else None
-    if limit is None or not rows or (isinstance(asked, exp.Literal) and int(asked.name) > most):
-        tree.set("limit", exp.Limit(expression=exp.Literal.number(most)))
-    return tree
+    asked = limit and (limit.args.get("expression") or limit.args.get("count"))
+    while isinstance(asked, exp.Cast | exp.Paren):
+        asked = asked.this
+    if asked is not None and not (isinstance(asked, exp.Literal) and asked.name.isdigit()):
+        raise CatalogRefusal(happened="LIMIT takes a whole number here")
+    least = min(ROWS if rows else 0, int(asked.name) if asked else ROWS)
+    tree.set("limit", exp.Limit(expression=exp.Literal.number(least)))
 
 
 _TRANSACTIONS = ("xmin", "xid", "transactionid")

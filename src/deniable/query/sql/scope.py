@@ -243,6 +243,21 @@ def read_array(node: exp.Expression, kind: Kind) -> exp.Array | None:
     return exp.Array(expressions=listed)
 
 
+def is_common_table(table: exp.Table) -> bool:
+    """Whether a name after FROM is that of a WITH around it; inside a part of a WITH, of the parts before it."""
+    inside: exp.Expression | None = table
+    while inside is not None:
+        before, inside = inside, inside.parent
+        if isinstance(inside, exp.With):
+            listed = inside.expressions[: next(at for at, each in enumerate(inside.expressions) if each is before)]
+            before, inside = inside, inside.parent
+        else:
+            listed = (inside.args.get("with_") or exp.With()).expressions if isinstance(inside, exp.Query) else []
+        if any(each.alias.lower() == table.name.lower() for each in listed):
+            return True
+    return False
+
+
 def read_type(target: exp.DataType) -> exp.DataType:
     """PostgreSQL's own types under their usual names: `pg_catalog.int8` is BIGINT, `name` and `unknown` are texts."""
     own = str(target.args.get("kind") or "").lower().removeprefix("pg_catalog.")

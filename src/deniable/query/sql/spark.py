@@ -4,7 +4,7 @@ Sessions run with ANSI mode off and in UTC, so that arithmetic in double precisi
 that does not fit is null. Sums of whole numbers run in DECIMAL(38, 0), since those of 64 bits would wrap around.
 Functions whose last digit the Java library may round otherwise (EXP, LN, LOG10, POWER) are refused before a charge.
 
-Arithmetic and choices are written as calls (`+`(a, b), `when`(condition, a, b)), and casts as a::TYPE. At a bracket, at
+Arithmetic and choices are written as calls (`+`(a, b), `if`(condition, a, b)), and casts as a::TYPE. At a bracket, at
 CASE and at CAST, Spark's parser reads on to the end to know what it has; nested, that took it seconds for a statement.
 """
 
@@ -48,41 +48,40 @@ SPARK_TYPES = {
     "DATE": "DATE",
     "TIMESTAMP": "TIMESTAMP_NTZ",
 }
-_SMALL = "{a} BETWEEN -4503599627370496D AND 4503599627370496D"
-"""Numbers that may have places after the point."""
+_SMALL = "{a} BETWEEN -4503599627370496D AND 4503599627370496D"  # may have places after the point
 _LENGTH = "char_length({a})"
-_ENDS = f"`+`(`when`({{b}} < 0, `+`({_LENGTH}, 1), 0), greatest({{b}}, -1000000000L))"
+_ENDS = f"`+`(`if`({{b}} < 0, `+`({_LENGTH}, 1), 0), greatest({{b}}, -1000000000L))"
 _BEGIN = f"`+`({_ENDS}, least({{c}}, 0L))"
 _COUNT = "abs(greatest({c}, -1000000000L))"
 _REST = f"`-`(least(`+`({_BEGIN}, {_COUNT}), 2147483647L), greatest({_BEGIN}, 1L))"
 _EXACTLY = (
-    f"`when`(abs({{0}}) < 9223372036854775807D, {{0}}::BIGINT::{WHOLE}, abs({{0}}) < 1.8e22D, "
-    f"`*`(`/`({{0}}, 2048D)::BIGINT::{WHOLE}, 2048))"
+    f"`if`(abs({{0}}) < 9223372036854775807D, {{0}}::BIGINT::{WHOLE}, `if`(abs({{0}}) < 1.8e22D, "
+    f"`*`(`/`({{0}}, 2048D)::BIGINT::{WHOLE}, 2048), NULL))"
 )
 """A whole number in double precision without loss; above 2^63 it is a multiple of 2048."""
 
 SPARK: dict[str, str] = {
-    "round": f"`when`({_SMALL}, `+`({{cut}}, `*`(`-`({{a}}, {{cut}}), 2D)::BIGINT), {{a}})",
+    "round": f"`if`({_SMALL}, `+`({{cut}}, `*`(`-`({{a}}, {{cut}}), 2D)::BIGINT), {{a}})",
     "cut": "{a}::BIGINT::DOUBLE",
-    "truncate": f"`when`({_SMALL}, {{cut}}, {{a}})",
-    "floor": f"`when`({_SMALL}, floor({{a}})::DOUBLE, {{a}})",
-    "ceil": f"`when`({_SMALL}, ceil({{a}})::DOUBLE, {{a}})",
-    "modulo": f"`when`({{b}} <> 0D, `%`({_EXACTLY.format('{a}')}, {_EXACTLY.format('{b}')})::DOUBLE)",
-    "sign": "`when`({a} < 0, -1, {a} > 0 AND NOT {nan}, 1, {a} IS NOT NULL, 0)",
+    "truncate": f"`if`({_SMALL}, {{cut}}, {{a}})",
+    "floor": f"`if`({_SMALL}, floor({{a}})::DOUBLE, {{a}})",
+    "ceil": f"`if`({_SMALL}, ceil({{a}})::DOUBLE, {{a}})",
+    "modulo": f"`if`({{b}} <> 0D, `%`({_EXACTLY.format('{a}')}, {_EXACTLY.format('{b}')})::DOUBLE, NULL)",
+    "sign": "`if`({a} < 0, -1, `if`({a} > 0 AND NOT {nan}, 1, `if`({a} IS NOT NULL, 0, NULL)))",
     "whole_quotient": f"`/`(`-`({{a}}, `%`({{a}}, {{b}})), {{b}})::{WHOLE}",
-    "left": f"`when`({{b}} >= 0, `left`({{a}}, {{b}}), `left`({{a}}, greatest(0, `+`({_LENGTH}, {{b}}))))",
-    "right": f"`when`({{b}} >= 0, `right`({{a}}, {{b}}), `right`({{a}}, greatest(0, `+`({_LENGTH}, {{b}}))))",
+    "left": f"`if`({{b}} >= 0, `left`({{a}}, {{b}}), `left`({{a}}, greatest(0, `+`({_LENGTH}, {{b}}))))",
+    "right": f"`if`({{b}} >= 0, `right`({{a}}, {{b}}), `right`({{a}}, greatest(0, `+`({_LENGTH}, {{b}}))))",
     "substring": (
-        "`when`({b} IS NOT NULL AND {c} IS NOT NULL, "
-        f"`substring`({{a}}, greatest({_BEGIN}, 1L)::INT, greatest({_REST}, 0L)::INT))"
+        "`if`({b} IS NOT NULL AND {c} IS NOT NULL, "
+        f"`substring`({{a}}, greatest({_BEGIN}, 1L)::INT, greatest({_REST}, 0L)::INT), NULL)"
     ),
-    "substring_rest": f"`when`({{b}} IS NOT NULL, `substring`({{a}}, greatest({_ENDS}, 1L)::INT))",
+    "substring_rest": f"`if`({{b}} IS NOT NULL, `substring`({{a}}, greatest({_ENDS}, 1L)::INT), NULL)",
     "sum_in_parts": (
         f"`+`(`+`(`*`(sum(shiftright({{a}}, 42))::{WHOLE}, 4398046511104L), "
         f"`*`(sum(shiftright({{a}}, 21) & 2097151L)::{WHOLE}, 2097152L)), sum({{a}} & 2097151L))"
     ),
-    "to_whole": "`when`({{a}} >= -{size} AND {{a}} < {size}, {rint}::{type})",
-    "series": "`when`({b} > {a}, sequence({a}, `-`({b}, 1L), {c}), array())",
+    "to_whole": "`if`({{a}} >= -{size} AND {{a}} < {size}, {rint}::{type}, NULL)",
+    "series": "`if`({b} > {a}, sequence({a}, `-`({b}, 1L), {c}), array())",
 }
 """What Spark computes otherwise than DuckDB, by what it is: `{a}`, `{b}`, `{c}` are the arguments."""
 
@@ -93,6 +92,7 @@ def _write(name: str, *arguments: str, **named: str) -> str:
 
 _OPERATORS = (exp.Add, exp.Sub, exp.Mul, exp.Div, exp.IntDiv, exp.Mod, exp.Neg)
 _CLOSED = (exp.Func, exp.Column, exp.Literal, exp.Paren, exp.Null, exp.Boolean, *_OPERATORS)
+MOST_NESTED = 3  # conditions of a choice that is written as calls
 _NUMBER = re.compile(r"[0-9]+(\.[0-9]*)?([eE][+-]?[0-9]+)?")
 
 MOST_ROWS = 1 << 40
@@ -281,11 +281,12 @@ class DeniableSparkGenerator(SparkGenerator):  # type: ignore[misc]  # the parse
         results = [*(each.args.get("true") for each in node.args["ifs"]), node.args.get("default")]
         if all(map(is_null, results)):
             return "NULL"
-        if node.this:
+        if node.this or len(node.args["ifs"]) > MOST_NESTED:
             return str(super().case_sql(node))
-        parts = [part for each in node.args["ifs"] for part in (each.this, each.args["true"])]
-        parts += filter(None, [node.args.get("default")])
-        return f"`when`({', '.join(map(self.sql, parts))})"
+        text = "NULL" if results[-1] is None else self.sql(results[-1])
+        for each in reversed(node.args["ifs"]):
+            text = f"`if`({self.sql(each.this)}, {self.sql(each.args['true'])}, {text})"
+        return text
 
     def sum_sql(self, node: exp.Sum) -> str:
         """A sum of whole numbers, which does not wrap around: of 64 bits if it fits, or in parts that do."""
@@ -293,10 +294,8 @@ class DeniableSparkGenerator(SparkGenerator):  # type: ignore[misc]  # the parse
         if isinstance(inner, exp.Distinct) or name_type(inner) == "DOUBLE":
             return str(self.function_fallback_sql(node))
         text = self._close(inner)
-        if find_bound(node) is not None:
-            return f"sum({text}::BIGINT)"
-        if find_bound(inner) is None:
-            return f"sum({text}::{WHOLE})"
+        if find_bound(node) is not None or find_bound(inner) is None:
+            return f"sum({text}::{WHOLE if find_bound(node) is None else 'BIGINT'})"
         return _write("sum_in_parts", f"{text}::BIGINT")
 
     def add_sql(self, node: exp.Add) -> str:
@@ -365,7 +364,7 @@ class DeniableSparkGenerator(SparkGenerator):  # type: ignore[misc]  # the parse
             return self._round(number)
         factor, (there, back) = f"{10 ** abs(places)}D", ("*/" if places > 0 else "/*")
         rounded = f"`{back}`({self._round(f'`{there}`({number}, {factor})')}, {factor})"
-        return f"`when`(abs({number}) < 1e290D, {rounded}, {number})"
+        return f"`if`(abs({number}) < 1e290D, {rounded}, {number})"
 
     def _round(self, number: str) -> str:
         return _write("round", number, cut=SPARK["cut"].format(a=number))
@@ -381,7 +380,7 @@ class DeniableSparkGenerator(SparkGenerator):  # type: ignore[misc]  # the parse
         number = self._double(node.this)
         if exponent not in (0, 1):
             raise InternalError("a power other than 0 and 1 was to be rendered for Spark")
-        return number if exponent == 1 else f"`when`({number} IS NOT NULL, 1D)"
+        return number if exponent == 1 else f"`if`({number} IS NOT NULL, 1D, NULL)"
 
     def floor_sql(self, node: exp.Floor) -> str:
         """The whole number below."""

@@ -458,7 +458,7 @@ def _make_dialect(parent: Any, writer: Any) -> Any:
 
 
 class DatabricksWriter(DeniableSpark.Generator):  # type: ignore[misc]  # the parser has no types here
-    """Writes what Spark takes; operators and choices as they are documented, and not as calls of their names."""
+    """Writes what Spark takes; operators as they are documented, and not as calls of their names."""
 
     def generate(self, expression: Any, copy: bool = True) -> str:
         """A whole statement."""
@@ -467,9 +467,6 @@ class DatabricksWriter(DeniableSpark.Generator):  # type: ignore[misc]  # the pa
             parts = call.expressions
             if call.name in OPERATORS:
                 call.replace(exp.Paren(this=OPERATORS[call.name](this=parts[0], expression=parts[1])))
-            elif call.name == "when":
-                ifs = [exp.If(this=test, true=result) for test, result in zip(parts[::2], parts[1::2], strict=False)]
-                call.replace(exp.Case(ifs=ifs, default=parts[-1] if len(parts) % 2 else None))
         return str(tree.sql("spark"))
 
 
