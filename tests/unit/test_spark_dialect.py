@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import math
 import random
 import unicodedata
@@ -18,7 +19,7 @@ import pytest
 import clinic
 from deniable.engines.base import Listed, Sampled
 from deniable.engines.duckdb import DuckDBEngine
-from deniable.engines.spark.session import find_java_version, require_java
+from deniable.engines.spark.session import find_java_version, open_session, require_java
 from deniable.errors import DataError, QueryRefused
 from deniable.policy.budget import PureDP
 from deniable.policy.schema import Column, ColumnType, TableSchema
@@ -233,6 +234,15 @@ def test_missing_and_old_java_are_named(tmp_path: Path, monkeypatch: pytest.Monk
         require_java()
 
 
+@pytest.mark.skipif(importlib.util.find_spec("grpc") is not None, reason="the packages of Spark Connect are here")
+@pytest.mark.filterwarnings("ignore::FutureWarning")  # what Spark says of pandas
+def test_missing_packages_of_spark_connect_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPARK_REMOTE", "sc://127.0.0.1:1")
+    with pytest.raises(DataError, match="Spark Connect needs packages that are missing") as refused:
+        open_session()
+    assert "pyspark[connect]" in str(refused.value.remedy)
+
+
 def test_the_bound_of_a_column_is_that_of_the_nearest_source_of_its_name() -> None:
     """A union in between has columns of its own, though a sub-query further out has the same name."""
     import sqlglot
@@ -303,7 +313,7 @@ def test_shares_of_people_are_summed_in_64_bits_only_where_they_are_known_to_be_
     summed: str, counted: str, most: str, under: str, fits: bool
 ) -> None:
     found = render_for_spark(SHARES.format(summed=summed, counted=counted, most=most, under=under), TYPES).sql
-    assert ("shiftright" not in found and "sum(`when`" in found) is fits
+    assert ("shiftright" not in found and "sum(`if`" in found) is fits
 
 
 def test_a_whole_result_is_sorted_here_and_lists_with_numbers_are_not_made_distinct() -> None:
@@ -329,7 +339,7 @@ def test_nested_arithmetic_choices_and_casts_are_written_as_calls_without_bracke
     for _ in range(5):
         inner = f"(CASE WHEN b THEN ((CAST({inner} AS DOUBLE) + 1.5) / (2 * v)) END)"
     found = render_for_spark(f"SELECT {inner} AS x FROM t", TYPES).sql
-    assert found.count("`when`(`t`.`b`, `/`(`+`(") == 5
+    assert found.count("`if`(`t`.`b`, `/`(`+`(") == 5
     assert not [word for word in (" (", "((", "CASE", "CAST(") if word in found]
 
 

@@ -122,10 +122,10 @@ class View:
 
 
 _WHOLE, _DOUBLE = (ColumnType.INTEGER, "BIGINT", "{0}::BIGINT"), (ColumnType.DECIMAL, "DOUBLE")
-_NUMBER = "`when`(NOT isnan({0}::DOUBLE), {0}::DOUBLE)"
-_DAY = "`when`({0} BETWEEN DATE'0001-01-01' AND DATE'9999-12-31', {0})"
+_NUMBER = "`if`(NOT isnan({0}::DOUBLE), {0}::DOUBLE, NULL)"
+_DAY = "`if`({0} BETWEEN DATE'0001-01-01' AND DATE'9999-12-31', {0}, NULL)"
 _LAST = "TIMESTAMP_NTZ'9999-12-31 23:59:59.999999'"
-_TIME = f"`when`({{0}}::TIMESTAMP_NTZ BETWEEN TIMESTAMP_NTZ'0001-01-01 00:00:00' AND {_LAST}, {{0}}::TIMESTAMP_NTZ)"
+_TIME = f"`if`({{0}}::TIMESTAMP_NTZ BETWEEN TIMESTAMP_NTZ'0001-01-01 00:00:00' AND {_LAST}, {{0}}::TIMESTAMP_NTZ, NULL)"
 READ: dict[str, Reading] = {
     "tinyint": _WHOLE,
     "smallint": _WHOLE,
@@ -146,7 +146,7 @@ CONVERSIONS = Conversions(
     {
         (ColumnType.INTEGER, ColumnType.DECIMAL): "{0}::DOUBLE",
         (ColumnType.DECIMAL, ColumnType.INTEGER): (
-            "`when`({0} = rint({0}) AND {0} >= -9223372036854775808BD AND {0} < 9223372036854775808BD, {0}::BIGINT)"
+            "`if`({0} = rint({0}) AND {0} >= -9223372036854775808BD AND {0} < 9223372036854775808BD, {0}::BIGINT, NULL)"
         ),
         (ColumnType.DATE, ColumnType.DATETIME): "{0}::TIMESTAMP_NTZ",
         (ColumnType.DATETIME, ColumnType.DATE): "{0}::DATE",

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import tempfile
 import threading
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -64,8 +65,10 @@ def open_session() -> Any:
             session: Any = SparkSession.builder.remote(remote).create()
         else:
             session = (SparkSession.getActiveSession() or _start_spark()).newSession()
-        for name, value in SETTINGS.items():
-            session.conf.set(name, value)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # Spark Connect warns of settings that later versions may not have
+            for name, value in SETTINGS.items():
+                session.conf.set(name, value)
     return session
 
 
@@ -151,6 +154,12 @@ def _translate_error(failure: Any, about: str) -> Exception:
     condition = str(failure.getCondition() or "")
     if condition in ("TABLE_OR_VIEW_NOT_FOUND", "PATH_NOT_FOUND", "SCHEMA_NOT_FOUND", "CATALOG_NOT_FOUND"):
         return DataError(f"Spark has no table or folder {about}", remedy="Correct the source in the policy")
+    if condition in ("PACKAGE_NOT_INSTALLED", "UNSUPPORTED_PACKAGE_VERSION"):
+        return DataError(
+            "Spark Connect needs packages that are missing or too old",
+            expected="grpcio, grpcio-status, googleapis-common-protos, zstandard and pandas",
+            remedy="Install them with pip install 'pyspark[connect]', or unset SPARK_REMOTE",
+        )
     if "INTERRUPT" in condition or "CANCEL" in condition or "cancelled" in str(failure).lower():
         return Stopped("the work was stopped before it ended", remedy="Ask for less, or allow more time")
     if condition in ("INSUFFICIENT_PERMISSIONS", "UNAUTHORIZED_ACCESS"):

@@ -32,7 +32,7 @@ from sqlglot.transforms import eliminate_qualify, move_ctes_to_top_level
 
 from deniable.errors import InternalError
 from deniable.query.sql.postgresql import RANGES, is_double, is_null, name_type, read_number
-from deniable.query.sql.spark import DeniableSpark
+from deniable.query.sql.spark import DeniableSpark, DeniableSparkGenerator
 
 MOST = 1.7976931348623157e308
 _ROUND = "CASE WHEN {a} BETWEEN -4503599627370496 AND 4503599627370496 THEN {cut} + {cut_rest} ELSE {a} END"
@@ -457,7 +457,7 @@ def _make_dialect(parent: Any, writer: Any) -> Any:
     return type(f"Deniable{parent.__name__}", (parent,), {"Generator": writer})
 
 
-class DatabricksWriter(DeniableSpark.Generator):  # type: ignore[misc]  # the parser has no types here
+class DatabricksWriter(DeniableSparkGenerator):
     """Writes what Spark takes; operators as they are documented, and not as calls of their names."""
 
     def generate(self, expression: Any, copy: bool = True) -> str:
