@@ -16,12 +16,13 @@ from datetime import UTC, datetime
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
-from deniable.curator import charge, context, scope, sources
+from deniable.curator import Curator, charge, context, scope, sources
 from deniable.curator.charge import Job, OpenJob, StoredAnswer
 from deniable.curator.context import Context, LedgerState, open_context
 from deniable.curator.governance.steward import resume_asker
@@ -1216,3 +1217,19 @@ def test_tables_are_attached_as_they_are_declared_and_a_public_one_without_colum
     steward.scope.attach_public("wards", "codes")
     table = steward.policy.table
     assert declared == {"visits": table("visits"), "wards": table("wards"), "codes": None}
+
+
+def test_what_fails_after_the_charge_of_this_call_is_not_told_as_charged_before(tmp_path: Path) -> None:
+    """A reading of the ledger that failed after the charge said that the call itself had charged nothing."""
+    rows = pa.table({"u": list(range(50)), "x": [n % 10 for n in range(50)]})
+    with Curator.from_frame(rows, "u", 10, bounds={"x": (0, 9)}, ledger=tmp_path / "ledger.sqlite") as curator:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("deniable.curator.query.sql.build_release", Mock(side_effect=StorageError("lost")))
+            with pytest.raises(StorageError) as refused:
+                curator.query("SELECT COUNT(*) FROM data", epsilon=1, request="one")
+        assert refused.value.charged == CHARGED
+        with pytest.raises(AccessRefused) as other:
+            curator.query("SELECT SUM(x) FROM data", epsilon=1, request="one")
+        assert "charged_before" in other.value.fields
+        assert curator.query("SELECT COUNT(*) FROM data", epsilon=1, request="one").rows.num_rows == 1
+        assert len(list(curator.context.ledger.entries(0, ("charge",)))) == 1

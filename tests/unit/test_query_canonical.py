@@ -240,7 +240,8 @@ OF_TOOLS = [
 ]  # fmt: skip
 OF_POSTGRESQL = [
     ["c > 5", "c > '5'::int2", "c > 5::pg_catalog.int8", "c > '5'::pg_catalog.float8", "c > ('5'::double precision)"],
-    ["c > -5", "c > '-5'::numeric"],
+    ["c > -5", "c > '-5'::numeric", "c > -5::int", "c > -('5'::int)", "c > -(5)"],
+    ["c > 5", "c > -(-5)"],
     ["c IN (1, 2)", "c = ANY('{1,2}')", "c = any('{1,2}'::bigint[])", "c = ANY(ARRAY[1, 2])",
      "c = ANY ('{1,2}'::int2[])"],
     ["c NOT IN (1, 2)", "c <> ALL ('{1,2}')", "c != ALL(ARRAY[1, 2])", "c <> ALL('{1,2}'::pg_catalog.int4[])"],

@@ -180,17 +180,24 @@ def attach_tables(context: Context, job: Job[Any], epoch: str) -> Engine:
 
 @contextmanager
 def recall_charges(context: Context, *requests: str, analyst: str = "") -> Iterator[None]:
-    """A refusal that knows of no charge says what was charged before under these request ids of the asker."""
+    """A refusal that knows of no charge says what was charged by this call, or before under these request ids."""
+    watch = WATCH.get() or ChargeWatch()
+    before, token = watch.charged, WATCH.set(watch)
     try:
         yield
     except DeniableError as refusal:
         if refusal.charged in (NOTHING_CHARGED, NO_BUDGET):
+            if watch.charged is not before:
+                refusal.charged = CHARGED if watch.charged else UNSURE
+                raise
             from deniable.ledger.export import list_charges
 
             with suppress(Exception):  # a ledger that cannot be read now, or an id that is none: the refusal stays
                 if told := list_charges(context.ledger, analyst or context.path[1] or "steward", requests):
                     refusal.recall_charge("; ".join(told))
         raise
+    finally:
+        WATCH.reset(token)
 
 
 def recalls_charge(workflow: Callable[Given, Measured]) -> Callable[Given, Measured]:
@@ -343,10 +350,7 @@ WATCH: ContextVar[ChargeWatch | None] = ContextVar("deniable_charge_watch", defa
 
 
 def _record_charge(context: Context, posting: Posting, priced: bool) -> Receipt:
-    """Write to the ledger, and tell whoever watches this thread whether something was charged.
-
-    A refusal of the ledger is of a charge that was not made, or says otherwise.
-    """
+    """Write to the ledger, and tell whoever watches this thread whether something was charged."""
     watch = WATCH.get()
     if watch is None or not priced:
         return context.ledger.record(posting)

@@ -463,10 +463,15 @@ def _suggest(name: str) -> str:
 
 
 def _bind_negative(node: exp.Expression, scope: Scope) -> Expression | None:
-    """-3 is a literal, so that it can be a bound."""
-    if isinstance(node, exp.Neg) and isinstance(node.this, exp.Literal) and not node.this.is_string:
-        return literal(-_read_number(node.this, scope))
-    return None
+    """-3 is a literal, so that it can be a bound; so are -(-3) and -3::int, which is -(3::int)."""
+    inner = node.this.unnest() if isinstance(node, exp.Neg) else None
+    if isinstance(inner, exp.Literal) and not inner.is_string:
+        return literal(-_read_number(inner, scope))
+    if not isinstance(inner, exp.Neg | exp.Cast):
+        return None
+    bound = bind_expression(inner, scope)
+    number = bound.value if isinstance(bound, Literal) else None
+    return literal(-number) if isinstance(number, int | Fraction) and not isinstance(number, bool) else None
 
 
 def _read_value(node: exp.Expression, scope: Scope) -> str | int | bool | Fraction | None:
