@@ -213,8 +213,9 @@ CASES = {
         ((GAUSSIAN, 8),),
     ),
     "a multinomial model": Case(
+        # The last step has 4 * 5 / 2 products of the only two values, and four sums of each.
         lambda curator: curator.train("visits", "insured", features=["sex"], method="multinomial", epsilon=1, turns=3),
-        ((GAUSSIAN, 4), *[(GAUSSIAN, 8)] * 3),
+        ((GAUSSIAN, 4), *[(GAUSSIAN, 8)] * 3, (GAUSSIAN, 18)),
     ),
     "a perceptron": Case(
         # The intercept and three values of sex are counted; then two hidden units of four weights, and three outside.

@@ -12,7 +12,7 @@ import pytest
 from deniable.learn import linear
 from deniable.learn.features import STEPS, encode_rows
 from deniable.learn.linear import Curvature
-from deniable.learn.logistic import LogisticPlan, PoissonPlan
+from deniable.learn.logistic import LogisticPlan, MultinomialPlan, PoissonPlan
 from deniable.learn.training import Task, plan_training, train_model
 from deniable.policy.budget import ApproxDP
 from learning import ROW, people, table, witnessed
@@ -125,6 +125,26 @@ def _cover_poisson(features: tuple[str, ...], count: int, epsilon: str, fits: in
     return float(np.concatenate(covered).mean())
 
 
+def _cover_multinomial(features: tuple[str, ...], count: int, epsilon: str, fits: int) -> float:
+    """The same for the three values of a column, of which each has effects about the mean of all three."""
+    what = plan_training(table(), ROW, Task("town", features, "multinomial"), ApproxDP(epsilon, "1e-6"))
+    plan, draw = what.plan, np.random.default_rng(fits)
+    assert isinstance(plan, MultinomialPlan)
+    shares = encode_rows(plan.design, people(100_000, 7)).mean(axis=0) / STEPS
+    center, covered = Curvature(plan.design, shares, 1.0, 1.0).center, []
+    for seed in range(fits):
+        entries = encode_rows(plan.design, people(count, 1000 + seed))
+        truth = draw.normal(0, 0.8, (3, plan.design.width))
+        truth -= truth.mean(axis=0)
+        chances = np.exp(entries / STEPS @ truth.T).cumsum(axis=1)
+        value = (chances < chances[:, -1:] * draw.random((count, 1))).sum(axis=1)
+        fit = plan.fit(entries, value)
+        assert fit.errors is not None
+        right = np.abs(fit.coefficients - np.concatenate([center(each) for each in truth])) <= 1.96 * fit.errors
+        covered.append(right.reshape(3, -1)[:, shares > 0].ravel())
+    return float(np.concatenate(covered).mean())
+
+
 MOST_EVENTS = 64
 SETTINGS = [
     (("sex", "town"), 20_000, "4"),
@@ -145,6 +165,37 @@ def test_intervals_of_logistic_coefficients_have_the_truth(setting: tuple[tuple[
 @pytest.mark.parametrize("setting", SETTINGS, ids=str)
 def test_intervals_of_poisson_coefficients_have_the_truth(setting: tuple[tuple[str, ...], int, str]) -> None:
     assert _cover_poisson(*setting, 60) >= 0.9
+
+
+CLASS_SETTINGS = [
+    (("sex", "insured"), 20_000, "4"),
+    (("sex", "insured"), 2_000, "1"),
+    (("age", "sex"), 20_000, "4"),
+    (("age", "sex", "insured"), 5_000, "0.5"),
+]
+
+
+@pytest.mark.quick_cases(1)
+@pytest.mark.parametrize("setting", CLASS_SETTINGS, ids=str)
+def test_intervals_of_multinomial_coefficients_have_the_truth(setting: tuple[tuple[str, ...], int, str]) -> None:
+    # 30 fits have 180 effects and more: 0.9 is three deviations below 0.95.
+    assert _cover_multinomial(*setting, 30) >= 0.9
+
+
+@pytest.mark.parametrize("left_out", ["noise", "sample"])
+def test_multinomial_intervals_without_the_noise_or_the_sample_would_miss_the_truth(
+    monkeypatch: pytest.MonkeyPatch, left_out: str
+) -> None:
+    setting = (("sex", "insured"), *((2_000, "1") if left_out == "noise" else (20_000, "400")))
+    assert _cover_multinomial(*setting, 30) >= 0.9
+    honest = linear._filter_matrix
+    if left_out == "noise":
+        monkeypatch.setattr(linear, "_estimate_noise", lambda whole, noisy: np.zeros((len(whole), len(whole))))
+        monkeypatch.setattr(linear, "_filter_matrix", lambda *given: (honest(*given)[0], 0 * honest(*given)[1]))
+        monkeypatch.setattr(linear, "spread_classes", lambda inverse, sums, noise: inverse @ sums @ inverse)
+    else:
+        monkeypatch.setattr(linear, "spread_classes", lambda inverse, sums, noise: inverse @ noise @ inverse)
+    assert _cover_multinomial(*setting, 30) < 0.8
 
 
 @pytest.mark.parametrize("left_out", ["noise", "sample"])

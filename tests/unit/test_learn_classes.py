@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,17 +12,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deniable.attacks.dp_audit import audit
+from deniable.dp.accounting import SelfComposedEvent
 from deniable.errors import ParameterError
-from deniable.learn import logistic
+from deniable.learn import linear, logistic
 from deniable.learn.features import STEPS, encode_codes, encode_rows, encode_target
+from deniable.learn.linear import BayesPlan, count_classes
 from deniable.learn.logistic import (
     RESIDUE,
     WEIGHT,
-    BayesPlan,
     MultinomialPlan,
-    count_classes,
+    bound_class_step,
     share_classes,
     sum_class_gradients,
+    sum_class_step,
 )
 from deniable.learn.model import LearnedModel, from_plain, to_plain
 from deniable.learn.training import Planned, Task, plan_training, train_model
@@ -66,6 +69,62 @@ def test_no_unit_moves_a_release_farther_than_the_plan_says(
         others = [record for other, unit in enumerate(units) if other != place for record in unit]
         moved = whole - _sums(what, others, weights)
         assert sum(int(each) ** 2 for each in moved) <= what.plan.mechanism.sensitivity_squared  # type: ignore[attr-defined]
+
+
+@settings(deadline=None, max_examples=40)
+@given(UNITS, st.integers(0, 2**32), st.sampled_from([0.1, 1.0, 5.0, 1e30]))
+def test_no_unit_moves_what_the_last_multinomial_step_releases_farther_than_the_plan_says(
+    units: list[Records], seed: int, size: float
+) -> None:
+    what = _plan("multinomial", PERSON)
+    assert isinstance(what.plan, MultinomialPlan)
+    assert what.plan.last is not None
+    weights = size * np.random.default_rng(seed).normal(size=(3, what.design.width))
+
+    def sums(records: Records) -> np.ndarray:
+        rows = rows_of(records)
+        truth, known = encode_target(what.target, rows)
+        return sum_class_step(encode_rows(what.design, rows)[known], truth[known], weights)
+
+    whole = sums([record for unit in units for record in unit])
+    for place in range(len(units)):
+        moved = whole - sums([r for other, unit in enumerate(units) if other != place for r in unit])
+        assert sum(int(each) ** 2 for each in moved) <= what.plan.last.sensitivity_squared
+
+
+def test_the_bound_of_the_last_multinomial_step_is_nearly_reached() -> None:
+    """A row whose own value has no chance, and two others half each."""
+    what = _plan("multinomial")
+    assert isinstance(what.plan, MultinomialPlan)
+    weights = np.zeros((3, what.design.width))
+    weights[0, 0] = -1000.0
+    rows = rows_of([{"age": 100, "sex": "F", "town": "Ada"}])
+    moved = sum_class_step(encode_rows(what.design, rows), np.zeros(1, np.int64), weights)
+    found, bound = sum(int(each) ** 2 for each in moved), bound_class_step(what.design, 1)
+    assert 0.8 * bound < found <= bound == what.plan.last.sensitivity_squared  # type: ignore[union-attr]
+
+
+def test_without_noise_the_last_step_is_newtons() -> None:
+    """Few turns end far from the optimum; the gradient is far flatter after the step, and errors are the sample's."""
+    rows = _sorted_people(4000)
+    what = almost_exact(_plan("multinomial", turns=12))
+    assert isinstance(what.plan, MultinomialPlan)
+    x, truth = encode_rows(what.design, rows) / STEPS, encode_target(what.target, rows)[0]
+
+    def slope(model: LearnedModel) -> float:
+        return float(np.abs(x.T @ (model.predict(rows) - np.eye(3)[truth])).max() / len(rows))
+
+    with_step, without = train_model(what, rows), train_model(replace(what, plan=replace(what.plan, last=None)), rows)
+    assert without.errors is None
+    assert slope(with_step) < 0.5 * slope(without)
+    assert np.abs(np.array(with_step.coefficients).reshape(3, -1).sum(axis=0)).max() < 1e-9
+
+
+def test_a_model_of_very_many_coefficients_has_no_last_step_and_no_errors(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logistic, "MOST_SOLVED", 10)
+    what = _plan("multinomial")
+    assert train_model(what, _sorted_people(500)).errors is None
+    assert what.plan.event == SelfComposedEvent(what.plan.mechanism.event, 21)  # type: ignore[attr-defined]
 
 
 def test_the_bounds_are_reached_by_the_worst_row() -> None:
@@ -174,12 +233,12 @@ def test_counts_stay_under_their_claim_and_a_twin_that_counts_thrice_is_caught(
     what = plan_training(table(), ROW, Task("town", ("sex",), "bayes"), ApproxDP(1, "0.05"))
     assert isinstance(what.plan, BayesPlan)
     pooled, honest = Pooled(what.plan.mechanism), count_classes
-    monkeypatch.setattr(logistic, "count_classes", lambda *given: counted * honest(*given))
+    monkeypatch.setattr(linear, "count_classes", lambda *given: counted * honest(*given))
     person = {"sex": "F", "town": "Ada"}
 
     def told(records: Records) -> Any:
         rows = rows_of(records)
-        sums = logistic.count_classes(
+        sums = linear.count_classes(
             what.design, 3, encode_codes(what.design, rows), encode_target(what.target, rows)[0]
         )
         return lambda count: np.array([pooled.release(sums)[:2].sum() for _ in range(count)])

@@ -46,8 +46,7 @@ from deniable.learn.features import (
     encode_rows,
     encode_target,
 )
-from deniable.learn.linear import plan_linear
-from deniable.learn.logistic import BayesPlan, plan_bayes
+from deniable.learn.linear import BayesPlan, plan_bayes, plan_linear
 from deniable.learn.model import (
     LearnedModel,
     feature_from_plain,

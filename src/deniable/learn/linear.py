@@ -8,10 +8,14 @@ Solving sees no row. Moments are in units of the entries, and the noise on each 
 deviation; the errors of the coefficients include it.
 
 A Newton step of another regression (`solve_step`) is a linear regression of residuals with weighted rows, and is solved
-in the same way."""
+in the same way.
+
+Naive Bayes, too, is one release of sums and then algebra: counts by value of the target, of columns that are taken as
+independent given it."""
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import dataclass
 from fractions import Fraction
@@ -25,11 +29,13 @@ from deniable.dp.samplers import SYSTEM, Entropy
 from deniable.learn.features import (
     CHUNK,
     STEPS,
+    Codes,
     Design,
     Entries,
     Fit,
     Knots,
     Labels,
+    LabelsTarget,
     Numbers,
     NumberTarget,
     Progress,
@@ -174,7 +180,11 @@ def solve_ridge(design: Design, released: Numbers, deviation: float, penalty: fl
 
 def _filter_inverse(found: Moments, added: float, hidden: float) -> tuple[Numbers, Numbers]:
     """The filtered inverse of the centered sums, and the share of each coefficient that it leaves out."""
-    values, vectors = np.linalg.eigh(found.centering @ found.gram @ found.centering.T)
+    return _filter_matrix(found.centering @ found.gram @ found.centering.T, added, hidden)
+
+
+def _filter_matrix(sums: Numbers, added: float, hidden: float) -> tuple[Numbers, Numbers]:
+    values, vectors = np.linalg.eigh(sums)
     rows = np.maximum(values, 0.0)
     raised = rows + added
     share = np.divide(raised, raised**2 + hidden, out=np.zeros_like(raised), where=raised > 0)
@@ -282,6 +292,60 @@ def solve_step(
     return step, _estimate_covariance(found, step, inverse, unknown * pull @ pull.T, deviation, sampled)
 
 
+def solve_class_step(
+    design: Design,
+    released: Numbers,
+    noise: tuple[float, float],
+    weights: Numbers,
+    effects: Numbers,
+    added: float,
+) -> tuple[Numbers, list[Numbers]]:
+    """The same for a multinomial regression: the step, and the covariance of where it leads, by value of the target.
+
+    Two values' sums of products p q x x' are told once for both: they stand negative between the two, and are added to
+    what each has by itself (as in the Laplacian of a graph). A constant can be added to the coefficients of all values,
+    so what is solved for adds up to 0 over them. `noise` is as in `solve_step`, by which the noise on the sums of all
+    values together has an eigenvalue of up to 2 deviation sqrt(2 classes width).
+    """
+    (classes, width), (deviation, products) = weights.shape, noise
+    noisy, upper = list_products(design), np.triu_indices(width)
+    twos = list(itertools.combinations(range(classes), 2))
+    told = released[: len(twos) * len(upper[0])].reshape(len(twos), -1) * products
+    right = released[told.size :] - added * weights.ravel()
+    # Deviations from the mean over the values, in coordinates of their own.
+    lift = np.kron(np.linalg.eigh(np.eye(classes) - 1 / classes)[1][:, 1:], np.eye(width))
+    held = []
+    for each in told:
+        half = np.zeros((width, width))
+        half[upper] = each
+        held.append(np.where(noisy, half + np.triu(half, 1).T, 0.0))
+    sums = lift.T @ _join_twos(held, classes) @ lift
+    inverse, pull = _filter_matrix(sums, added, 8 * classes * width * (deviation * products) ** 2)
+    step = (lift @ inverse @ (lift.T @ right)).reshape(classes, width)
+    # What noise adds to the equations: the step is multiplied with that of the products, and that of residues is added.
+    between = [_estimate_noise(products * (step[a] - step[b]), noisy) - np.eye(width) for a, b in twos]
+    varied = lift.T @ (_join_twos(between, classes) + np.eye(classes * width)) @ lift
+    unknown = float(np.max(effects**2, initial=1.0))
+    spread = lift @ (spread_classes(inverse, sums, deviation**2 * varied) + unknown * pull @ pull.T) @ lift.T
+    return step, [spread[at : at + width, at : at + width] for at in range(0, classes * width, width)]
+
+
+def spread_classes(inverse: Numbers, sums: Numbers, noise: Numbers) -> Numbers:
+    """The covariance of what is solved for: a sample's is the inverse of the sums, and the noise's comes to it."""
+    return inverse @ (sums + noise) @ inverse
+
+
+def _join_twos(held: list[Numbers], classes: int) -> Numbers:
+    """The matrix over all values that has what every two of them share: negative between them, and added to each."""
+    width = len(held[0])
+    whole = np.zeros((classes, width, classes, width))
+    for (a, b), each in zip(itertools.combinations(range(classes), 2), held, strict=True):
+        whole[a, :, a] += each
+        whole[b, :, b] += each
+        whole[a, :, b] = whole[b, :, a] = -each
+    return whole.reshape(classes * width, classes * width)
+
+
 def list_products(design: Design) -> NDArray[np.bool_]:
     """Which products of two entries can differ from 0: of different columns, of one entry, of neighboring knots."""
     found = (design.owners[:, None] != design.owners) | np.eye(design.width, dtype=np.bool_)
@@ -374,3 +438,73 @@ def estimate_shares(design: Design, counts: Numbers) -> Numbers:
     held[0] = 1.0
     sums = np.bincount(design.owners, weights=held)
     return np.asarray(held / np.maximum(sums, 1.0)[design.owners])
+
+
+COARSE = 16
+"""Bins of a number for naive Bayes: each is counted by itself, without smoothing."""
+Wholes = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class BayesPlan:
+    """Naive Bayes from one release of counts: of each entry of each column, by value of the target.
+
+    **Guarantee.** One release of the Gaussian mechanism; a row adds 1 to one count of each block, so it moves the
+    vector by the root of the number of blocks. **Utility.** A count errs by the noise's deviation; an entry that is
+    rarer than that counts nearly nothing. **Runtime.** One pass over the rows.
+    """
+
+    design: Design
+    target: LabelsTarget
+    mechanism: GaussianMechanism
+
+    @property
+    def event(self) -> GaussianEvent:
+        """One Gaussian release."""
+        return self.mechanism.event
+
+    def fit(self, codes: Codes, truth: Wholes, entropy: Entropy = SYSTEM, progress: Progress | None = None) -> Fit:
+        """Count, add noise, take logarithms."""
+        found = count_classes(self.design, len(self.target.column.labels), codes, truth)
+        noisy = self.mechanism.release(found, entropy)
+        if progress is not None:
+            progress(1.0)
+        counts = np.asarray(noisy, np.float64).reshape(-1, self.design.width)
+        noise = math.sqrt(float(self.mechanism.variance))
+        return Fit(weigh_counts(self.design, counts, noise).ravel(), None, max(1.0, float(counts[:, 0].sum())))
+
+
+def plan_bayes(design: Design, target: LabelsTarget, budget: Budget, rows: int = 1) -> BayesPlan:
+    """The plan that keeps a budget, for units of at most `rows` rows."""
+    made = design.cut(COARSE)
+    mechanism = GaussianMechanism.within(budget, sensitivity_squared=Fraction(rows**2 * made.blocks))
+    return BayesPlan(made, target, mechanism)
+
+
+def count_classes(design: Design, classes: int, codes: Codes, truth: Wholes) -> Wholes:
+    """How many rows of each value of the target light each entry; the intercept's entry counts them all."""
+    widths = [1, *(each.size for each in design.features)]
+    found = [
+        np.bincount(truth * (width + 1) + codes[:, block], minlength=classes * (width + 1)).reshape(classes, width + 1)
+        for block, width in enumerate(widths)
+    ]
+    return np.hstack([counts[:, :-1] for counts in found]).astype(np.int64).ravel()
+
+
+def weigh_counts(design: Design, counts: Numbers, noise: float) -> Numbers:
+    """The logarithms of what a value of the target makes an entry more frequent; and of the values' own shares.
+
+    As many rows as the noise may have made are added to each value's in the proportions of all rows, so that a value
+    which noise hides is told by nothing, whatever its counts are.
+    """
+    held, weights = np.maximum(counts, 0.0), np.zeros_like(counts)
+    weights[:, 0] = np.log((held[:, 0] + 1) / (held[:, 0] + 1).sum())
+    for block in range(1, design.blocks):
+        places = np.flatnonzero(design.owners == block)
+        part, added = held[:, places], 1 + noise * len(places)
+        # The noise of a sum over the values; an entry that is rarer than it is taken to be as frequent as it.
+        common = np.maximum(counts[:, places].sum(axis=0), 1 + noise * math.sqrt(len(counts)))
+        common /= common.sum()
+        shares = (part + added * common) / (part.sum(axis=1, keepdims=True) + added)
+        weights[:, places] = np.log(shares / common)
+    return weights

@@ -1,5 +1,5 @@
 """Logistic, multinomial and Poisson regression by noisy gradient descent: every row in every turn, clipped, summed
-exactly, noised. And naive Bayes, which tells all values of a column apart as the multinomial one does, from one count.
+exactly, noised.
 
 A row's gradient is its residual (predicted less true) times its entries. Both are integers here, so a gradient is an
 integer vector, its norm is bounded by integer arithmetic, and the sum over rows does not depend on their order or
@@ -9,12 +9,12 @@ budget, and composition is then exactly that of one Gaussian (Dong, Roth, Su 201
 numerical accountant.
 
 A model of all values ends as one coefficient for each value of the target and each entry of the design; the values'
-probabilities are in proportion to the exponentials of their sums. Naive Bayes takes the columns as independent given
-the target: one release of counts.
+probabilities are in proportion to the exponentials of their sums.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from deniable.dp.accounting import ComposedEvent, GaussianEvent, SelfComposedEvent, calibrate_gaussian
+from deniable.dp.accounting import ComposedEvent, SelfComposedEvent
 from deniable.dp.mechanisms import GaussianMechanism
 from deniable.dp.mechanisms.mechanism import calibrate_part
 from deniable.dp.samplers import SYSTEM, Entropy
@@ -32,7 +32,6 @@ from deniable.errors import ParameterError
 from deniable.learn.features import (
     CHUNK,
     STEPS,
-    Codes,
     Design,
     Entries,
     Fit,
@@ -41,7 +40,7 @@ from deniable.learn.features import (
     NumberTarget,
     Progress,
 )
-from deniable.learn.linear import Curvature, bound_step, damp_curvature, solve_step, sum_step
+from deniable.learn.linear import Curvature, bound_step, damp_curvature, solve_class_step, solve_step, sum_step
 from deniable.policy.budget import Amount, Budget, exact
 from deniable.policy.schema import ColumnType
 
@@ -66,8 +65,10 @@ BENDING = 1 / 4
 """The part of a residual's bound that the curvature of a row has in the last step: products are many."""
 WHOLE = 1 << 24
 """Entries up to this many (128 MB) are kept as floating point; of more, a chunk at a time is converted in each turn."""
-COARSE = 16
-"""Bins of a number for naive Bayes: each is counted by itself, without smoothing."""
+CLASS_BENDS = 4
+"""How many times the products of two probabilities are taken, so that they move as far as residues do."""
+MOST_SOLVED = 1000
+"""Coefficients of a multinomial regression, over all values, up to which a last step is made."""
 DEEP = 1 << 20
 """The exponential of 0 in the table of exponentials."""
 FINE = 1 << 8
@@ -411,78 +412,14 @@ def sum_last(entries: Entries, wanted: NDArray[np.int64], weights: Numbers, link
 
 
 @dataclass(frozen=True, slots=True)
-class BayesPlan:
-    """Naive Bayes from one release of counts: of each entry of each column, by value of the target.
-
-    **Guarantee.** One release of the Gaussian mechanism; a row adds 1 to one count of each block, so it moves the
-    vector by the root of the number of blocks. **Utility.** A count errs by the noise's deviation; an entry that is
-    rarer than that counts nearly nothing. **Runtime.** One pass over the rows.
-    """
-
-    design: Design
-    target: LabelsTarget
-    mechanism: GaussianMechanism
-
-    @property
-    def event(self) -> GaussianEvent:
-        """One Gaussian release."""
-        return self.mechanism.event
-
-    def fit(self, codes: Codes, truth: Wholes, entropy: Entropy = SYSTEM, progress: Progress | None = None) -> Fit:
-        """Count, add noise, take logarithms."""
-        found = count_classes(self.design, len(self.target.column.labels), codes, truth)
-        noisy = self.mechanism.release(found, entropy)
-        if progress is not None:
-            progress(1.0)
-        counts = np.asarray(noisy, np.float64).reshape(-1, self.design.width)
-        noise = math.sqrt(float(self.mechanism.variance))
-        return Fit(weigh_counts(self.design, counts, noise).ravel(), None, max(1.0, float(counts[:, 0].sum())))
-
-
-def plan_bayes(design: Design, target: LabelsTarget, budget: Budget, rows: int = 1) -> BayesPlan:
-    """The plan that keeps a budget, for units of at most `rows` rows."""
-    made = design.cut(COARSE)
-    mechanism = GaussianMechanism.within(budget, sensitivity_squared=Fraction(rows**2 * made.blocks))
-    return BayesPlan(made, target, mechanism)
-
-
-def count_classes(design: Design, classes: int, codes: Codes, truth: Wholes) -> Wholes:
-    """How many rows of each value of the target light each entry; the intercept's entry counts them all."""
-    widths = [1, *(each.size for each in design.features)]
-    found = [
-        np.bincount(truth * (width + 1) + codes[:, block], minlength=classes * (width + 1)).reshape(classes, width + 1)
-        for block, width in enumerate(widths)
-    ]
-    return np.hstack([counts[:, :-1] for counts in found]).astype(np.int64).ravel()
-
-
-def weigh_counts(design: Design, counts: Numbers, noise: float) -> Numbers:
-    """The logarithms of what a value of the target makes an entry more frequent; and of the values' own shares.
-
-    As many rows as the noise may have made are added to each value's in the proportions of all rows, so that a value
-    which noise hides is told by nothing, whatever its counts are.
-    """
-    held, weights = np.maximum(counts, 0.0), np.zeros_like(counts)
-    weights[:, 0] = np.log((held[:, 0] + 1) / (held[:, 0] + 1).sum())
-    for block in range(1, design.blocks):
-        places = np.flatnonzero(design.owners == block)
-        part, added = held[:, places], 1 + noise * len(places)
-        # The noise of a sum over the values; an entry that is rarer than it is taken to be as frequent as it.
-        common = np.maximum(counts[:, places].sum(axis=0), 1 + noise * math.sqrt(len(counts)))
-        common /= common.sum()
-        shares = (part + added * common) / (part.sum(axis=1, keepdims=True) + added)
-        weights[:, places] = np.log(shares / common)
-    return weights
-
-
-@dataclass(frozen=True, slots=True)
 class MultinomialPlan:
     """Multinomial logistic regression by `turns` noisy gradients, after one turn that counts the rows and entries.
 
     **Guarantee.** turns + 1 releases of the Gaussian mechanism, each on a vector that one row moves by at most the
-    square root of `most_squared`: see `sum_class_gradients`. **Utility.** As of `LogisticPlan`: steps are damped
-    where noise would move a row's logits by more than about 1/2. **Runtime.** turns passes over the rows, 2 width
-    operations each for every value of the target.
+    square root of `most_squared`: see `sum_class_gradients`. Then one of the last step: see `bound_class_step`.
+    **Utility.** As of `LogisticPlan`: steps are damped where noise would move a row's logits by more than about 1/2,
+    and the Newton step tells errors. Coefficients add up to 0 over the values. **Runtime.** turns passes over the rows,
+    2 width operations each for every value of the target, and one of width^2 for every two values.
     """
 
     design: Design
@@ -490,6 +427,8 @@ class MultinomialPlan:
     mechanism: GaussianMechanism
     turns: int = TURNS
     penalty: float = 1e-5
+    last: GaussianMechanism | None = None
+    """The noise of the Newton step, where there is one."""
 
     @property
     def most_squared(self) -> int:
@@ -497,12 +436,13 @@ class MultinomialPlan:
         return 2 * self.design.blocks * (RESIDUE * STEPS) ** 2
 
     @property
-    def event(self) -> SelfComposedEvent:
-        """The same Gaussian in every turn, and once for the count."""
-        return SelfComposedEvent(self.mechanism.event, self.turns + 1)
+    def event(self) -> ComposedEvent | SelfComposedEvent:
+        """The same Gaussian in every turn, and once for the count; then that of the last step."""
+        descent = SelfComposedEvent(self.mechanism.event, self.turns + 1)
+        return descent if self.last is None else ComposedEvent((descent, self.last.event))
 
     def fit(self, entries: Entries, truth: Wholes, entropy: Entropy = SYSTEM, progress: Progress | None = None) -> Fit:
-        """Count, then descend with momentum (Nesterov 1983)."""
+        """Count, descend with momentum (Nesterov 1983), and make the last step."""
         rows, counts = count_entries(self.mechanism, self.most_squared, entries, self.design, entropy)
         noise = math.sqrt(float(self.mechanism.variance)) / (RESIDUE * STEPS * rows)
         least = 2 * self.penalty + (self.design.blocks - 1) * noise
@@ -517,20 +457,71 @@ class MultinomialPlan:
 
         start = np.zeros((len(self.target.column.labels), self.design.width))
         weights = descend(slope_at, divide, start, self.turns, progress)
-        return Fit(np.array([bend.center(each) for each in weights]).ravel(), None, rows)
+        return self._end(entries, truth, weights - weights.mean(axis=0), bend, rows, entropy)
+
+    def _end(
+        self, entries: Entries, truth: Wholes, weights: Numbers, bend: Curvature, rows: float, entropy: Entropy
+    ) -> Fit:
+        """The Newton step from where the descent ended, with errors; without one, where it ended."""
+        centered = np.column_stack([bend.center(each) for each in np.eye(self.design.width)])
+        if self.last is None:
+            return Fit((weights @ centered.T).ravel(), None, rows)
+        unit = RESIDUE * STEPS**2
+        noisy = self.last.release(sum_class_step(entries, truth, weights), entropy) / unit
+        noise = (math.sqrt(float(self.last.variance)) / unit, 1 / CLASS_BENDS)
+        effects = weights @ centered.T
+        step, spread = solve_class_step(self.design, noisy, noise, weights, effects, self.penalty * rows)
+        found = (weights + step) @ centered.T
+        variances = [np.diag(centered @ each @ centered.T) + bend.vary_center(own, rows)
+                     for each, own in zip(spread, found, strict=True)]  # fmt: skip
+        return Fit(found.ravel(), np.sqrt(np.maximum(variances, 0.0)).ravel(), rows)
 
 
 def plan_multinomial(
     design: Design, target: LabelsTarget, budget: Budget, rows: int = 1, turns: int | None = None, penalty: float = 1e-5
 ) -> MultinomialPlan:
-    """The plan that keeps a budget, for units of at most `rows` rows."""
+    """The plan that keeps a budget, for units of at most `rows` rows; with errors up to MOST_SOLVED coefficients."""
     turns = TURNS if turns is None else turns
     if not 1 <= turns <= MOST_TURNS:
         raise ParameterError("turns cannot be used", expected=f"1 to {MOST_TURNS}")
     made = design.bend()
-    squared = Fraction(rows**2 * 2 * made.blocks * (RESIDUE * STEPS) ** 2)
-    variance = calibrate_gaussian(budget, sensitivity_squared=(turns + 1) * squared)
-    return MultinomialPlan(made, target, GaussianMechanism(variance, squared), turns, penalty)
+    squared = rows**2 * 2 * made.blocks * (RESIDUE * STEPS) ** 2
+    solved = len(target.column.labels) * made.width <= MOST_SOLVED
+    mechanism = calibrate_part(budget, squared, (1 - LAST if solved else Fraction(1)) / (turns + 1))
+    last = calibrate_part(budget, bound_class_step(made, rows), LAST) if solved else None
+    return MultinomialPlan(made, target, mechanism, turns, penalty, last)
+
+
+def bound_class_step(design: Design, rows: int) -> int:
+    """How far a unit of so many rows can move the sums of the last step, in squared L2 norm.
+
+    As in `bound_step`, with p blocks and the squares of all bends and residues of a row. Residues: 2 RESIDUE^2, as in
+    `sum_class_gradients`. Bends: probabilities a, b, ... have the sum of a^2 b^2 over all twos at most 1/16, since
+    giving the smaller two to one value adds to it until two are left, each 1/2. So bends have RESIDUE^2.
+    """
+    p = design.blocks
+    return rows**2 * STEPS**4 * RESIDUE**2 * (p * (p + 1) // 2 + 2 * p)
+
+
+def sum_class_step(entries: Entries, truth: Wholes, weights: Numbers) -> Wholes:
+    """What the last step is computed from, as exact integers, in steps of 1 / (RESIDUE STEPS^2).
+
+    The sums of b x_i x_j over rows, i <= j, for every two values of the target, with CLASS_BENDS times the product of
+    their probabilities as the bend b; then those of STEPS r x_i for every value, with its residue r.
+    """
+    classes, width = weights.shape
+    whole = np.rint(np.clip(weights, -MOST_WEIGHT, MOST_WEIGHT) * WEIGHT)
+    twos, upper = list(itertools.combinations(range(classes), 2)), np.triu_indices(width)
+    products, right = np.zeros((len(twos), len(upper[0])), np.int64), np.zeros((classes, width), np.int64)
+    for start in range(0, len(entries), CHUNK):
+        held, own = entries[start : start + CHUNK].astype(np.float64), truth[start : start + CHUNK]
+        shares = share_classes(held @ whole.T)
+        for place, (a, b) in enumerate(twos):
+            bends = CLASS_BENDS * shares[:, a] * shares[:, b] // RESIDUE
+            products[place] += ((held * bends[:, None]).T @ held).astype(np.int64)[upper]
+        shares[np.arange(len(own)), own] -= RESIDUE
+        right -= (shares.astype(np.float64).T @ held).astype(np.int64)
+    return np.concatenate([products.ravel(), STEPS * right.ravel()])
 
 
 def sum_class_gradients(entries: Entries, truth: Wholes, weights: Numbers) -> Wholes:

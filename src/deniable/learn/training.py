@@ -56,8 +56,8 @@ from deniable.learn.features import (
     encode_units,
     find_column,
 )
-from deniable.learn.linear import plan_linear
-from deniable.learn.logistic import BayesPlan, plan_bayes, plan_logistic, plan_multinomial, plan_poisson
+from deniable.learn.linear import BayesPlan, plan_bayes, plan_linear
+from deniable.learn.logistic import plan_logistic, plan_multinomial, plan_poisson
 from deniable.learn.model import LearnedModel, convert_to_units
 from deniable.learn.perceptron import Goal, PerceptronPlan, plan_perceptron
 from deniable.learn.structure import plan_components, plan_groups
