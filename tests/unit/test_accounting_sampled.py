@@ -139,6 +139,8 @@ def test_what_cannot_be_priced_is_refused() -> None:
         assert not has_price(budget)
         with pytest.raises(ParameterError, match="no price within this budget"):
             calibrate_sampled(budget, SQUARED, Fraction(1, 10), 10)
+    with pytest.raises(ParameterError, match=r"its epsilon is too large.*State such an epsilon"):
+        calibrate_sampled(ApproxDP(9999, "1e-6"), SQUARED, Fraction(1, 10), 10)
     event = calibrate_sampled(ZCDP("0.1", "1e-8"), SQUARED, Fraction(1, 10), 50)
     assert event.rho <= Fraction(1, 10)
     assert event.delta == Fraction(1, 10**8)

@@ -270,9 +270,14 @@ def test_a_parent_with_several_children_and_their_rows_is_one_release_and_one_ch
     assert drawn.returncode == 0, drawn.stderr
     assert "beside it stays.csv, drugs.csv, bills.csv" in " ".join(drawn.stdout.split())
     assert {path.name for path in (town / "few").iterdir()} == {f"{name}.csv" for name in tables}
-    seen = run_command("inspect", model, "-p", "several.yaml", "--against", "patients", "--json", cwd=town)
+    against = ("--against", "patients", "--scores", "--json")
+    seen = run_command("inspect", model, "-p", "several.yaml", *against, cwd=town)
     assert seen.returncode == 0, seen.stderr
-    assert set(json.loads(seen.stdout)["utility"]) == {"people", "stays", "drugs", "bills"}
+    utility = json.loads(seen.stdout)["utility"]
+    assert set(utility) == {"people", "stays", "drugs", "bills"}
+    for found in utility.values():  # columns that only other parts of the model describe are not missing here
+        structure = [each for each in found["scores"]["diagnostic"]["properties"] if each["name"] == "data structure"]
+        assert [each["value"] for each in structure] == [1.0]
     refused = run_command("synthesize", "bills", *policy, *BUDGET, "--linked", "-o", "family/b.csv", cwd=town)
     assert refused.returncode == 2
     assert "name the table of people" in " ".join(refused.stderr.split())

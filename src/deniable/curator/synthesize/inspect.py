@@ -459,9 +459,13 @@ def _refuse_other(table: TableSchema, columns: list[str]) -> None:
 
 
 def _gather(model: Linked, people: pa.Table | None, tables: Sequence[pa.Table]) -> dict[str, pa.Table]:
-    """Tables of people and of rows as the parts of a model speak of them."""
+    """Tables of people and of rows as the parts of a model speak of them: the columns that each part describes."""
     from deniable.synth.linked.link import derive_family_tables
 
     links = links_of(model)
     persons, owned = derive_family_tables(links, people if links[0].parent else None, tables)
-    return dict(zip(name_parts(model), (persons, *owned), strict=True))
+    found = {}
+    for (part, own), derived in zip(name_parts(model).items(), (persons, *owned), strict=True):
+        described = {attribute.name for attribute in own.attributes}
+        found[part] = derived.select([name for name in derived.column_names if name in described])
+    return found

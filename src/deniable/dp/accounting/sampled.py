@@ -104,10 +104,13 @@ def split_budget(budget: Budget) -> tuple[Fraction, Fraction]:
                 return 1 / ratio, aside
         case ZCDP(rho, delta) if has_price(budget):
             return 2 * rho, delta
+    least = f"A delta of at least {float(10 * LEAST_DELTA):g} with epsilon, of {float(LEAST_DELTA):g} with rho"
+    large = has_price(budget)
+    what = "an epsilon" if large else "a delta"
     raise ParameterError(
-        "rounds on samples have no price within this budget",
-        expected=f"A delta of at least {float(10 * LEAST_DELTA):g} with epsilon, of {float(LEAST_DELTA):g} with rho",
-        remedy="State such a delta, or let everyone take part in every turn: a rate of 1",
+        "rounds on samples have no price within this budget" + ": its epsilon is too large" * large,
+        expected="An epsilon for which Gaussian noise can be computed" if large else least,
+        remedy=f"State such {what}, or let everyone take part in every turn: a rate of 1",
     )
 
 

@@ -166,7 +166,7 @@ def find_row_key(child: TableSchema, parent: TableSchema, unit: str) -> str:
         raise ParameterError(
             f"'{child.name}' and its parent '{parent.name}' have {len(shared)} identifiers in common beside '{unit}'",
             expected=f"One, which names a row of '{parent.name}'",
-            remedy="Declare it in both tables with role: identifier",
+            remedy="Declare it in both tables with role: identifier, and let whoever asks name it in both",
         )
     return shared[0]
 
