@@ -40,6 +40,7 @@ from deniable.server.wire import values
 from deniable.server.wire.catalog_queries import CatalogContext, is_catalog_question, rewrite_statement
 from deniable.server.wire.codec import MessageReader, ProtocolViolation, WireRefusal, describe_error
 from deniable.server.wire.lexer import split_statements, tokenize
+from deniable.server.wire.prepared_statements import infer_types
 from deniable.server.wire.settings import Settings, parse_assignment
 
 SAFE_TEXT = st.text(st.characters(exclude_characters="\0", exclude_categories=("Cs",)))
@@ -380,3 +381,19 @@ def test_only_questions_say_that_they_may_be_charged_when_time_is_up(monkeypatch
         return told
 
     assert asyncio.run(ask()) == [False, None]
+
+
+class Refusing(dict[str, int]):
+    """Columns at which nobody may look."""
+
+    def get(self, *_: Any) -> int:  # type: ignore[override]
+        raise AssertionError("a type was looked up")
+
+
+def test_parameters_are_counted_before_their_types_are_looked_up() -> None:
+    listed = ", ".join(f"${number}" for number in range(1, 1002))
+    [asked] = split_statements(f"SELECT COUNT(*) FROM people WHERE age IN ({listed})")
+    with pytest.raises(WireRefusal, match=r"from \$1 to \$1000"):
+        infer_types(asked, (), Refusing())
+    [fits] = split_statements(f"SELECT COUNT(*) FROM people WHERE age NOT IN ({listed.removesuffix(', $1001')})")
+    assert infer_types(fits, (), {"age": 20}) == (20,) * 1000

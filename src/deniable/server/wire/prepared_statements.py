@@ -172,20 +172,19 @@ def infer_types(statement: Statement | None, oids: tuple[int, ...], columns: Map
     (20, 20, 1009)
     """
     tokens = statement.tokens if statement else ()
+    numbers = {place: _read_number(token) for place, token in enumerate(tokens) if token.kind is Kind.PARAMETER}
+    words = [token.text if token.kind is Kind.STRING else token.value for token in tokens]
     found: dict[int, int] = {}
-    for place, token in enumerate(tokens):
-        if token.kind is Kind.PARAMETER:
-            known = _infer_type(tokens, place, columns)
-            number = _read_number(token)
-            found[number] = found.get(number) or known or 0
+    operands: dict[int, int] = {}
+    for place, number in numbers.items():
+        found[number] = found.get(number) or _infer_type(words, place, columns, operands) or 0
     count = max((len(oids), *found))
     given = (*oids, *[0] * (count - len(oids)))
     return tuple(oid or found.get(i) or v.TEXT for i, oid in enumerate(given, start=1))
 
 
-def _infer_type(tokens: Sequence[Token], place: int, columns: Mapping[str, int]) -> int | None:
-    """The type that the words around a parameter ask for, if they do."""
-    words = [token.text if token.kind is Kind.STRING else token.value for token in tokens]
+def _infer_type(words: Sequence[str], place: int, columns: Mapping[str, int], operands: dict[int, int]) -> int | None:
+    """The type that the words around a parameter ask for, if they do; `operands` are those found for others before."""
     before, after = words[max(0, place - 3) : place], words[place + 1 : place + 5]
     if after[:1] == ["::"] or (after[:1] == ["as"] and before[-2:] == ["cast", "("]):
         inner = _TYPE_WORDS.get(after[1]) if len(after) > 1 else None
@@ -199,7 +198,7 @@ def _infer_type(tokens: Sequence[Token], place: int, columns: Mapping[str, int])
     if after[:1] and after[0] in _COMPARISONS:
         qualified = words[place + 3 : place + 4] == ["."]
         return columns.get(words[place + (4 if qualified else 2)]) if place + 2 < len(words) else None
-    return columns.get(_read_operand(words, _find_operand(words, place)))
+    return columns.get(_read_operand(words, _find_operand(words, place, operands)))
 
 
 def _read_number(token: Token) -> int:
@@ -209,14 +208,18 @@ def _read_number(token: Token) -> int:
     return int(token.text[1:])
 
 
-def _find_operand(words: Sequence[str], place: int) -> int:
+def _find_operand(words: Sequence[str], place: int, operands: dict[int, int]) -> int:
     """Where the operand of BETWEEN or IN stands before a parameter; -1 where there is none."""
     at = place - 1
-    while at > 0 and (words[at] in (",", "(", "and", "not") or words[at].startswith(("$", "'")) or words[at].isdigit()):
+    while at > 0 and at not in operands and (
+        words[at] in (",", "(", "and", "not") or words[at].startswith(("$", "'")) or words[at].isdigit()
+    ):  # fmt: skip
         at -= 1
-    if at > 0 and words[at] in ("in", "between"):
-        return at - 2 if words[at - 1] == "not" else at - 1
-    return -1
+    if at not in operands:
+        named = at > 0 and words[at] in ("in", "between")
+        operands[at] = -1 if not named else at - 2 if words[at - 1] == "not" else at - 1
+    operands[place - 1] = operands[at]
+    return operands[at]
 
 
 def _read_operand(words: Sequence[str], at: int) -> str:
