@@ -246,14 +246,15 @@ def refuse_private_as_public(policy: Policy, sources: Mapping[str, Any] | None =
 
 def _refuse_private_elsewhere(policy: Policy, sources: Mapping[str, Any]) -> None:
     """The same for tables elsewhere: one that reads a private one is private, and one table has one unit."""
-    from deniable.engines.base import is_elsewhere
+    from deniable.engines.base import is_elsewhere, is_in_spark
 
     at = {table.name: sources.get(table.name, table.source) for table in policy.tables}
     away = [table for table in policy.tables if is_elsewhere(at[table.name])]
     compared = [
         (one, other)
         for one, other in itertools.combinations(away, 2)
-        if one.public != other.public or (not one.public and not _share_unit(one, other))
+        if is_in_spark(at[one.name]) == is_in_spark(at[other.name])  # else they are two places
+        and (one.public != other.public or (not one.public and not _share_unit(one, other)))
     ]
     places = {each.name: _list_places(at[each.name], policy.folder) for pair in compared for each in pair}
     for one, other in compared:
