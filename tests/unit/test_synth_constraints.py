@@ -504,3 +504,9 @@ release:
             "INSERT INTO t VALUES (?, ?)", zip(*(made[name].to_pylist() for name in "pq"), strict=True)
         )
         assert database.execute(f"SELECT COUNT(*) FROM t WHERE NOT ({kept})").fetchone() == (0,)
+
+
+@pytest.mark.parametrize(("nullable", "said"), [(True, "no row without nulls can keep"), (False, "no row can keep")])
+def test_truths_that_only_rows_with_a_null_keep_are_refused_in_these_words(nullable: bool, said: str) -> None:
+    column = Column("x", ColumnType.INTEGER, bounds=Bounds(0, 10), nullable=nullable)
+    assert describe_contradiction([Spec("holds", {"condition": "x >= 20"})], [column]).startswith(said)

@@ -572,6 +572,8 @@ def describe_contradiction(truths: Sequence[Spec], columns: Sequence[Column], *,
         return ""
     certain = doubtful or find_contradiction(found, columns)
     said = "no row can keep" if certain else "the search was given up before a row was found that keeps"
+    if certain and _can_be_kept(found, [declare_column(c) for c in columns], {c.name for c in columns}, doubtful=False):
+        said = "no row without nulls can keep"
     return f"{said} these truths together: {'; '.join(describe_truth(truth) for truth in found)}"
 
 
