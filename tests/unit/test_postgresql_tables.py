@@ -151,6 +151,13 @@ def test_a_private_table_is_no_public_one_however_it_is_spelled(
     public = private.replace("budgets:", f"  shared: {{public: true, source: '{address}{spelled}'}}\nbudgets:")
     with pytest.raises(PolicyError, match="'shared' holds the rows of the private table 'visits'"):
         Curator(parse(public, folder=tmp_path))
+    owner.execute(f"ALTER ROLE {ROLE} NOLOGIN")  # what cannot be compared when it is opened is compared when it is read
+    with Curator(parse(public, folder=tmp_path)) as curator:
+        owner.execute(f"ALTER ROLE {ROLE} LOGIN")
+        for asked in ("SELECT pid FROM shared", "SELECT COUNT(*) FROM visits"):
+            with pytest.raises(PolicyError, match="'shared' holds the rows of the private table 'visits'"):
+                curator.query(asked, epsilon=1)
+        assert not list(curator.context.ledger.entries(0, ("charge",)))
     owner.execute("CREATE TABLE shown.lookup AS SELECT 1 AS code")
     owner.execute(f"GRANT SELECT ON shown.lookup TO {ROLE}")
     Curator(parse(public.replace(spelled, "#shown.lookup"), folder=tmp_path)).close()

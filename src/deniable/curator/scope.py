@@ -21,7 +21,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from deniable.curator.sources import hash_content, refuse_linked, stamp_content
+from deniable.curator.sources import hash_content, refuse_linked, refuse_private_elsewhere, stamp_content
 from deniable.errors import AccessRefused, DeniableError, InternalError, ParameterError
 from deniable.governance.withdrawals import COLLECTION, read_withdrawal
 from deniable.policy.access import Analyst
@@ -447,8 +447,7 @@ class AttachedTables:
     """Declared sources at one engine, attached when first needed, without the rows that may not be shown."""
 
     def __init__(self, shared: SharedTables, rows: Rows, engine: Engine | None, epoch: str | None) -> None:
-        self._shared = shared
-        self._rows = rows
+        self._shared, self._rows = shared, rows
         self._engine = engine
         self._epoch = epoch
         self._attached: dict[str, tuple[Restriction, ...]] = {}
@@ -501,6 +500,7 @@ class AttachedTables:
             return
         table = self._shared.policy.table(name)
         schema = None if table.public and not table.columns else table
+        refuse_private_elsewhere(self._shared.policy, self._shared.sources, name)
         self.engine.attach(name, self._shared.locate(name, self._epoch), schema)
         restrictions = self._shared.restrictions(name, self._rows)
         if restrictions:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from deniable.errors import DataError, ParameterError, PolicyError, QueryRefused
+from deniable.errors import DataError, ParameterError, PolicyError, QueryRefused, StorageError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -241,11 +242,12 @@ def refuse_private_as_public(policy: Policy, sources: Mapping[str, Any] | None =
                         expected="A source is private or public, whatever its name",
                         remedy=f"Drop '{table.name}' from the policy, or give it another source",
                     )
-    _refuse_private_elsewhere(policy, sources or {})
+    with suppress(DataError, StorageError):  # what cannot be reached now is compared before it is read
+        refuse_private_elsewhere(policy, sources or {})
 
 
-def _refuse_private_elsewhere(policy: Policy, sources: Mapping[str, Any]) -> None:
-    """The same for tables elsewhere: one that reads a private one is private, and one table has one unit."""
+def refuse_private_elsewhere(policy: Policy, sources: Mapping[str, Any], name: str | None = None) -> None:
+    """The same for tables elsewhere, or for one: what reads a private one is private, and one table has one unit."""
     from deniable.engines.base import is_elsewhere, is_in_spark
 
     at = {table.name: sources.get(table.name, table.source) for table in policy.tables}
@@ -253,7 +255,8 @@ def _refuse_private_elsewhere(policy: Policy, sources: Mapping[str, Any]) -> Non
     compared = [
         (one, other)
         for one, other in itertools.combinations(away, 2)
-        if is_in_spark(at[one.name]) == is_in_spark(at[other.name])  # else they are two places
+        if name in (None, one.name, other.name)
+        and is_in_spark(at[one.name]) == is_in_spark(at[other.name])  # else they are two places
         and (one.public != other.public or (not one.public and not _share_unit(one, other)))
     ]
     places = {each.name: _list_places(at[each.name], policy.folder) for pair in compared for each in pair}
