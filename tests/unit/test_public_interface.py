@@ -289,7 +289,7 @@ def test_a_saved_policy_finds_its_file_from_another_folder_and_takes_rows_of_its
         curator.query("SELECT COUNT(*) AS n FROM people", epsilon=0.5)
     for path in saved:
         with Curator.open(path, ledger=ledger) as again:
-            assert str(again.remaining()) == "PureDP(epsilon=Fraction(1, 2))"
+            assert str(again.remaining()) == "epsilon 0.5"
     assert 'source: "people.csv"' in saved[1].read_text()
     with pytest.raises(ParameterError, match=r"no table 'peple', for which rows are given.*Did you mean 'people'\?"):
         Curator.open(saved[1], sources={"peple": pa.table(FRAME)})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import sys
 import math
 import random
 import unicodedata
@@ -238,6 +239,8 @@ def test_missing_and_old_java_are_named(tmp_path: Path, monkeypatch: pytest.Monk
 @pytest.mark.filterwarnings("ignore::FutureWarning")  # what Spark says of pandas
 def test_missing_packages_of_spark_connect_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPARK_REMOTE", "sc://127.0.0.1:1")
+    # A main module without a file, as that of a test's worker, is taken by Spark for its own tests, which it ends.
+    monkeypatch.setattr(sys.modules["__main__"], "__file__", __file__, raising=False)
     with pytest.raises(DataError, match="Spark Connect needs packages that are missing") as refused:
         open_session()
     assert "pyspark[connect]" in str(refused.value.remedy)

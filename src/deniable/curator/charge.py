@@ -454,7 +454,7 @@ def _record_failure(context: Context, failure: Exception, answer: str) -> None:
     purpose, analyst = context.path
     named = failure.happened if isinstance(failure, StorageError | Stopped | DataError) else ""
     LOG.warning("a release failed after it was charged: %s", named or type(failure).__name__)
-    cause = ({"cause": named} if named else {}) | ({ANSWER: digest(answer)} if answer else {})
+    cause = ({"cause": named} if named else {}) | ({ANSWER: digest(answer)} if answer and analyst else {})
     with suppress(DeniableError):  # a ledger that cannot be written must not say more than the fixed sentence
         context.ledger.record(Posting(Act.FAIL, analyst=analyst, purpose=purpose, details=cause))
 
