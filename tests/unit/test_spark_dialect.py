@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
-import sys
 import math
 import random
+import sys
 import unicodedata
 from collections.abc import Iterator
 from datetime import date, datetime, timedelta
