@@ -1,10 +1,10 @@
-"""Findings that others published about four real frames, and how many of them synthetic rows keep.
+"""Findings of the kind that are published about four real frames, and how many of them synthetic rows keep.
 
 The frames are other rows than those on which methods were compared (`_synth_tables.py`): another excerpt of the same
 survey, all first stays instead of a sample, other flights; of Congress all members are in both. The findings
-(`findings/*.sql`) are those of the Census Bureau on incomes and disabilities, of Strack et al. (2014) on diabetes, of
-FiveThirtyEight on the ages of Congress, and what is taught with nycflights13. One is kept where the sign of its effect
-is that of the real rows.
+(`findings/*.sql`) were written for this benchmark, on what these frames are used for: incomes and disabilities in a
+survey, stays of diabetics, ages in Congress, late flights. None was copied from a publication or compared with one. One
+is kept where the sign of its effect is that of the real rows.
 """
 
 from __future__ import annotations

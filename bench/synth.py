@@ -15,7 +15,7 @@ minutes for a few thousand rows, AIM up to half an hour.
 error of `auto` over that of the best of our other methods (bar 1.02, mean of the seeds, and of more runs where
 that is not enough to tell). `--private-pgm` with `--tables` runs beside private-pgm on these tables, numbers
 coded in 16 stretches for both.
-`--findings` does another thing: it prints how many published findings about four real frames (`_held_out.py`) are kept
+`--findings` does another thing: it prints how many findings about four real frames (`_held_out.py`) are kept
 at epsilon 1, by `auto` that is asked for them as `deniable parity` asks, and by each of our other methods. With
 `--private-pgm`, and with `--peer ROWS` on that many rows, the same of one run of a peer.
 """
@@ -359,7 +359,7 @@ def main() -> int:
         "--tables", default="", help="tables on which auto is compared with our other methods, or with private-pgm"
     )
     parser.add_argument("--seeds", type=int, default=5, help="least runs of each method on each table")
-    parser.add_argument("--findings", default="", help="real frames whose published findings are tried")
+    parser.add_argument("--findings", default="", help="real frames whose findings are tried")
     asked = parser.parse_args()
     if asked.findings:
         frames = ["acs", "diabetes", "flights", "officials"] if asked.findings == "all" else asked.findings.split(",")

@@ -193,7 +193,7 @@ def test_what_is_stated_wrongly_is_told_in_the_callers_words(name: str) -> None:
 
 def test_what_is_no_table_is_refused() -> None:
     for thing in ([1, 2], {"a": [1]}, 7, None):
-        with pytest.raises(ParameterError, match="is not a type of tables"):
+        with pytest.raises(ParameterError, match=r"a value of type .* is not a table"):
             Curator.from_frame(thing, unit="row", budget=1)
 
 

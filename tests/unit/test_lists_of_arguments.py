@@ -113,7 +113,7 @@ def test_what_is_of_another_type_or_not_there_is_named(called: Callable[[Curator
 def test_rows_at_hand_are_aggregated_by_a_function_of_a_table() -> None:
     with pytest.raises(ParameterError, match="the function cannot be called"):
         sample_and_aggregate("mean", pa.table(ROWS), "id", 5, (0, 1), 1)  # type: ignore[arg-type]
-    with pytest.raises(ParameterError, match="int is not a type of tables"):
+    with pytest.raises(ParameterError, match="a value of type int is not a table"):
         sample_and_aggregate(len, 5, "id", 5, (0, 1), 1)  # type: ignore[arg-type]
 
 

@@ -110,7 +110,7 @@ def _hold_rows(frame: Any) -> tuple[Any, bool]:
         return str(frame), False
     if not is_frame(frame):
         raise ParameterError(
-            f"{type(frame).__name__} is not a type of tables",
+            f"a value of type {type(frame).__name__} is not a table",
             expected="A pandas or Polars DataFrame, an Arrow table, an object with __arrow_c_stream__, or a path",
         )
     rows = as_arrow(frame)

@@ -98,7 +98,7 @@ def sample_and_aggregate(
         raise ParameterError("the function cannot be called", expected="A function of a block of rows to a number")
     if not is_frame(table):
         raise ParameterError(
-            f"{type(table).__name__} is not a type of tables",
+            f"a value of type {type(table).__name__} is not a table",
             expected="Arrow, pandas or Polars",
         )
     found = as_arrow(table)

@@ -228,7 +228,7 @@ class DuckDBEngine:
             source = spool(rows.schema, iter(rows), self._limits.scratch)
         if not isinstance(source, str | Path):
             raise DataError(
-                f"{type(source).__name__} is not a type of sources",
+                f"a value of type {type(source).__name__} is not a source",
                 expected="A path or a frame",
             )
         files = resolve_source(source, self._root)

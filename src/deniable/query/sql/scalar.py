@@ -19,7 +19,7 @@ from deniable.query.algebra.dates import DAY, HINT, add_months, add_seconds, rea
 from deniable.query.algebra.expression import ColumnRef, Expression, Kind, Literal, literal
 from deniable.query.algebra.functions import COMPARISONS, FUNCTION_FORMS, align_compared, call, fold_cast, parse_date
 from deniable.query.algebra.intervals import PARTS, TRUNCATIONS, Mismatch
-from deniable.query.sql.scope import Scope, read_array, read_type, spell_name
+from deniable.query.sql.scope import CAST_TO_TEXT, FIXED_LENGTH, Scope, read_array, read_type, spell_name
 
 BINARY: dict[type[exp.Expression], str] = {
     exp.Add: "add", exp.Sub: "subtract", exp.Mul: "multiply", exp.Div: "divide", exp.Mod: "modulo",
@@ -537,8 +537,7 @@ def _bind_cast(node: exp.Cast, scope: Scope, inner: Callable[[exp.Expression], E
         raise scope.refusal(node, f"a cast to {wanted} is not on the list",
                             expected="Casts to INTEGER, DOUBLE, TEXT, BOOLEAN, DATE, TIMESTAMP")  # fmt: skip
     if kind is Kind.TEXT and (target.expressions or wanted in ("CHAR", "NCHAR")):
-        raise scope.refusal(node, "a cast to a text of a fixed length is not supported",
-                            remedy="Cast to TEXT, or take the first letters: LEFT(x, 3)")  # fmt: skip
+        raise scope.refusal(node, FIXED_LENGTH, remedy=CAST_TO_TEXT)
     argument = inner(node.this)
     known = fold_cast(argument, kind)
     written = argument.value if isinstance(argument, Literal) and not isinstance(node, exp.TryCast) else None

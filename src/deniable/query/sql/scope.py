@@ -173,8 +173,7 @@ def refuse_unread_words(
         if token.token_type is TokenType.BYTE_STRING and "\\" in text[token.start : token.end + 1]:
             raise refuse(text, token.start, "escapes in E'...' are not supported", remedy="Write the sign itself")
         if _is_fixed_length(tokens, place):
-            raise refuse(text, token.start, "a cast to a text of a fixed length is not supported",
-                         remedy="Cast to TEXT, or take the first letters: LEFT(x, 3)")  # fmt: skip
+            raise refuse(text, token.start, FIXED_LENGTH, remedy=CAST_TO_TEXT)
         for word in _list_words(tokens, place, columns, text):
             held[word] -= 1
             if held[word] < 0:
@@ -182,15 +181,21 @@ def refuse_unread_words(
                              remedy="Leave it out, or write it in another way")  # fmt: skip
 
 
+FIXED_LENGTH = "a cast to a text of a fixed length is not supported"
+CAST_TO_TEXT = "Cast to TEXT, or take the first letters: LEFT(x, 3)"
+_FIXED = ("char", "character", "nchar", "bpchar")
+
+
 def _is_fixed_length(tokens: list[Token], place: int) -> bool:
     """Whether a cast to `char`, which PostgreSQL cuts or pads, stands here; the parser takes it for TEXT."""
+    if tokens[place].text.lower() not in _FIXED:
+        return False
     around = [tokens[at].token_type if 0 <= at < len(tokens) else None for at in (place - 1, place + 1)]
     cast = around[0] is TokenType.DCOLON or around == [TokenType.ALIAS, TokenType.R_PAREN]
     longer = place + 1 < len(tokens) and tokens[place + 1].text.lower() == "varying"
     written = tokens[place - 2] if cast and place > 1 else None  # what drivers write: 'x'::bpchar is 'x'
     plain = written is not None and written.token_type is TokenType.STRING and not written.text.endswith(" ")
-    fixed = ("char", "character", "nchar") if plain else ("char", "character", "nchar", "bpchar")
-    return cast and not longer and tokens[place].text.lower() in fixed
+    return cast and not longer and not (plain and tokens[place].text.lower() == "bpchar")
 
 
 def _list_words(tokens: list[Token], place: int, columns: Collection[str], text: str) -> Iterator[str]:
