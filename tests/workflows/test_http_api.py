@@ -184,8 +184,10 @@ def send_raw(served: Any, head: bytes) -> bytes:
 def test_what_is_too_long_or_no_request_is_refused_before_more_of_it_comes(served):
     start = f"POST /v1/query HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {served.tokens['ana']}\r\n"
     kind = "Content-Type: application/json\r\n"
-    told = send_raw(served, f"{start}{kind}Content-Length: 99999999999999\r\n\r\n".encode())
-    assert told.startswith(b"HTTP/1.1 413")
+    for _ in range(2):  # the second time the token is remembered, and answers to it may be
+        assert ask(served, {"sql": COUNT, "epsilon": "5"}).status_code == 200
+        told = send_raw(served, f"{start}{kind}Content-Length: 99999999999999\r\n\r\n".encode())
+        assert told.startswith(b"HTTP/1.1 413")
     assert send_raw(served, b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03").startswith(b"HTTP/1.1 400")
 
 

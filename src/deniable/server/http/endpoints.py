@@ -85,6 +85,7 @@ class Operation:
 Scope = MutableMapping[str, Any]
 BODY_SECONDS = 10.0
 """A body that trickles in for longer than this is not waited for."""
+LATE_BODY = "the body of the request did not arrive in time"
 MOST_HEADERS = 16_384
 HEADERS = (
     ("content-security-policy", "default-src 'none'; script-src 'self'; connect-src 'self'; style-src 'self';"
@@ -246,12 +247,17 @@ async def read_bytes(request: Request, most: int) -> bytes:
     try:
         return await asyncio.wait_for(_collect_body(request, most), BODY_SECONDS)
     except TimeoutError:
-        raise TimedOut("the body of the request did not arrive in time") from None
+        raise TimedOut(LATE_BODY) from None
+
+
+def is_too_long(declared: str, most: int) -> bool:
+    """Whether a header Content-Length names more than is allowed."""
+    return declared.isdecimal() and int(declared[:20]) > most
 
 
 async def _collect_body(request: Request, most: int) -> bytes:
-    parts, length, declared = [], 0, request.headers.get("content-length", "")
-    if declared.isdecimal() and int(declared[:20]) > most:
+    parts, length = [], 0
+    if is_too_long(request.headers.get("content-length", ""), most):
         raise ContentTooLarge("the request is too long", expected=f"At most {most} bytes")
     async for part in request.stream():
         length += len(part)

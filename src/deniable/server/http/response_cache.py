@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from cachetools import TTLCache
 
-from deniable.server.http.endpoints import BODY_SECONDS, respond_refusal
+from deniable.server.http.endpoints import BODY_SECONDS, LATE_BODY, is_too_long, respond_refusal
 from deniable.server.limits import MOST_REPEATS, REPEAT_SECONDS
 from deniable.server.refusals import TimedOut
 
@@ -44,9 +44,11 @@ class ResponseCache:
     async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
         """Send the stored response again, or pass the request on."""
         asked = scope["type"] == "http" and scope["path"] == PATH and scope["method"] == "POST"
-        # Nothing is waited for from somebody whose token was not valid a moment ago.
-        token = _read_token(scope) if asked else ""
-        if not self._service.is_admitted(token):
+        # Nothing is waited for from a token that was not valid a moment ago, nor a body that is refused anyway.
+        given = dict(scope["headers"]) if asked else {}
+        token = given.get(b"authorization", b"")[7:].decode("latin-1").strip()
+        declared = given.get(b"content-length", b"").decode("latin-1")
+        if not self._service.is_admitted(token) or is_too_long(declared, self._service.limits.body):
             await self._application(scope, receive, send)
             return
         since = time.monotonic()
@@ -54,7 +56,7 @@ class ResponseCache:
             async with asyncio.timeout(BODY_SECONDS):
                 first = await receive()
         except TimeoutError:
-            await respond_refusal(TimedOut())(scope, receive, send)
+            await respond_refusal(TimedOut(LATE_BODY))(scope, receive, send)
             return
         key = _build_key(scope, first)
         stored = self._responses.get(key) if key is not None else None
@@ -81,11 +83,6 @@ class ResponseCache:
             await send(message)
 
         return send_and_remember
-
-
-def _read_token(scope: Any) -> str:
-    given = dict(scope["headers"]).get(b"authorization", b"")
-    return str(given[7:].decode("latin-1").strip())
 
 
 def _build_key(scope: Any, first: Message) -> Any:
