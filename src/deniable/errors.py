@@ -69,8 +69,9 @@ class DeniableError(Exception):
         self.fields["charged_before"] = before
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Refusals cross from one process to another as they are, whatever their class takes to be made."""
-        return _restored, (type(self), self.__dict__, self.args)
+        """Refusals cross from one process to another as they are, with a cause that is a refusal too."""
+        cause = self.__cause__ if isinstance(self.__cause__, DeniableError) else None
+        return _restored, (type(self), self.__dict__, self.args, cause)
 
     def __str__(self) -> str:
         """What is known when it is shown: a charge may be told after the refusal was made."""
@@ -97,9 +98,11 @@ class DeniableError(Exception):
         return shown | dict(self.fields)
 
 
-def _restored(kind: type[DeniableError], fields: dict[str, object], args: tuple[object, ...]) -> DeniableError:
+def _restored(
+    kind: type[DeniableError], fields: dict[str, object], args: tuple[object, ...], cause: DeniableError | None
+) -> DeniableError:
     refusal = kind.__new__(kind, *args)
-    refusal.args = args
+    refusal.args, refusal.__cause__ = args, cause
     refusal.__dict__.update(fields)
     return refusal
 

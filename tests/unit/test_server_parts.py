@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import pickle
 import struct
 import threading
 from datetime import date, datetime
@@ -19,7 +20,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from deniable.curator.query.metadata import invent_rows
 from deniable.curator.query.metadata import spread_evenly as spread
-from deniable.errors import DeniableError, ParameterError, QueryRefused, Stopped
+from deniable.errors import DataError, DeniableError, ParameterError, QueryRefused, Stopped
 from deniable.policy.schema import Bounds, Column, ColumnType, TableSchema
 from deniable.query.sql.clauses import count_parameters, fill_parameters, render_literal
 from deniable.server import formats
@@ -293,6 +294,20 @@ def test_what_is_unforeseen_is_told_in_one_fixed_sentence(capsys):
     assert isinstance(shown, DeniableError)
     assert "secret" not in shown.message
     assert "secret" not in capsys.readouterr().err
+
+
+def test_the_log_names_the_table_and_the_reason_also_where_another_process_read_it(capsys):
+    try:
+        raise DataError("a table of this question cannot be read", remedy="Ask the steward") from DataError(
+            "the database has no table 'care.visits'"
+        )
+    except DataError as failure:
+        sent = pickle.loads(pickle.dumps(failure))
+    shown = translate_failure(sent)
+    assert "care.visits" not in shown.message
+    logged = capsys.readouterr().err
+    assert "the database has no table 'care.visits'" in logged
+    assert "DataError at" in logged
 
 
 METRICS = """\

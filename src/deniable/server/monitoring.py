@@ -34,7 +34,8 @@ def log_to_stderr(line: str) -> None:
 
 def locate_failure(failure: BaseException) -> str:
     """The type of a failure and where it came through, without its message; of one that was wrapped, its cause's."""
-    failure = failure.__cause__ or failure
+    if failure.__cause__ is not None and failure.__cause__.__traceback__ is not None:  # lost between processes
+        failure = failure.__cause__
     frames = traceback.extract_tb(failure.__traceback__)
     ours = [f"{PurePath(frame.filename).stem}:{frame.lineno}" for frame in frames if "deniable" in frame.filename]
     return f"{type(failure).__name__} at {' > '.join(ours) or 'a place outside deniable'}"
