@@ -15,9 +15,9 @@ minutes for a few thousand rows, AIM up to half an hour.
 error of `auto` over that of the best of our other methods (bar 1.02, mean of the seeds, and of more runs where
 that is not enough to tell). `--private-pgm` with `--tables` runs beside private-pgm on these tables, numbers
 coded in 16 stretches for both.
-`--findings` does another thing: it prints how many findings about four real frames (`_held_out.py`) are kept
-at epsilon 1, by `auto` that is asked for them as `deniable parity` asks, and by each of our other methods. With
-`--private-pgm`, and with `--peer ROWS` on that many rows, the same of one run of a peer.
+`--findings` does another thing: it prints how many published findings about four real frames (`_held_out.py`, with
+their sources) are kept at epsilon 1, by `auto` that is asked for them as `deniable parity` asks, and by each of our
+other methods. With `--private-pgm`, and with `--peer ROWS` on that many rows, the same of as many runs of a peer.
 """
 
 from __future__ import annotations
@@ -222,7 +222,16 @@ def keep_findings(names: list[str], runs: int, which: str | None, sample: int) -
 
     And once more if it keeps less than LEAST_KEPT on average.
     """
-    from _held_out import FRAMES, count_kept, make_ours, make_peers, read_findings
+    from _held_out import (
+        FRAMES,
+        SOURCES,
+        count_kept,
+        find_source,
+        make_ours,
+        make_peers,
+        read_findings,
+        require_true,
+    )
 
     shares, missed = [], 0
     for name in names:
@@ -230,16 +239,17 @@ def keep_findings(names: list[str], runs: int, which: str | None, sample: int) -
         if sample:
             rows = rows.take(np.random.default_rng(0).permutation(rows.num_rows)[:sample])
         findings, found = read_findings(name), {}
+        require_true(findings, rows)
         for method in ("auto asked", "auto", "mst", "correlated"):
             found[method] = count_kept(rows, findings, make_ours(rows, table, findings, method, 1.0), runs)
         here = Path(__file__)
         if which and (python := prepare_peer("private-pgm", "mbi>=2", "mbi")):
             script, rho = here.with_name("_private_pgm.py"), float(rho_within(Fraction(1), Fraction(DELTA)))
             command: list[str | Path] = [python, script, which, "REAL", "SIZES", "MADE", str(rho)]
-            found[f"private-pgm {which}"] = count_kept(rows, findings, make_peers(rows, table, command), 1)
+            found[f"private-pgm {which}"] = count_kept(rows, findings, make_peers(rows, table, command), runs)
         elif sample and (python := prepare_peer("datasynthesizer", "DataSynthesizer", "DataSynthesizer")):
             command = [python, here.with_name("_datasynthesizer.py"), "REAL", "MADE", "1"]
-            found["DataSynthesizer"] = count_kept(rows, findings, make_peers(rows, table, command), 1)
+            found["DataSynthesizer"] = count_kept(rows, findings, make_peers(rows, table, command), runs)
         means = {method: float(np.mean(list(kept.values()))) for method, kept in found.items()}
         shares.append(means.pop("auto asked"))
         best = max(means, key=lambda method: means[method])
@@ -250,6 +260,8 @@ def keep_findings(names: list[str], runs: int, which: str | None, sample: int) -
         print(f"{name:10s} {size}, {len(findings)} findings, {runs} runs: auto, asked for them, keeps {shares[-1]:.2f} "
               f"({'met' if shares[-1] >= means[best] else 'MISSED'}); {told}; "
               f"kept less than always: {lost or 'none'}", flush=True)  # fmt: skip
+        for key in dict.fromkeys(map(find_source, findings)):
+            print(f"{'':10s} source: {SOURCES[key]}")
     mean = float(np.mean(shares))
     print(f"mean {mean:.2f} (bar {LEAST_KEPT}: {'met' if mean >= LEAST_KEPT else 'MISSED'})")
     return missed + (mean < LEAST_KEPT)

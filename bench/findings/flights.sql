@@ -1,21 +1,26 @@
--- evenings_are_late: Delays are longer from 17 o'clock on than before 10.
-SELECT AVG(dep_delay) FILTER (CAST(hour AS INT) >= 17) - AVG(dep_delay) FILTER (CAST(hour AS INT) < 10) FROM rows;
--- summers_are_late: Delays are longer in June and July than from September to November.
-SELECT AVG(dep_delay) FILTER (month IN ('6', '7')) - AVG(dep_delay) FILTER (month IN ('9', '10', '11')) FROM rows;
--- newark_is_late: Delays are longer at Newark than at La Guardia.
-SELECT AVG(dep_delay) FILTER (origin = 'EWR') - AVG(dep_delay) FILTER (origin = 'LGA') FROM rows;
--- time_is_made_up: Flights arrive with less delay than they leave with.
+-- later_arrivals_follow_later_departures: As departure delays increase, arrival delays do (Alaska Airlines). [moderndive]
+SELECT CORR(dep_delay, arr_delay) FROM rows WHERE carrier = 'AS';
+-- newark_before_kennedy: Newark had more departures than Kennedy. [moderndive]
+SELECT AVG(CAST(origin = 'EWR' AS INT)) - AVG(CAST(origin = 'JFK' AS INT)) FROM rows;
+-- kennedy_before_la_guardia: Kennedy had more departures than La Guardia. [moderndive]
+SELECT AVG(CAST(origin = 'JFK' AS INT)) - AVG(CAST(origin = 'LGA' AS INT)) FROM rows;
+-- united_jetblue_expressjet: United, JetBlue and ExpressJet had the most flights: the third more than Delta, the fourth. [moderndive]
+SELECT LEAST(AVG(CAST(carrier = 'UA' AS INT)), AVG(CAST(carrier = 'B6' AS INT)), AVG(CAST(carrier = 'EV' AS INT))) - AVG(CAST(carrier = 'DL' AS INT)) FROM rows;
+-- time_is_made_up: The average gain, departure delay minus arrival delay, is 5 minutes. [moderndive]
 SELECT AVG(dep_delay - arr_delay) FROM rows;
--- long_flights_make_up_more: Flights of more than 1,500 miles make up more than those of less than 500.
-SELECT AVG(dep_delay - arr_delay) FILTER (distance > 1500) - AVG(dep_delay - arr_delay) FILTER (distance < 500) FROM rows;
--- regional_flights_are_late: ExpressJet is later than Delta.
-SELECT AVG(dep_delay) FILTER (carrier = 'EV') - AVG(dep_delay) FILTER (carrier = 'DL') FROM rows;
--- summer_evenings_are_worse: The evening adds more delay in June and July than from September to November.
-SELECT (AVG(dep_delay) FILTER (month IN ('6', '7') AND CAST(hour AS INT) >= 17) - AVG(dep_delay) FILTER (month IN ('6', '7') AND CAST(hour AS INT) < 10))
-     - (AVG(dep_delay) FILTER (month IN ('9', '10', '11') AND CAST(hour AS INT) >= 17) - AVG(dep_delay) FILTER (month IN ('9', '10', '11') AND CAST(hour AS INT) < 10)) FROM rows;
--- jetblue_is_later_than_delta: From Kennedy, Delta's delays are shorter than JetBlue's.
-SELECT AVG(dep_delay) FILTER (carrier = 'B6') - AVG(dep_delay) FILTER (carrier = 'DL') FROM rows WHERE origin = 'JFK';
--- long_flights_leave_from_kennedy: Flights from Kennedy are longer than those from La Guardia.
-SELECT AVG(distance) FILTER (origin = 'JFK') - AVG(distance) FILTER (origin = 'LGA') FROM rows;
--- united_flies_farther: United flies farther than ExpressJet from Newark.
-SELECT AVG(distance) FILTER (carrier = 'UA') - AVG(distance) FILTER (carrier = 'EV') FROM rows WHERE origin = 'EWR';
+-- hawaii_is_farther_than_seattle: Flights of Hawaiian Airlines are in the air for longer than those of Alaska Airlines. [moderndive]
+SELECT AVG(air_time) FILTER (carrier = 'HA') - AVG(air_time) FILTER (carrier = 'AS') FROM rows;
+-- early_flights_are_less_late: The earlier a flight is scheduled, the lower its expected delay. [solutions]
+SELECT CORR(CAST(hour AS INT), arr_delay) FROM rows;
+-- cancellations_accumulate: Cancellations accumulate over the day until 8 pm. [r4ds]
+SELECT AVG(CAST(dep_delay IS NULL AS INT)) FILTER (CAST(hour AS INT) BETWEEN 14 AND 19) - AVG(CAST(dep_delay IS NULL AS INT)) FILTER (CAST(hour AS INT) < 10) FROM rows;
+-- very_late_flights_leave: Very late flights are much less likely to be cancelled. [r4ds]
+SELECT AVG(CAST(dep_delay IS NULL AS INT)) FILTER (CAST(hour AS INT) BETWEEN 18 AND 20) - AVG(CAST(dep_delay IS NULL AS INT)) FILTER (CAST(hour AS INT) > 21) FROM rows;
+-- the_median_is_smaller: The median departure delay is smaller than the mean. [r4ds]
+SELECT AVG(dep_delay) - MEDIAN(dep_delay) FROM rows;
+-- delays_grow_up_to_750_miles: Delays increase with distance up to 750 miles. [r4ds1]
+SELECT AVG(arr_delay) FILTER (distance BETWEEN 500 AND 750) - AVG(arr_delay) FILTER (distance < 250) FROM rows;
+-- and_then_shrink: Beyond 750 miles they decrease. [r4ds1]
+SELECT AVG(arr_delay) FILTER (distance BETWEEN 500 AND 750) - AVG(arr_delay) FILTER (distance > 1500) FROM rows;
+-- summers_are_busy: There are more flights in summer (May to September) than in January. [r4ds1]
+SELECT AVG(CAST(month IN ('5', '6', '7', '8', '9') AS INT)) / 5 - AVG(CAST(month = '1' AS INT)) FROM rows;

@@ -155,3 +155,37 @@ def test_a_name_chooses_all_commands_of_a_script_and_an_unknown_one_is_refused(
     assert run.choose(commands, ["synth --tables all"]) == ["synth --tables all"], "options that no page shows"
     with pytest.raises(SystemExit, match="There is no benchmark 'quarry'"):
         run.choose(commands, ["quarry"])
+
+
+FRAMES = ("acs", "diabetes", "flights", "officials")
+
+
+@pytest.fixture
+def held_out(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(str(BENCH))
+    return importlib.import_module("_held_out")
+
+
+@pytest.mark.parametrize("frame", FRAMES)
+def test_every_finding_about_a_frame_names_the_publication_it_comes_from(held_out: ModuleType, frame: str) -> None:
+    findings = held_out.read_findings(frame)
+    assert len(findings) >= 6
+    sources = [held_out.SOURCES[held_out.find_source(finding)] for finding in findings]
+    assert all("http" in source for source in sources)
+
+
+def test_a_finding_without_a_source_stops_the_benchmark(held_out: ModuleType) -> None:
+    with pytest.raises(SystemExit, match="names no source"):
+        held_out.find_source(held_out.Finding("odd", "Somebody said so. [nobody]", len))
+
+
+@pytest.mark.parametrize("frame", FRAMES)
+def test_every_published_finding_holds_in_the_real_rows(held_out: ModuleType, frame: str) -> None:
+    if not held_out.DATA.is_dir():
+        pytest.skip(f"the real tables are not at {held_out.DATA.name}")
+    rows, _ = held_out.FRAMES[frame]()
+    findings = held_out.read_findings(frame)
+    held_out.require_true(findings, rows)
+    untrue = held_out.Finding("odd", "Wrong. [crs]", lambda rows: -1.0)
+    with pytest.raises(SystemExit, match="odd"):
+        held_out.require_true((*findings, untrue), rows)
