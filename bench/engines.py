@@ -7,14 +7,14 @@ equal in both, and sizes for the cost model of `docs/scale.md`.
 
 With `--spark`, rows are generated and stay in Spark on this machine; CPU seconds of its process and this one are told.
 `--techniques` counts quasi-identifiers and searches a k-anonymous recoding, and describes a table for synthesis from
-marginals, at the same numbers of rows; `--memory` is what Java may use. Above 3 million rows each is run once, and
-nothing by hand. `--folder` keeps the generated rows for other runs. `--tumult` names a Python that has Tumult Analytics
-(`tmlt.analytics`), which answers the same question over the same million rows; both are measured from the start of
-their Spark on.
+marginals, at the same numbers of rows, or only those that are named; `--memory` is what Java may use. Above 3 million
+rows each is run once, and nothing by hand. `--folder` keeps the generated rows for other runs. `--tumult` names a
+Python that has Tumult Analytics (`tmlt.analytics`), which answers the same question over the same million rows; both
+are measured from the start of their Spark on.
 
     python bench/engines.py [--rows 1000000] [--questions 200] [--sizes 100000 300000]
-    python bench/engines.py --spark [--rows 1000000] [--sizes 100000 10000000] [--techniques] [--memory 8g]
-                                    [--folder rows] [--tumult venv/bin/python]
+    python bench/engines.py --spark [--rows 1000000] [--sizes 100000 10000000] [--techniques [NAME ...]]
+                                    [--memory 8g] [--folder rows] [--tumult venv/bin/python]
 """
 
 from __future__ import annotations
@@ -120,6 +120,7 @@ def write_by_hand_for_spark(relation: str) -> str:
     )
 
 
+TECHNIQUES = ("k-anonymity", "marginals")
 GENERATED = (
     "SELECT CAST(hash(i, 1) % {users} AS BIGINT) AS user, printf('k%02d', hash(i, 2) % 100) AS k,"
     " CAST(hash(i, 3) % 101 AS BIGINT) AS v, CASE WHEN hash(i, 4) % 2 = 0 THEN 'F' ELSE 'M' END AS sex"
@@ -161,7 +162,7 @@ def describe_rows() -> TableSchema:
     return replace(table, columns=(*table.columns, Column("sex", categories=("F", "M"))))
 
 
-def ask_standard_question_in_spark(rows: int, folder: str, judged: bool, techniques: bool) -> float:
+def ask_standard_question_in_spark(rows: int, folder: str, judged: bool, techniques: Sequence[str]) -> float:
     """The question of the title in Spark on this machine beside SQL by hand; its CPU seconds."""
     plan, times = compile_query(SQL, (describe_rows(),), PureDP(1)), 5
     with fill_spark(rows, folder) as (there, relation):
@@ -178,8 +179,7 @@ def ask_standard_question_in_spark(rows: int, folder: str, judged: bool, techniq
                 f"and {theirs[1]:.2f} wall seconds, the least of {times} in turns"
             )
         print(f"{rows:,} rows: {told}; {_peak_memory():.1f} GB at most", flush=True)
-        if techniques:
-            count_in_spark(there, rows)
+        count_in_spark(there, rows, techniques)
     if judged and rows <= 3_000_000:
         bar("times SQL by hand in Spark, CPU", ours[0] / theirs[0], 1.3)
         if rows >= 1_000_000:  # so many took Tumult Analytics 75 CPU seconds on another machine, its start included
@@ -187,8 +187,9 @@ def ask_standard_question_in_spark(rows: int, folder: str, judged: bool, techniq
     return ours[0]
 
 
-def count_in_spark(there: Any, rows: int) -> None:
+def count_in_spark(there: Any, rows: int, techniques: Sequence[str]) -> None:
     """k-anonymity and marginals: counted there, and all that follows from the counts."""
+    from deniable.engines.base import hold_rows
     from deniable.engines.fetching import count_combinations
     from deniable.kanonymity.anonymize import search
     from deniable.kanonymity.models import KAnonymity
@@ -207,10 +208,12 @@ def count_in_spark(there: Any, rows: int) -> None:
 
     def describe() -> Any:
         bounded = render_bounded_select(table, SAMPLED, SAMPLED.rows_learned, known)
-        asked = RowsElsewhere(bounded, there.run)
-        return describe_table(asked, table, ApproxDP(1, 1e-6), most_rows=SAMPLED.rows_learned, columns=known)
+        with hold_rows(there, bounded) as held:
+            asked = RowsElsewhere(held, there.run)
+            return describe_table(asked, table, ApproxDP(1, 1e-6), most_rows=SAMPLED.rows_learned, columns=known)
 
-    for name, work in (("k-anonymity", anonymize), ("marginals", describe)):
+    for name in techniques:
+        work = {"k-anonymity": anonymize, "marginals": describe}[name]
         ((cpu, wall),) = spend_cpu([work], 1)
         print(f"{rows:,} rows, {name}: {cpu:.1f} CPU seconds, {wall:.1f} wall seconds; {_peak_memory():.1f} GB at most",
               flush=True)  # fmt: skip
@@ -320,8 +323,13 @@ def run_in_spark(asked: argparse.Namespace, folder: str) -> None:
     if asked.tumult:
         compare_with_tumult(asked.tumult, asked.rows, folder)
     points: list[tuple[int, float]] = []
+    techniques = () if asked.techniques is None else TECHNIQUES
     for rows in (asked.rows, *asked.sizes):
-        points.append((rows, ask_standard_question_in_spark(rows, folder, rows == asked.rows, asked.techniques)))
+        if asked.techniques:  # they alone
+            with fill_spark(rows, folder) as (there, _):
+                count_in_spark(there, rows, asked.techniques)
+            continue
+        points.append((rows, ask_standard_question_in_spark(rows, folder, rows == asked.rows, techniques)))
         if len(points) > 2:
             print_model(sorted(points))
 
@@ -333,7 +341,8 @@ def main() -> int:
     parser.add_argument("--questions", type=int, default=200)
     parser.add_argument("--sizes", type=int, nargs="+", default=[], help="other numbers of rows, for the cost model")
     parser.add_argument("--spark", action="store_true", help="Spark on this machine instead of PostgreSQL")
-    parser.add_argument("--techniques", action="store_true", help="k-anonymity and marginals in Spark too")
+    parser.add_argument("--techniques", nargs="*", choices=TECHNIQUES, metavar="NAME",
+                        help="k-anonymity and marginals in Spark too; with names, those alone")  # fmt: skip
     parser.add_argument("--memory", default="", help="what Java may use, such as 8g")
     parser.add_argument("--tumult", default="", help="a Python that has tmlt.analytics, to compare with")
     parser.add_argument("--folder", default="", help="where generated rows are kept, and taken from")

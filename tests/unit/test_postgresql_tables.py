@@ -10,12 +10,15 @@ import psycopg
 import pytest
 
 from deniable import Curator
+from deniable.engines.adbc import AdbcEngine
+from deniable.engines.postgresql import tables
 from deniable.engines.postgresql.engine import PostgreSQLEngine
 from deniable.engines.postgresql.tables import version_source
 from deniable.errors import NOTHING_CHARGED, DataError, DeniableError, ExecutionFailed, PolicyError
 from deniable.policy.document import parse
 from deniable.policy.schema import Column, ColumnType, TableSchema
-from deniable.query.sql.dialects import render_for_postgresql
+from deniable.query.sql.dialects import render_for_postgresql, render_for_warehouse
+from engines_elsewhere import write_profile
 
 ROLE = "shown_reader"
 POLICY = """
@@ -170,3 +173,48 @@ def test_one_table_has_one_unit_however_it_is_spelled(database: tuple[Any, str],
     other = f"  others: {{source: '{address}#\"shown\".visits', unit: row, columns: {{age: {{type: integer}}}}}}"
     with pytest.raises(PolicyError, match="protect different units"):
         Curator(parse(text.replace("budgets:", f"{other}\nbudgets:"), folder=tmp_path))
+
+
+def test_tables_elsewhere_are_compared_once_for_all_askers(
+    database: tuple[Any, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owner, address = database
+    owner.execute("CREATE TABLE shown.lookup AS SELECT 1 AS code")
+    owner.execute("CREATE TABLE shown.other AS SELECT 1 AS pid, 2 AS age")
+    owner.execute(f"GRANT SELECT ON ALL TABLES IN SCHEMA shown TO {ROLE}")
+    lookup = f"  lookup: {{public: true, source: '{address}#shown.lookup'}}"
+    other = f"  other: {{source: '{address}#shown.other', unit: row, columns: {{age: {{type: integer}}}}}}"
+    text = POLICY.format(source=f"{address}#shown.visits").replace("budgets:", f"{lookup}\n{other}\nbudgets:")
+    looked, find = list[str](), tables.list_places
+    with Curator(parse(text, folder=tmp_path)) as curator:
+        monkeypatch.setattr(tables, "list_places", lambda source: (looked.append(source), find(source))[1])
+        for asked in ("SELECT code FROM lookup", "SELECT COUNT(*) FROM visits", "SELECT COUNT(*) FROM other"):
+            curator.query(asked, epsilon=1)
+    assert len(looked) == len(set(looked)) == 3
+
+
+@pytest.mark.parametrize("door", ["postgresql", "adbc"])
+def test_numerics_are_whole_numbers_to_the_last_digit_and_what_is_no_number_is_null(
+    database: tuple[Any, str], postgres_address: str, door: str
+) -> None:
+    owner, address = database
+    source, engine = f"{address}#shown.whole", PostgreSQLEngine(render=render_for_postgresql)
+    if door == "adbc":
+        source = f"postgresql+adbc://{write_profile(postgres_address)}#shown.whole"
+        engine = AdbcEngine(render=render_for_warehouse)
+    schema = TableSchema("whole", "", (Column("n", ColumnType.INTEGER),))
+    listed = [2**63 - 1, 2**63 - 2, -(2**63), 7]
+    owner.execute("CREATE TABLE shown.whole (n numeric)")
+    owner.execute(f"GRANT SELECT ON shown.whole TO {ROLE}")
+    for value in (*listed, "NaN", "Infinity", "-Infinity", None):
+        owner.execute("INSERT INTO shown.whole VALUES (CAST(%s AS text)::numeric)", (value,))
+    with engine:
+        engine.attach("whole", source, schema)
+        found = engine.run('SELECT n FROM "whole"')["n"].to_pylist()
+        assert sorted(each for each in found if each is not None) == sorted(listed)
+        assert found.count(None) == 4
+        for odd in ("0.5", "9223372036854775808"):
+            owner.execute("UPDATE shown.whole SET n = CAST(%s AS numeric) WHERE n = 7", (odd,))
+            with pytest.raises(DataError, match=r"1 values of column 'n' .* not of the declared type 'integer'"):
+                engine.attach("whole", source, schema)
+            owner.execute("UPDATE shown.whole SET n = 7 WHERE n = CAST(%s AS numeric)", (odd,))

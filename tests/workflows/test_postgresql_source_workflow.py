@@ -552,9 +552,10 @@ def test_fewer_identifiers_than_there_are_are_not_taken_for_all_in_the_search_fo
         assert not (tmp_path / f"{most}.csv").exists()
 
 
+@pytest.mark.parametrize("door", ["postgresql", "adbc"])
 @pytest.mark.parametrize("least", [100000000000000000, 2**63 - 40, -(2**63)])
 def test_long_whole_numbers_of_numeric_columns_stay_apart(
-    database: str, table: str, tmp_path: Path, least: int
+    database: str, table: str, tmp_path: Path, least: int, door: str
 ) -> None:
     """By way of doubles, sixteen people became one."""
     rows, source = one_row_each(40), f"{database}#care.{table}_long"
@@ -562,6 +563,8 @@ def test_long_whole_numbers_of_numeric_columns_stay_apart(
     with psycopg.connect(database, autocommit=True) as connection:
         connection.execute(f"ALTER TABLE care.{table}_long ALTER COLUMN pid TYPE numeric(20,0)"
                            f" USING substring(pid from 2)::numeric + {least}")  # fmt: skip
+    if door == "adbc":
+        source = f"postgresql+adbc://{write_profile(database)}#care.{table}_long"
     text = ONE_EACH.format(source=source, rows_out=1_000).replace("pid: {type: text", "pid: {type: integer")
     with Curator(parse(text, folder=tmp_path)) as there:
         assert there.query("SELECT COUNT(DISTINCT pid) AS n FROM visits", epsilon=90).scalar() == 40

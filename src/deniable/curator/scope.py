@@ -342,9 +342,8 @@ class SharedTables:
         make_engine: Callable[..., Engine],
         whole: Engine | None = None,
     ) -> None:
-        self.policy = policy
-        self.store = store
-        self.sources = sources
+        self.policy, self.store = policy, store
+        self.sources, self.places = sources, dict[str, tuple[str, frozenset[str]]]()
         self.make_engine = make_engine
         self._find_withdrawals = find_withdrawals
         self._name_epoch = name_epoch
@@ -500,7 +499,7 @@ class AttachedTables:
             return
         table = self._shared.policy.table(name)
         schema = None if table.public and not table.columns else table
-        refuse_private_elsewhere(self._shared.policy, self._shared.sources, name)
+        refuse_private_elsewhere(self._shared.policy, self._shared.sources, name, self._shared.places)
         self.engine.attach(name, self._shared.locate(name, self._epoch), schema)
         restrictions = self._shared.restrictions(name, self._rows)
         if restrictions:

@@ -204,7 +204,7 @@ def stamp_content(source: Any, folder: Path, lasting: bool = True) -> tuple[str,
 def _stamp_by_adbc(source: str, folder: Path) -> tuple[str, str]:
     with _open_adbc(folder) as engine:
         engine.attach("rows", source)
-        return engine.stamp("rows")
+        return engine.find_place("rows"), engine.data_version("rows")
 
 
 def _name_frame(source: Any, folder: Path, lasting: bool) -> str:
@@ -246,8 +246,16 @@ def refuse_private_as_public(policy: Policy, sources: Mapping[str, Any] | None =
         refuse_private_elsewhere(policy, sources or {})
 
 
-def refuse_private_elsewhere(policy: Policy, sources: Mapping[str, Any], name: str | None = None) -> None:
-    """The same for tables elsewhere, or for one: what reads a private one is private, and one table has one unit."""
+def refuse_private_elsewhere(
+    policy: Policy,
+    sources: Mapping[str, Any],
+    name: str | None = None,
+    places: dict[str, tuple[str, frozenset[str]]] | None = None,
+) -> None:
+    """The same for tables elsewhere, or for one: what reads a private one is private, and one table has one unit.
+
+    `places` keeps what was found, so that each table is looked up once.
+    """
     from deniable.engines.base import is_elsewhere, is_in_spark
 
     at = {table.name: sources.get(table.name, table.source) for table in policy.tables}
@@ -259,7 +267,10 @@ def refuse_private_elsewhere(policy: Policy, sources: Mapping[str, Any], name: s
         and is_in_spark(at[one.name]) == is_in_spark(at[other.name])  # else they are two places
         and (one.public != other.public or (not one.public and not _share_unit(one, other)))
     ]
-    places = {each.name: _list_places(at[each.name], policy.folder) for pair in compared for each in pair}
+    places = {} if places is None else places
+    for table in itertools.chain.from_iterable(compared):
+        if table.name not in places:
+            places[table.name] = _list_places(at[table.name], policy.folder)
     for one, other in compared:
         hidden, shown = (other, one) if one.public else (one, other)
         if shown.public and places[hidden.name][0] in places[shown.name][1]:
@@ -278,12 +289,18 @@ def refuse_private_elsewhere(policy: Policy, sources: Mapping[str, Any], name: s
 
 def _list_places(source: str, folder: Path) -> tuple[str, frozenset[str]]:
     """Where a table elsewhere is, and the places of all that it reads, as far as they can be known."""
-    from deniable.engines.base import is_in_database
+    from deniable.engines.base import is_in_database, is_in_spark
     from deniable.engines.postgresql.tables import list_places
+    from deniable.engines.spark.engine import find_place
 
     if is_in_database(source):
         return list_places(source)
-    place, _ = stamp_content(source, folder)
+    if is_in_spark(source):
+        place = find_place(source, folder)
+    else:
+        with _open_adbc(folder) as engine:
+            engine.attach("rows", source)
+            place = engine.find_place("rows")
     return place, frozenset([place])
 
 

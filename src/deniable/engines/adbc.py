@@ -26,18 +26,8 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 
-from deniable.engines import sources
-from deniable.engines.base import (
-    Field,
-    Listed,
-    Parameters,
-    Restriction,
-    Sampled,
-    Source,
-    is_by_adbc,
-    quote,
-    write_listed,
-)
+from deniable.engines import base, sources
+from deniable.engines.base import Field, Listed, Parameters, Restriction, Sampled, Source, quote, write_listed
 from deniable.engines.postgresql.connection import SETTINGS
 from deniable.engines.postgresql.tables import READ as POSTGRESQL
 from deniable.engines.postgresql.tables import TEXT, WHEREABOUTS, pick_spellings
@@ -84,7 +74,7 @@ class Dialect:
     def read(self, kind: str) -> str:
         """How a column of a kind is read."""
         plain = {"whole": "CAST({0} AS BIGINT)", "large": "{0}", "boolean": "{0}", "number": self.number or self.double}
-        return str(plain.get(kind) or getattr(self, {"single": "double"}.get(kind, kind)))
+        return str((plain | {"exact": EXACT}).get(kind) or getattr(self, {"single": "double"}.get(kind, kind)))
 
     def quote(self, name: str) -> str:
         """A name as the dialect takes it."""
@@ -92,6 +82,9 @@ class Dialect:
         return f"{self.mark}{name.replace(end, end * 2)}{end}"
 
 
+_FITS = "{0} = FLOOR({0}) AND {0} BETWEEN -9223372036854775808 AND 9223372036854775807"
+EXACT = f"(CASE WHEN {_FITS} THEN CAST({{0}} AS BIGINT) END)"
+"""Decimals that are declared as whole numbers: by way of doubles, long ones would become one another."""
 DIALECTS: dict[str, Dialect] = {
     "postgresql": Dialect(
         double=POSTGRESQL["float8"][2],
@@ -222,7 +215,7 @@ READ: dict[str, Reading] = {
     "text": (ColumnType.TEXT, "VARCHAR", "{0}"),
 }
 """How a column is shown in the language of the embedded engine, by what kind of column it is."""
-READ |= {"zoned": READ["time"], "other": READ["text"]}
+READ |= {"zoned": READ["time"], "other": READ["text"], "exact": READ["whole"]}
 RAW_TYPES = {"large": "HUGEINT", "number": "DOUBLE", "single": "DOUBLE"}
 CONVERSIONS = Conversions(
     "CAST({0} AS VARCHAR)",
@@ -268,7 +261,7 @@ class AdbcEngine(PooledEngine[View]):
     @staticmethod
     def is_there(source: Source) -> bool:
         """Whether a source is reached by ADBC."""
-        return is_by_adbc(source)
+        return base.is_by_adbc(source)
 
     def _connect(self, address: str) -> Any:
         dialect, _, profile = address.partition("+adbc://")
@@ -416,15 +409,14 @@ class AdbcEngine(PooledEngine[View]):
             map(str, list_numbers(self._ask(view, f"SELECT count(*) AS n, {sums} FROM raw_0")))
         )
 
-    def stamp(self, name: str) -> tuple[str, str]:
-        """Where an attached table is, by one name as far as its place tells it, and what changes when its rows do."""
-        view = self._views[name]
-        where = f"{view.place}#{'.'.join(view.located.names)}"
+    def find_place(self, name: str) -> str:
+        """Where an attached table is, by one name as far as its place tells it."""
+        view, where = self._views[name], self._views[name].place
         if view.located.dialect == "postgresql":
             with self._connection(view.place) as connection, translate_errors():
                 ((system, database),) = read_rows(connection, WHEREABOUTS)
-            where = f"postgresql://{system}/{database}#{'.'.join(view.located.names)}"
-        return where, self._find_version(view)
+            where = f"postgresql://{system}/{database}"
+        return f"{where}#{'.'.join(view.located.names)}"
 
 
 def connect(dialect: str, profile: str) -> Any:
@@ -514,7 +506,9 @@ def inspect_table(connection: Any, located: Located, schema: TableSchema | None)
     with translate_errors(located.title), connection.cursor() as cursor:
         cursor.execute(f"SELECT * FROM {located.relation} WHERE 1 = 0")
         found = cursor.fetch_arrow_table().schema
+    whole = {column.name for column in schema.columns if column.type is ColumnType.INTEGER} if schema else set()
     kinds = [name_kind(field.type) for field in found]
+    kinds = ["exact" if k == "number" and f.name in whole else k for f, k in zip(found, kinds, strict=True)]
     columns = [(field.name, f"c{i}", READ[kind]) for i, (field, kind) in enumerate(zip(found, kinds, strict=True))]
     shown = show_declared(columns, schema, located.title, CONVERSIONS)
     dialect = DIALECTS[located.dialect]
@@ -522,6 +516,12 @@ def inspect_table(connection: Any, located: Located, schema: TableSchema | None)
         (dialect.read(kind).format(dialect.quote(field.name)), RAW_TYPES.get(kind, READ[kind][1]))
         for field, kind in zip(found, kinds, strict=True)
     )
+    exact = {f.name: dialect.quote(f.name) for f, kind in zip(found, kinds, strict=True) if kind == "exact"}
+    number = dialect.read("number")
+    misfits = {name: f"{number} IS NOT NULL AND {EXACT} IS NULL".format(quoted) for name, quoted in exact.items()}
+    if misfits:
+        with translate_errors(located.title):
+            refuse_misfits(misfits, read_rows(connection, count_misfits(misfits, located.relation))[0], located.title)
     return View(located, raw, shown.fields, shown.expressions), shown.doubtful
 
 

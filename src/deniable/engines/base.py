@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
 from datetime import date, datetime
 from decimal import Decimal
@@ -179,6 +179,12 @@ def tell_apart(engine: Engine, name: str, column: str) -> str:
 def is_away(engine: Engine, name: str) -> bool:
     """Whether the rows of a source stay elsewhere, and statements go there."""
     return name in getattr(engine, "away", ())
+
+
+def hold_rows(engine: Engine, sql: str) -> AbstractContextManager[str]:
+    """Let an engine that can keep the rows of a statement do so; gives the statement by which others read them."""
+    held: AbstractContextManager[str] = getattr(engine, "hold", nullcontext)(sql)
+    return held
 
 
 def is_counted(engine: Engine, name: str) -> bool:

@@ -23,7 +23,7 @@ from deniable.curator.charge import (
 from deniable.curator.context import Context
 from deniable.curator.publish import note_types, publish_file, publish_together
 from deniable.curator.sources import note_rows_learned, refuse_rows_here
-from deniable.engines.base import is_away, quote
+from deniable.engines.base import hold_rows, is_away, quote
 from deniable.errors import CHARGED, NOTHING_CHARGED, ParameterError, nearest
 from deniable.policy.access import Accounting
 from deniable.policy.budget import Amount, Budget, budget
@@ -129,14 +129,15 @@ def _write_bounded(source: Source, columns: tuple[str, ...] | None) -> str:
     return render_bounded_select(source.table, source.unit, source.unit.rows_learned, columns)
 
 
-def find_rows(engine: Engine, source: Source, columns: tuple[str, ...] | None) -> pa.Table | RowsElsewhere:
-    """The same rows; those of a table elsewhere stay there, and are counted, where all columns can be."""
+def learn_rows(context: Context, order: Order, source: Source, engine: Engine) -> SynthModel:
+    """What is learned of the same rows; those of a table elsewhere are counted there, where all columns can be."""
     from deniable.synth.describe import can_count_elsewhere
     from deniable.synth.encode import RowsElsewhere
 
-    if not is_away(engine, source.table.name) or not can_count_elsewhere(source.table, columns):
-        return bound_rows(engine, source, columns)
-    return RowsElsewhere(_write_bounded(source, columns), engine.run)
+    if not is_away(engine, source.table.name) or not can_count_elsewhere(source.table, order.columns):
+        return learn_model(context, order, source, bound_rows(engine, source, order.columns))
+    with hold_rows(engine, _write_bounded(source, order.columns)) as held:
+        return learn_model(context, order, source, RowsElsewhere(held, engine.run))
 
 
 def read_bounded(context: Context, name: str, columns: tuple[str, ...] | None = None) -> pa.Table:
@@ -183,7 +184,7 @@ def plan_description(context: Context, order: Order) -> tuple[Order, Source, Job
     event = price_description(order.method, order.budget, source.most_rows)
     job: Job[SynthModel] = Job(
         Technique.DP_SYNTHETIC, repr(order), event, source.unit, (source.table.name,),
-        lambda engine: learn_model(context, order, source, find_rows(engine, source, order.columns)),
+        lambda engine: learn_rows(context, order, source, engine),
         cost=order.budget, form=Form(write_bytes, read_bytes),
     )  # fmt: skip
     return order, source, job

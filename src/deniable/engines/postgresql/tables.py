@@ -115,7 +115,7 @@ READ: dict[str, Reading] = {
 }
 
 
-EXACT = (ColumnType.DECIMAL, "DOUBLE", "{0}")
+EXACT = (ColumnType.DECIMAL, "DOUBLE", "(CASE WHEN abs({0}) < 1.7e308 THEN {0} END)")
 """Numerics that are declared as whole numbers: by way of doubles, long ones would become one another."""
 
 

@@ -18,6 +18,7 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 
+from deniable.engines import base
 from deniable.engines.base import (
     Field,
     Listed,
@@ -46,7 +47,7 @@ from deniable.engines.remote import (
     show_declared,
 )
 from deniable.engines.sources import stamp_source
-from deniable.engines.spark.session import begin_work, end_work, open_session, stop_work, translate_errors
+from deniable.engines.spark.session import begin_work, end_work, is_remote, open_session, stop_work, translate_errors
 from deniable.errors import DataError, Stopped
 from deniable.policy.schema import ColumnType, TableSchema, normalize_spelling
 
@@ -141,6 +142,7 @@ READ: dict[str, Reading] = {
 }
 """What each of Spark's types is shown as: the policy's type, DuckDB's word, and the expression that reads it."""
 TEXT = (ColumnType.TEXT, "VARCHAR", "{0}::STRING")
+KINDS = {word: kind for kind, word, _ in READ.values()}
 CONVERSIONS = Conversions(
     "{0}::STRING",
     {
@@ -279,6 +281,33 @@ class SparkEngine(RemoteEngine[View]):
     def _find_version(self, view: View) -> str:
         return find_version(self._session, view.located)
 
+    @contextmanager
+    def hold(self, sql: str) -> Iterator[str]:
+        """Let Spark keep the rows of a statement while others read them; gives the statement that reads them.
+
+        Not at a Connect server, which would keep them after a client that is lost.
+        """
+        statement = self._prepare(sql, None, {})
+        if statement is None or not statement.names or is_remote(self._session):
+            yield sql
+            return
+        name, own = f"deniable_{secrets.token_hex(8)}", [quote(each) for each in statement.names]
+        with translate_errors():
+            rows = self._session.sql(self._complete(statement, {}, {})).persist()
+            rows.createOrReplaceTempView(name)
+        kinds = zip(statement.names, statement.types, strict=True)
+        fields = tuple(Field(each, KINDS.get(word, ColumnType.TEXT), word) for each, word in kinds)
+        with self._lock:
+            self._views = {**self._views, name: View(Located(name), fields, tuple(own))}
+        try:
+            yield f"SELECT {', '.join(base.quote(each) for each in statement.names)} FROM {name}"
+        finally:
+            with self._lock:
+                self._views = {each: view for each, view in self._views.items() if each != name}
+            with contextlib.suppress(Exception):  # a session that was lost keeps nothing any more
+                rows.unpersist()
+                self._session.catalog.dropTempView(name)
+
     def _cancel_there(self, thread: int | None) -> None:
         with self._lock:
             found = [tag for tag, begun_by in self._running.items() if thread is None or thread == begun_by]
@@ -350,12 +379,17 @@ def version_source(source: str, folder: Path) -> str:
     return find_version(open_session(), locate_table(source, folder))
 
 
+def find_place(source: str, folder: Path) -> str:
+    """Where a table is, by one name."""
+    return f"{SCHEME}{locate_table(source, folder).name}"
+
+
 def stamp_table(source: str, folder: Path) -> tuple[str, str]:
     """Where a table is, by one name, and what changes when its rows do; a folder here is known as the folder it is."""
     located = locate_table(source, folder)
     if located.is_folder and Path(located.name).exists():
         return stamp_source(located.name, folder)
-    return f"{SCHEME}{located.name}", find_version(open_session(), located)
+    return find_place(source, folder), find_version(open_session(), located)
 
 
 def _name_parameters(parameters: Parameters | None) -> dict[str, Any]:

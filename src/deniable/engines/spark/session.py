@@ -177,7 +177,7 @@ def _translate_error(failure: Any, about: str) -> Exception:
 
 def begin_work(session: Any, tag: str) -> None:
     """Let what this thread asks Spark from now on be stopped under a tag."""
-    if _is_remote(session):
+    if is_remote(session):
         session.addTag(tag)
     else:
         session.sparkContext.setJobGroup(tag, "deniable", interruptOnCancel=True)
@@ -185,7 +185,7 @@ def begin_work(session: Any, tag: str) -> None:
 
 def stop_work(session: Any, tag: str) -> None:
     """Stop what runs under a tag, from any thread."""
-    if _is_remote(session):
+    if is_remote(session):
         session.interruptTag(tag)
     else:
         session.sparkContext.cancelJobGroup(tag)
@@ -193,11 +193,12 @@ def stop_work(session: Any, tag: str) -> None:
 
 def end_work(session: Any, tag: str) -> None:
     """What this thread asks Spark from now on is not under the tag any more."""
-    if _is_remote(session):
+    if is_remote(session):
         session.removeTag(tag)
     else:
         session.sparkContext.setLocalProperty("spark.jobGroup.id", None)
 
 
-def _is_remote(session: Any) -> bool:
+def is_remote(session: Any) -> bool:
+    """Whether a session is one of Spark Connect."""
     return type(session).__module__.startswith("pyspark.sql.connect")
