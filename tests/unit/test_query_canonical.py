@@ -255,6 +255,16 @@ OF_POSTGRESQL = [
     ["c > 5", "c > '5'", "c > '5.0'"],
     ["c IN (1, 2)", "c IN ('1', '2')"],
     ["b = TRUE", "b = 't'::bool", "b = 'true'::boolean", "b = ' yes '::bool", "b = 'on'", "b = true"],
+    ["c > 0.5", "c > .5", "c > '.5'", "c > '5e-1'::float8", "c > 0.5::numeric", "c > 0.54::numeric(2, 1)"],
+    ["c > 0.00001", "c > 0.00001::numeric", "c > '0.00001'::decimal"],
+    ["c IN (1, 2)", "c = ANY('{1,2}'::_int4)", "c = ANY(ARRAY['1', '2']::int[])", "c = any(array[1, 2]::numeric[])"],
+    ["s IN ('x', 'y')", "s = ANY(ARRAY['x','y']::text[])", "s = ANY('{ x , y }')", "s IN ($$x$$, N'y')"],
+    ["c > 1 OR c > 2", "c > ANY('{1,2}')", "c > any(ARRAY[1, 2]::int[])"],
+    ["c > 1 AND c > 2", "c > ALL('{1,2}'::int[])", "c > all(ARRAY[1, 2])"],
+    ["s NOT LIKE 'a%' AND s NOT LIKE 'b%'", "s NOT LIKE ALL('{a%,b%}'::text[])"],
+    ["m > '2025-05-01 10:00:00'", "m > '2025-05-01 10:00:00'::timestamp(6)", "m > '2025-05-01 10:00+00'::timestamptz",
+     "m > '2025-05-01 12:00+02'::timestamptz", "m > timestamp with time zone '2025-05-01 10:00:00Z'",
+     "m > '2025-05-01 09:59:59.7'::timestamp(0)", "m > '2025-05-01 12:00+02'::timestamptz(3)"],
     ["TRUE LIMIT 2", "TRUE LIMIT 2::bigint"],
     ["d > '2025-05-01'", "d > ('2025-05-01 +00'::date)", "d > '2025-05-01Z'", "d > '2025-05-01 +00:00'"],
     ["d IN ('2025-05-01')", "d = ANY('{2025-05-01}'::date[])", "d = ANY('{2025-05-01}')"],
@@ -276,6 +286,15 @@ def test_constants_of_drivers_are_read_as_people_write_them(wordings: list[str])
         ("s = 'abc'::\"char\"", "fixed length"), ("CAST(s AS bpchar) = 'ab'", "fixed length"),
         ("s = 'ab '::bpchar", "fixed length"), ("b = 'maybe'::bool", "cannot be read as BOOLEAN"),
         ("c > 'five'::int", "cannot be read as INT"), ("c > '2.5'::int", "cannot be read as INT"),
+        ("c > ''::int", "cannot be read as INT"), ("c > 40000::int2", "does not fit into SMALLINT"),
+        ("c > 3000000000::int", "does not fit into INT"), ("c > -3000000000::int", "does not fit into INT"),
+        ("c > '40000'::int2", "cannot be read as SMALLINT"), ("c > 12::numeric(1)", "does not fit into DECIMAL"),
+        ("c = ANY('{40000}'::int2[])", "cannot be read as SMALLINT"), ("b = ANY('{maybe}')", "cannot be read as BOOL"),
+        ("c < 'NaN'::float8", "cannot be read as DOUBLE"), ("c < 'Infinity'", "mixes"), ("c > 'five'", "mixes"),
+        ("b = 'maybe'", "mixes"), ("s = 'a' 'b'", "side by side"), ("s = 'ab'::varchar(1)", "fixed length"),
+        ("CAST(s AS varchar(3)) = 'abc'", "fixed length"), ("m::timestamp(0) > '2025-05-01'", "6 places"),
+        ("m::timestamptz > '2025-05-01'", "no time zone"), ("m > '0001-01-01 00:00+05'::timestamptz", "not one"),
+        ("c > ALL(SELECT 1)", "sub-query cannot stand here"),
     ],
 )  # fmt: skip
 def test_casts_that_would_mean_something_else_are_refused(written: str, told: str) -> None:
@@ -289,6 +308,16 @@ def test_a_cast_to_numbers_without_places_rounds() -> None:
         assert curator.query("SELECT COUNT(*) FROM data WHERE x = '2.5'::numeric(3)", epsilon=9000).scalar() == 10
 
 
+def test_a_cast_of_a_column_to_numbers_without_digits_keeps_all_places() -> None:
+    rows = pa.table({"pid": list(range(40)), "x": [0.12345 if n % 4 else 0.5 for n in range(40)]})
+    with Curator.from_frame(rows, "pid", 90000, bounds={"x": (0, 1)}) as curator:
+        for cast in ("::numeric", "::decimal"):
+            asked = f"SELECT COUNT(*) FROM data WHERE x{cast} = 0.12345"
+            assert curator.query(asked, epsilon=9000).scalar() == 30
+        asked = "SELECT AVG(AUTO_CLAMP(x::numeric)) FROM data WHERE x::numeric = 0.12345"
+        assert "DECIMAL(" not in str(curator.explain(asked, epsilon=9000))
+
+
 @pytest.mark.parametrize("written", ["E'a\\\\b'", "E'\\u0041'", "E'it\\'s'"])
 def test_escapes_are_refused_rather_than_read_as_other_signs(written: str) -> None:
     with pytest.raises(QueryRefused, match="escapes"):
@@ -296,7 +325,7 @@ def test_escapes_are_refused_rather_than_read_as_other_signs(written: str) -> No
 
 
 @pytest.mark.parametrize("written", ["s = ANY('F,M')", "s = ANY('{F')", "s = ANY('{F,{M}}')", "c = ANY('{F,M}')",
-                                     "c <> ALL('{1,F}'::int4[])"])  # fmt: skip
+                                     "c <> ALL('{1,F}'::int4[])", "s = ANY('{a,}')", "s = ANY('{a, ,b}')"])  # fmt: skip
 def test_texts_that_are_no_arrays_are_refused(written: str) -> None:
     with pytest.raises(QueryRefused, match=r"list of (values|numbers)"):
         compile_query(f"SELECT COUNT(*) FROM t WHERE {written}", TYPED_DATES, PureDP(1))
@@ -307,7 +336,7 @@ TYPED_DATES = parse(
     "s: {type: text}, c: {type: decimal}, b: {type: boolean}}}}\nbudgets: {dataset: {epsilon: 1}}\n"
 ).tables
 APART = [("d >= TIMESTAMP '2025-03-04 12:00:00'", "d >= '2025-03-04'"), ("m > '2025-03-04'", "m::DATE > '2025-03-04'"),
-         ("c > 4567", "c > 4567.01::NUMERIC(6, 1)"), ("s = 'x'", "s = 'y'::TEXT")]  # fmt: skip
+         ("c > 4567.01", "c > 4567.01::NUMERIC(6, 1)"), ("s = 'x'", "s = 'y'::TEXT")]  # fmt: skip
 
 
 @pytest.mark.parametrize("wordings", OF_TOOLS, ids=lambda each: each[0])

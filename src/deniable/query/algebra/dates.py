@@ -72,6 +72,17 @@ def add_seconds(moment: date, seconds: int) -> date:
     return moved
 
 
+def move_by(moment: date, months: int, seconds: int) -> date:
+    """A date or a moment that is written out, so much later; a date stays one where whole days are added."""
+    moved = add_months(moment, months)
+    if not seconds:
+        return moved
+    at = moved if isinstance(moved, datetime) else datetime(moved.year, moved.month, moved.day)
+    later = add_seconds(at, seconds)
+    whole = not isinstance(moment, datetime) and seconds % DAY == 0
+    return date(later.year, later.month, later.day) if whole else later
+
+
 def move_date_by_months(facts: tuple[Facts, ...]) -> Facts:
     """A date some months on."""
     return _move(facts, Kind.DATE, add_months, MOST_MONTHS)

@@ -13,7 +13,7 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import date, datetime, time
+from datetime import UTC, date, datetime, time, timedelta
 from fractions import Fraction
 
 from deniable.errors import ParameterError, pluralize
@@ -243,12 +243,13 @@ _ZONED_DAY = re.compile(r"^([0-9]{4}-[0-9]{2}-[0-9]{2})(?: ?[+-][0-9]{2}(?::?[0-
 """A day with a zone, as JDBC writes it."""
 
 
-def parse_date(text: Literal, kind: Kind) -> Literal:
-    """A text of the question as a date or a moment."""
+def parse_date(text: Literal, kind: Kind, zoned: bool = False) -> Literal:
+    """A text of the question as a date or a moment; one of a type with a time zone is taken to UTC."""
     written = _ZONED_DAY.sub(r"\1", str(text.value))
     try:
         moment = datetime.fromisoformat(written)
-    except ValueError:
+        moment = moment.astimezone(UTC) if zoned and moment.tzinfo is not None else moment
+    except (ValueError, OverflowError):
         raise Mismatch("compares a date with a text that is not one; write DATE '2020-12-31'") from None
     return literal(moment.replace(tzinfo=None) if kind is Kind.DATETIME else moment.date())
 
@@ -268,41 +269,75 @@ def parse_array(text: str) -> list[str | None]:
         raise ValueError
     found: list[str | None] = []
     body = stripped[1:-1]
-    while at < len(body):
+    more = bool(body.strip())
+    while more:
         member = _MEMBER.match(body, at)
-        if member is None:
-            raise ValueError
+        if member is None or (member.group(2) or "x").isspace():
+            raise ValueError  # also where a comma has nothing after it
         if len(found) >= MOST_MEMBERS:
             raise ParameterError(f"a list has at most {MOST_MEMBERS} members")
-        quoted, bare, at = member.group(1), member.group(2), member.end()
+        quoted, bare, at, more = member.group(1), member.group(2), member.end(), member.group(3) == ","
         written = re.sub(r"\\(.)", r"\1", quoted) if quoted is not None else bare.strip()
         found.append(None if quoted is None and written.upper() == "NULL" else written)
     return found
 
 
-WRITTEN_NUMBER = re.compile(r"[-+]?[0-9]{1,15}(\.[0-9]{1,15})?").fullmatch
+_NUMBER = re.compile(r"[-+]?(?:[0-9]{1,40}(?:\.[0-9]{0,40})?|\.[0-9]{1,40})(?:[eE][-+]?[0-9]{1,2})?").fullmatch
+"""A number as a text, as PostgreSQL reads it; neither NaN nor infinity."""
+FINEST = 10**15
+"""The greatest denominator of a number in a question."""
 
 
-def fold_cast(argument: Expression, kind: Kind) -> Expression | None:
+def fold_cast(argument: Expression, kind: Kind, wanted: str = "", digits: Sequence[int] = ()) -> Expression | None:
     """A cast that changes nothing, or one of a value that the question writes, as that value; else None.
+
+    `wanted` is the name of a type that is narrower than its kind, `digits` what stands in brackets after it.
 
     >>> fold_cast(literal("4567"), Kind.DECIMAL).value, fold_cast(literal("private"), Kind.TEXT).value
     (4567, 'private')
+    >>> fold_cast(literal(40000), Kind.INTEGER, "SMALLINT") is None
+    True
     """
-    if argument.facts.kind is kind and kind in (Kind.TEXT, Kind.DATE, Kind.DATETIME, Kind.BOOLEAN):
-        return argument
     value: Value = argument.value if isinstance(argument, Literal) else None
     if isinstance(value, str) and kind in (Kind.DATE, Kind.DATETIME):
-        return parse_date(literal(value), kind)
+        value = (argument := parse_date(literal(value), kind, wanted == "TIMESTAMPTZ")).value
+    if isinstance(value, datetime) and kind is Kind.DATETIME and digits:
+        return literal(_round_moment(value, digits[0]))
+    if argument.facts.kind is kind and kind in (Kind.TEXT, Kind.DATE, Kind.DATETIME, Kind.BOOLEAN):
+        return argument
     if isinstance(value, str) and kind is Kind.BOOLEAN and value.strip().lower() in TRUTHS:
         return literal(TRUTHS[value.strip().lower()])
-    if isinstance(value, str) and kind.numeric and WRITTEN_NUMBER(value.strip()):
+    if isinstance(value, str) and kind.numeric and _NUMBER(value.strip()):
         value = Fraction(value.strip())
-    if isinstance(value, bool) or not isinstance(value, int | Fraction):
+        value = None if kind is Kind.INTEGER and value.denominator > 1 else value
+    if isinstance(value, bool) or not isinstance(value, int | Fraction) or not kind.numeric:
         return None
-    number, whole = Fraction(value), value.denominator == 1
-    fits = -(2**53) < number < 2**53 and (kind is Kind.DECIMAL or (kind is Kind.INTEGER and whole))
-    return literal(int(number) if whole else number) if fits else None
+    return _fit_number(Fraction(value), kind, wanted, digits)
+
+
+def _fit_number(number: Fraction, kind: Kind, wanted: str, digits: Sequence[int]) -> Literal | None:
+    """A number in the range and with the places of a type, halves away from zero; None where it is too large."""
+    places = 0 if kind is Kind.INTEGER or len(digits) == 1 else digits[1] if digits else None
+    if places is not None:
+        steps = math.floor(abs(number) * Fraction(10) ** places + Fraction(1, 2))
+        number = Fraction(steps if number >= 0 else -steps) / Fraction(10) ** places
+    low, high = SIZES.get(wanted, (-(2**53), 2**53))
+    fits = max(low, 1 - 2**53) <= number <= min(high, 2**53 - 1) and number.denominator <= FINEST
+    if digits and places is not None:
+        fits = fits and abs(number) < Fraction(10) ** (digits[0] - places)
+    return literal(int(number) if number.denominator == 1 else number) if fits else None
+
+
+def _round_moment(moment: datetime, places: int) -> datetime:
+    unit = 10 ** max(6 - places, 0)
+    steps, rest = divmod(moment.microsecond, unit)
+    return moment.replace(microsecond=0) + timedelta(microseconds=(steps + (2 * rest >= unit)) * unit)
+
+
+SIZES = {"TINYINT": (-(2**7), 2**7 - 1), "SMALLINT": (-(2**15), 2**15 - 1), "INT": (-(2**31), 2**31 - 1),
+         "UTINYINT": (0, 2**8 - 1), "USMALLINT": (0, 2**16 - 1), "UINT": (0, 2**32 - 1),
+         "UBIGINT": (0, 2**64 - 1)}  # fmt: skip
+"""The least and the greatest number of types that are narrower than our own."""
 
 
 TRUTHS = {

@@ -40,7 +40,7 @@ from deniable.query.algebra.relation import Measure, Relation, find_noisy_nodes
 from deniable.query.execute import NoisyResults
 from deniable.query.plan import QueryPlan
 from deniable.query.sql.aggregates import UNBOUNDED_PAIR, has_aggregate
-from deniable.query.sql.clauses import cut_clauses, find_closing, place_at, tokens_of
+from deniable.query.sql.clauses import cut_clauses, find_closing, parse_tokens, place_at, tokens_of
 from deniable.query.sql.scope import offset_of
 
 NAME = "AUTO_CLAMP"
@@ -105,10 +105,11 @@ def _find_span(text: str, tokens: list[Token], at: int) -> tuple[int, int]:
 def _parse_calls(text: str) -> list[exp.Anonymous]:
     """The calls as the parser sees them, in the order of the text."""
     try:
-        tree = sqlglot.parse_one(cut_clauses(text).text, read="duckdb")
+        plain = cut_clauses(text).text
+        trees = [tree for tree in parse_tokens(tokens_of(plain), plain) if tree is not None]
     except (SqlglotError, RecursionError):
         raise QueryRefused("the statement cannot be read as SQL") from None
-    found = [node for node in tree.find_all(exp.Anonymous) if node.name.upper() == NAME]
+    found = [node for tree in trees for node in tree.find_all(exp.Anonymous) if node.name.upper() == NAME]
     if len(found) > MOST_CALLS:
         raise QueryRefused(f"a question has at most {MOST_CALLS} AUTO_CLAMP", remedy="Clamp by hand: CLAMP(x, 0, 100)")
     return sorted(found, key=offset_of)

@@ -11,7 +11,6 @@ from bisect import bisect_right
 from dataclasses import replace
 
 from sqlglot import expressions as exp
-from sqlglot.dialects.dialect import Dialect
 from sqlglot.errors import SqlglotError
 
 from deniable.errors import QueryRefused
@@ -48,7 +47,7 @@ from deniable.query.algebra.relation import (
 )
 from deniable.query.sql import select as sql_select
 from deniable.query.sql.aggregates import has_aggregate, is_aggregate
-from deniable.query.sql.clauses import Clauses, cut_clauses, tokens_of
+from deniable.query.sql.clauses import Clauses, cut_clauses, parse_tokens, tokens_of
 from deniable.query.sql.from_clause import (
     ONE_TYPE,
     Context,
@@ -175,10 +174,7 @@ def _refuse_unfit(statement: exp.Expression, context: Context) -> None:
 
 def _parse_statement(clauses: Clauses) -> list[exp.Expression | None]:
     """The statements of a text; tokens that were read already are not read again."""
-    dialect = Dialect.get_or_raise("duckdb")
-    tokens = dialect.tokenize(clauses.text) if clauses.tokens is None else list(clauses.tokens)
-    found: list[exp.Expression | None] = dialect.parser().parse(tokens, clauses.text)
-    return found
+    return parse_tokens(tokens_of(clauses.text) if clauses.tokens is None else list(clauses.tokens), clauses.text)
 
 
 def _refuse_unreadable(failure: Exception) -> QueryRefused:

@@ -23,8 +23,11 @@ from dataclasses import dataclass, field
 from datetime import date, datetime
 from decimal import Decimal
 from fractions import Fraction
+from typing import Any, ClassVar
 
 import sqlglot
+from sqlglot import exp
+from sqlglot.dialects.duckdb import DuckDB
 from sqlglot.errors import SqlglotError
 from sqlglot.tokens import Token, TokenType
 
@@ -108,6 +111,20 @@ def place_at(text: str, offset: int) -> Place:
 def refuse(text: str, offset: int, happened: str, **rest: str) -> QueryRefused:
     """A refusal that points into the statement."""
     return QueryRefused(happened, place=place_at(text, offset), **rest)
+
+
+class _Parser(DuckDB.Parser):  # type: ignore[misc]  # the parser has no types here
+    """DuckDB's parser, but for DECIMAL without digits: it has all of its places, as in PostgreSQL, and not three."""
+
+    TYPE_CONVERTERS: ClassVar[dict[Any, Any]] = {
+        kind: form for kind, form in DuckDB.Parser.TYPE_CONVERTERS.items() if kind is not exp.DataType.Type.DECIMAL
+    }
+
+
+def parse_tokens(tokens: list[Token], text: str) -> list[exp.Expression | None]:
+    """The statements that a text holds, from its tokens."""
+    found: list[exp.Expression | None] = _Parser(dialect=DuckDB()).parse(tokens, text)
+    return found
 
 
 def tokens_of(text: str) -> list[Token]:

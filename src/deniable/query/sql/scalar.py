@@ -9,15 +9,23 @@ import difflib
 import functools
 import math
 from collections.abc import Callable
-from datetime import date, datetime
+from datetime import date
 from fractions import Fraction
 
 from sqlglot import expressions as exp
 
 from deniable.errors import QueryRefused
-from deniable.query.algebra.dates import DAY, HINT, add_months, add_seconds, read_date, read_seconds, translate_pattern
+from deniable.query.algebra.dates import DAY, HINT, move_by, read_date, read_seconds, translate_pattern
 from deniable.query.algebra.expression import ColumnRef, Expression, Kind, Literal, literal
-from deniable.query.algebra.functions import COMPARISONS, FUNCTION_FORMS, align_compared, call, fold_cast, parse_date
+from deniable.query.algebra.functions import (
+    COMPARISONS,
+    FUNCTION_FORMS,
+    SIZES,
+    align_compared,
+    call,
+    fold_cast,
+    parse_date,
+)
 from deniable.query.algebra.intervals import PARTS, TRUNCATIONS, Mismatch
 from deniable.query.sql.scope import CAST_TO_TEXT, FIXED_LENGTH, Scope, read_array, read_type, spell_name
 
@@ -47,7 +55,7 @@ CASTS = {
     Kind.TEXT: ("TEXT", "VARCHAR", "CHAR", "NVARCHAR", "NCHAR"),
     Kind.BOOLEAN: ("BOOLEAN",),
     Kind.DATE: ("DATE",),
-    Kind.DATETIME: ("TIMESTAMP", "DATETIME", "TIMESTAMPNTZ"),
+    Kind.DATETIME: ("TIMESTAMP", "DATETIME", "TIMESTAMPNTZ", "TIMESTAMPTZ"),
 }
 PARTS_OF_A_DATE = ("year", "month", "day")
 READ: dict[type[exp.Expression], tuple[str, ...]] = {
@@ -132,7 +140,7 @@ def _bind_node(node: exp.Expression, scope: Scope, inner: Callable[[exp.Expressi
             return scope.column(node)
         case exp.Literal() | exp.Boolean() | exp.Null():
             return literal(_read_value(node, scope))
-        case exp.ByteString():  # E'text', without escapes: see `refuse_unread_words`
+        case exp.ByteString() | exp.RawString() | exp.National():  # E'text', without escapes: `refuse_unread_words`
             return literal(node.name)
         case exp.Between():
             return _bind_between(node, inner)
@@ -169,11 +177,9 @@ def _refuse_unread(node: exp.Expression, scope: Scope) -> None:
 
 def _bind_binary(node: exp.Expression, scope: Scope, inner: Callable[[exp.Expression], Expression]) -> Expression:
     name, sides = BINARY[type(node)], [node.this, node.args.get("expression")]
-    if isinstance(sides[1], exp.Any) and type(node) in (exp.EQ, exp.Like, exp.ILike) and not node.args.get("negate"):
+    called = sides[1].name.upper() if isinstance(sides[1], exp.Anonymous) else ""
+    if (isinstance(sides[1], exp.Any | exp.All) or called == "ALL") and name in (*COMPARISONS, "like", "ilike"):
         return _bind_any(node, scope, inner)
-    if type(node) is exp.NEQ and isinstance(sides[1], exp.Anonymous) and sides[1].name.upper() == "ALL":
-        each = exp.Any(this=exp.Tuple(expressions=sides[1].expressions))
-        return call("not", _bind_any(exp.EQ(this=node.this, expression=each), scope, inner))
     if name in ("add", "subtract") and any(isinstance(_unwrap(side), exp.Interval) for side in sides):
         return _bind_moved(node, scope, inner)
     wide = name in COMPARISONS
@@ -214,22 +220,31 @@ def _bind_joined(node: exp.DPipe, inner: Callable[[exp.Expression], Expression])
 
 
 def _bind_any(node: exp.Expression, scope: Scope, inner: Callable[[exp.Expression], Expression]) -> Expression:
-    """x = ANY (...): x IN (...); t LIKE ANY ('a%', 'b%'): one of them."""
-    held = _unwrap(node.args["expression"].this)
+    """x = ANY (...): x IN (...); x <> ALL (...): NOT IN; t LIKE ANY ('a%', 'b%'): one of them; x > ALL (...): all."""
+    side = node.args["expression"]
+    every = not isinstance(side, exp.Any)
+    held = _unwrap(side.this if isinstance(side, exp.Any | exp.All) else exp.Tuple(expressions=side.expressions))
     if isinstance(held, exp.Tuple) and len(held.expressions) == 1:
         held = held.expressions[0]
-    if isinstance(held, exp.Subquery | exp.Select) and isinstance(node, exp.EQ):
-        return inner(exp.In(this=node.this, query=held))
+    one = type(node) is (exp.NEQ if every else exp.EQ)
+    if isinstance(held, exp.Subquery | exp.Select) and not one:
+        raise refuse_unknown(side, scope)
+    if isinstance(held, exp.Subquery | exp.Select):
+        found = inner(exp.In(this=node.this, query=held))
+        return call("not", found) if every else found
     if (written := read_array(held, inner(node.this).facts.kind)) is not None:
         held = written
         if not held.expressions:
-            return literal(False)
+            return literal(every)
     if not isinstance(held, exp.Array | exp.Tuple) or not held.expressions:
-        raise scope.refusal(node, "ANY takes a list of values", remedy="Write IN (...), or LIKE ... OR LIKE ...")
-    if isinstance(node, exp.EQ):
-        return inner(exp.In(this=node.this, expressions=held.expressions))
-    parts = [inner(type(node)(this=node.this, expression=each)) for each in held.expressions]
-    return functools.reduce(lambda left, right: call("or", left, right), parts)
+        word = "ALL" if every else "ANY"
+        raise scope.refusal(node, f"{word} takes a list of values", remedy="Write IN (...), or LIKE ... OR LIKE ...")
+    if one:
+        found = inner(exp.In(this=node.this, expressions=held.expressions))
+        return call("not", found) if every else found
+    negate = {"negate": True} if node.args.get("negate") else {}
+    parts = [inner(type(node)(this=node.this, expression=each, **negate)) for each in held.expressions]
+    return functools.reduce(lambda left, right: call("and" if every else "or", left, right), parts)
 
 
 def _bind_wide(node: exp.Expression, inner: Callable[[exp.Expression], Expression]) -> Expression:
@@ -380,7 +395,7 @@ def _bind_moved(node: exp.Expression, scope: Scope, inner: Callable[[exp.Express
     if isinstance(moment, Literal) and isinstance(moment.value, str):
         moment = parse_date(moment, Kind.DATETIME)
     if isinstance(moment, Literal) and isinstance(moment.value, date):
-        return literal(_move_literal(moment.value, months, seconds))
+        return literal(move_by(moment.value, months, seconds))
     if months:
         moment = call("add_months" if moment.facts.kind is Kind.DATE else "shift_months", moment, literal(months))
     if seconds and moment.facts.kind is Kind.DATE and seconds % DAY == 0:
@@ -389,16 +404,6 @@ def _bind_moved(node: exp.Expression, scope: Scope, inner: Callable[[exp.Express
         moment = call("cast_datetime", moment) if moment.facts.kind is Kind.DATE else moment
         moment = call("shift_seconds", moment, literal(seconds))
     return moment
-
-
-def _move_literal(moment: date, months: int, seconds: int) -> date:
-    moved = add_months(moment, months)
-    if not seconds:
-        return moved
-    at = moved if isinstance(moved, datetime) else datetime(moved.year, moved.month, moved.day)
-    later = add_seconds(at, seconds)
-    whole = not isinstance(moment, datetime) and seconds % DAY == 0
-    return date(later.year, later.month, later.day) if whole else later
 
 
 def _read_interval(node: exp.Interval, scope: Scope) -> tuple[int, int]:
@@ -538,13 +543,19 @@ def _bind_cast(node: exp.Cast, scope: Scope, inner: Callable[[exp.Expression], E
                             expected="Casts to INTEGER, DOUBLE, TEXT, BOOLEAN, DATE, TIMESTAMP")  # fmt: skip
     if kind is Kind.TEXT and (target.expressions or wanted in ("CHAR", "NCHAR")):
         raise scope.refusal(node, FIXED_LENGTH, remedy=CAST_TO_TEXT)
-    argument = inner(node.this)
-    known = fold_cast(argument, kind)
+    argument, digits = inner(node.this), [int(each.name) for each in target.expressions]
+    known = fold_cast(argument, kind, wanted, digits)
+    if isinstance(argument, Literal) and known is not None:
+        return known
     written = argument.value if isinstance(argument, Literal) and not isinstance(node, exp.TryCast) else None
-    if isinstance(written, str) and known is None and (kind.numeric or kind is Kind.BOOLEAN):
-        raise scope.refusal(node, f"this text cannot be read as {wanted}")
-    if known is not None and (not target.expressions or _has_places(known, target)):
-        return _bind_size(target, wanted, scope, known) if wanted in SIZES else known
+    number = isinstance(written, int | Fraction) and not isinstance(written, bool) and kind.numeric
+    if number or (isinstance(written, str) and (kind.numeric or kind is Kind.BOOLEAN)):
+        raise scope.refusal(node, f"this {'number does not fit into' if number else 'text cannot be read as'} {wanted}")
+    if kind is Kind.DATETIME and (wanted == "TIMESTAMPTZ" or (digits and digits[0] < 6)):
+        raise scope.refusal(node, "moments of a column have no time zone, and 6 places of seconds",
+                            remedy="Cast to TIMESTAMP, or take DATE_TRUNC('minute', x)")  # fmt: skip
+    if known is not None:
+        return known
     if isinstance(argument, ColumnRef) and argument.facts.kind is kind is Kind.INTEGER:
         return _bind_size(target, wanted, scope, argument)  # as it is: beyond 2^53 a DOUBLE would round it
     if argument.facts.kind is Kind.BOOLEAN and kind.numeric:
@@ -552,21 +563,9 @@ def _bind_cast(node: exp.Cast, scope: Scope, inner: Callable[[exp.Expression], E
     return _bind_size(target, wanted, scope, call(f"cast_{kind.value}", argument))
 
 
-SIZES = {"TINYINT": (-(2**7), 2**7 - 1), "SMALLINT": (-(2**15), 2**15 - 1), "UTINYINT": (0, 2**8 - 1),
-         "USMALLINT": (0, 2**16 - 1), "UINT": (0, 2**32 - 1), "UBIGINT": (0, 2**64 - 1)}  # fmt: skip
-"""The least and the greatest number of types that are narrower than our own."""
-
-
-def _has_places(number: Expression, target: exp.DataType) -> bool:
-    """Whether a number of the question is whole in the last place that its type holds, so that it is not rounded."""
-    places = target.expressions[-1].name if len(target.expressions) == 2 else "0"
-    value = number.value if isinstance(number, Literal) else None
-    return isinstance(value, int) or (isinstance(value, Fraction) and not value * 10 ** int(places) % 1)
-
-
 def _bind_size(target: exp.DataType, wanted: str, scope: Scope, number: Expression) -> Expression:
     """A number as its type holds it: null beyond its range, rounded to its places."""
-    if wanted in SIZES:
+    if wanted in SIZES and wanted != "INT":
         low, high = SIZES[wanted]
         known = number.facts
         if known.lower is not None and known.upper is not None and low <= known.lower <= known.upper <= high:

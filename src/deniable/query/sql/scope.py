@@ -174,6 +174,8 @@ def refuse_unread_words(
             raise refuse(text, token.start, "escapes in E'...' are not supported", remedy="Write the sign itself")
         if _is_fixed_length(tokens, place):
             raise refuse(text, token.start, FIXED_LENGTH, remedy=CAST_TO_TEXT)
+        if _is_second_text(tokens, place, text):
+            raise refuse(text, token.start, "two texts stand side by side", remedy="Join them with ||")
         for word in _list_words(tokens, place, columns, text):
             held[word] -= 1
             if held[word] < 0:
@@ -184,14 +186,24 @@ def refuse_unread_words(
 FIXED_LENGTH = "a cast to a text of a fixed length is not supported"
 CAST_TO_TEXT = "Cast to TEXT, or take the first letters: LEFT(x, 3)"
 _FIXED = ("char", "character", "nchar", "bpchar")
+_VARYING = ("varchar", "nvarchar")
+
+
+def _is_second_text(tokens: list[Token], place: int, text: str) -> bool:
+    """Whether a text follows another one in the same line: on a line of its own it continues it, as in PostgreSQL."""
+    texts = place and tokens[place].token_type is tokens[place - 1].token_type is TokenType.STRING
+    return bool(texts) and "\n" not in text[tokens[place - 1].end : tokens[place].start]
 
 
 def _is_fixed_length(tokens: list[Token], place: int) -> bool:
     """Whether a cast to `char`, which PostgreSQL cuts or pads, stands here; the parser takes it for TEXT."""
-    if tokens[place].text.lower() not in _FIXED:
+    if tokens[place].text.lower() not in (*_FIXED, *_VARYING):
         return False
     around = [tokens[at].token_type if 0 <= at < len(tokens) else None for at in (place - 1, place + 1)]
     cast = around[0] is TokenType.DCOLON or around == [TokenType.ALIAS, TokenType.R_PAREN]
+    cast = cast or (around == [TokenType.ALIAS, TokenType.L_PAREN])
+    if tokens[place].text.lower() in _VARYING:
+        return cast and around[1] is TokenType.L_PAREN
     longer = place + 1 < len(tokens) and tokens[place + 1].text.lower() == "varying"
     written = tokens[place - 2] if cast and place > 1 else None  # what drivers write: 'x'::bpchar is 'x'
     plain = written is not None and written.token_type is TokenType.STRING and not written.text.endswith(" ")
@@ -207,7 +219,8 @@ def _list_words(tokens: list[Token], place: int, columns: Collection[str], text:
             raise _refuse_interval(token, text)
         yield found[1]
     elif token.token_type in (TokenType.STRING, TokenType.NUMBER):
-        yield token.text.lower()
+        dotted = place and tokens[place - 1].token_type is TokenType.DOT  # .5 is 0.5
+        yield f"{'0.' if dotted else ''}{token.text.lower()}"
     elif token.token_type in (TokenType.VAR, TokenType.IDENTIFIER) and token.text.lower() in columns:
         called = place + 1 < len(tokens) and tokens[place + 1].token_type is TokenType.L_PAREN
         if not called:
@@ -228,24 +241,34 @@ def _list_texts(statement: exp.Expression) -> Iterator[str]:
 _ARRAY_TYPES = {Kind.INTEGER: "BIGINT", Kind.DECIMAL: "DOUBLE", Kind.BOOLEAN: "BOOLEAN"}
 
 
-_is_number = re.compile(r"\s*[-+]?[0-9]+(\.[0-9]*)?\s*").fullmatch
+_is_number = re.compile(r"\s*[-+]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]+)?\s*").fullmatch
 
 
 def read_array(node: exp.Expression, kind: Kind) -> exp.Array | None:
     """`'{1,2}'::bigint[]`, as drivers write lists; without a type it has that of what is compared with its members."""
-    typed = isinstance(node, exp.Cast) and node.to.is_type("array")
-    text = node.this if typed else node
+    target = _read_member_type(node) if isinstance(node, exp.Cast) else None
+    text = node.this if target is not None else node
+    if isinstance(text, exp.Array) and target is not None:
+        return exp.Array(expressions=[exp.cast(each, target) for each in text.expressions])
     if not isinstance(text, exp.Literal) or not text.is_string:
         return None
     try:
         members = parse_array(text.name)
     except ValueError:
         raise Mismatch("takes a list of values; write IN (...), or ANY ('{a,b}')") from None
-    target = node.to.expressions[0] if typed else exp.DataType.build(_ARRAY_TYPES.get(kind, "TEXT"), dialect="duckdb")
+    target = target or exp.DataType.build(_ARRAY_TYPES.get(kind, "TEXT"), dialect="duckdb")
     if target.this in exp.DataType.NUMERIC_TYPES and not all(each is None or _is_number(each) for each in members):
         raise Mismatch("takes a list of numbers here")
     listed = [exp.Null() if each is None else exp.cast(exp.Literal.string(each), target) for each in members]
     return exp.Array(expressions=listed)
+
+
+def _read_member_type(node: exp.Cast) -> exp.DataType | None:
+    """The type of the members of an array: `int4[]`, or `_int4` as PostgreSQL itself calls it."""
+    if node.to.is_type("array") and node.to.expressions:
+        return node.to.expressions[0]
+    own = str(node.to.args.get("kind") or "").lower().removeprefix("pg_catalog.")
+    return exp.DataType.build(own[1:], dialect="duckdb", udt=True) if own[:1] == "_" else None
 
 
 def is_common_table(table: exp.Table) -> bool:
