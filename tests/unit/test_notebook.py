@@ -72,3 +72,36 @@ def test_a_line_that_cannot_be_meant_is_refused_and_nothing_is_asked(shell: Shel
     with pytest.raises(ParameterError, match=told):
         ask_cell(line, SQL, shell.user_ns)
     assert shell.user_ns["curator"].remaining().epsilon == 2
+
+
+def test_every_report_is_a_table_in_a_notebook_and_markup_in_it_is_shown_as_text():
+    rows = pa.table({"pid": range(200), "sex": ["F", "<b>"] * 100})
+    curator = Curator.from_frame(rows, unit="pid", budget=10, categories={"sex": ["F", "<b>"]})
+    sql = "SELECT sex, COUNT(*) AS n FROM data GROUP BY sex"
+    with curator:
+        reports = [
+            curator.preview(sql, epsilon=1),
+            curator.explain(sql, epsilon=1),
+            curator.scan(rows, "pid"),
+            curator.query_batch([sql, "SELECT COUNT(*) AS n FROM data"], epsilon=1),
+            curator.register(),
+            curator.check("data", ["sex"]),
+        ]
+    for report in reports:
+        shown = report._repr_html_()
+        assert "<table>" in shown
+        assert "<b>" not in shown
+    assert "<th>aggregate</th>" in reports[0]._repr_html_()
+
+
+def test_a_batch_shows_each_question_with_its_numbers_and_the_cost_once():
+    with Curator.from_frame(pa.table({"pid": range(200)}), unit="pid", budget=10) as curator:
+        sql = ["SELECT COUNT(*) AS n FROM data", "SELECT COUNT(*) AS m FROM data WHERE pid > 5"]
+        batch = curator.query_batch(sql, epsilon=1)
+    told = repr(batch)
+    assert told.count("is left") == 1
+    assert told.splitlines()[-1] == batch.cost
+    assert [told.count(question) for question in sql] == [1, 1]
+    assert batch.remaining == batch[0].remaining == {"epsilon": "9", "delta": "0"}
+    assert batch[1].columns == ("m", "m_low", "m_high")
+    assert batch[1].details["notes"] == batch[1].notes

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import html
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from deniable.errors import MissingExtra
 from deniable.policy.budget import say_cost
-from deniable.release.display import ShownNumbers
+from deniable.release.display import ShownBatch, ShownNumbers
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -26,20 +25,9 @@ class Answer(ShownNumbers):
         return bool(self.details.get("repeated"))
 
     @property
-    def epoch(self) -> str:
-        """The epoch of the data in which it was given: within one, an equal question has this answer."""
-        return str(self.details.get("epoch", ""))
-
-    @property
     def cost(self) -> Mapping[str, str]:
         """What the question cost."""
         return dict(self.details.get("cost") or {})
-
-    @property
-    def remaining(self) -> Mapping[str, str] | None:
-        """What was left after it."""
-        left = self.details.get("remaining")
-        return None if left is None else dict(left)
 
     @property
     def receipt(self) -> Mapping[str, Any] | None:
@@ -81,22 +69,13 @@ class Answer(ShownNumbers):
         """The rows for any library that speaks Arrow (its PyCapsule interface)."""
         return self.to_arrow().__arrow_c_stream__(requested_schema)
 
-    def list_columns(self) -> list[str]:
-        """The names of all columns, those of the ends of intervals too."""
-        return list(self.columns)
-
-    @property
-    def notes(self) -> list[str]:
-        """What a reader must know to use the numbers, such as rows that were not counted."""
-        return list(self.details.get("notes") or [])
-
     def describe_cost(self) -> str:
         """What it cost and what is left, in words."""
         return say_cost(self.details, self.repeated)
 
 
-@dataclass(frozen=True, slots=True)
-class BatchAnswer:
+@dataclass(frozen=True, slots=True, repr=False)
+class BatchAnswer(ShownBatch[Answer]):
     """The answers to several questions that were asked together, in their order; a sequence of `Answer`."""
 
     answers: tuple[Answer, ...]
@@ -104,45 +83,18 @@ class BatchAnswer:
     """Whether they are the stored answers of an earlier equal batch, at no further cost."""
 
     @property
-    def paid(self) -> Answer:
-        """An answer that states the cost of the whole batch: the first that is not free."""
-        return next((answer for answer in self.answers if answer.details.get("aggregates")), self.answers[0])
-
-    @property
     def cost(self) -> Mapping[str, str]:
         """What all questions cost together."""
         return self.paid.cost
-
-    @property
-    def remaining(self) -> Mapping[str, str] | None:
-        """What was left after them."""
-        return self.paid.remaining
 
     @property
     def receipt(self) -> Mapping[str, Any] | None:
         """The place of their one charge in the ledger; None where nothing was charged."""
         return self.paid.receipt
 
-    def __len__(self) -> int:
-        return len(self.answers)
-
-    def __iter__(self) -> Iterator[Answer]:
-        return iter(self.answers)
-
-    def __getitem__(self, place: int) -> Answer:
-        return self.answers[place]
-
-    def _repr_html_(self) -> str:
-        """For notebooks: each question with its numbers; then what all of them cost."""
-        shown = [
-            f"<p><code>{html.escape(str(answer.details.get('sql', '')))}</code></p>{answer.render_rows()}"
-            for answer in self.answers
-        ]
-        return f"{''.join(shown)}<p>{html.escape(self.paid.describe_cost())}</p>"
-
-    def __repr__(self) -> str:
-        shown = [f"{answer.details.get('sql', '')}\n{answer.render_lines()}" for answer in self.answers]
-        return "\n".join([*shown, self.paid.describe_cost()])
+    def list_questions(self) -> list[str]:
+        """The questions, in their order."""
+        return [str(answer.details.get("sql", "")) for answer in self.answers]
 
 
 def _require(package: str) -> None:

@@ -8,10 +8,10 @@ from __future__ import annotations
 import html
 import math
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from deniable.errors import ParameterError, StorageError, guard_arguments
 
@@ -28,18 +28,39 @@ class ShownNumbers:
     def to_pylist(self) -> Sequence[Mapping[str, Any]]:
         """A list of rows."""
 
+    @property
     @abstractmethod
-    def list_columns(self) -> list[str]:
+    def columns(self) -> tuple[str, ...]:
         """The names of all columns, those of the ends of intervals too."""
+
+    @property
+    @abstractmethod
+    def details(self) -> Mapping[str, Any]:
+        """All that goes with the numbers: aggregates, cost, what is left, notes."""
 
     @abstractmethod
     def describe_cost(self) -> str:
         """What the numbers cost and what is left, in words."""
 
     @property
-    @abstractmethod
     def notes(self) -> list[str]:
         """What a reader must know to use the numbers, such as rows that were not counted."""
+        return list(self.details.get("notes") or [])
+
+    @property
+    def epoch(self) -> str:
+        """The epoch of the data in which it was given: within one, an equal question has this answer."""
+        return str(self.details.get("epoch") or "")
+
+    @property
+    def remaining(self) -> Mapping[str, str] | None:
+        """What was left after it; None without a budget."""
+        left = self.details.get("remaining")
+        return None if left is None else dict(left)
+
+    def list_columns(self) -> list[str]:
+        """The names of all columns, those of the ends of intervals too."""
+        return list(self.columns)
 
     def scalar(self) -> Any:
         """The first number of the first row; None where there is no row."""
@@ -88,6 +109,50 @@ class ShownNumbers:
 
 
 guard_arguments(ShownNumbers)
+Shown = TypeVar("Shown", bound=ShownNumbers)
+
+
+class ShownBatch(Generic[Shown]):
+    """The answers to several questions that were asked together, in their order; a sequence of answers."""
+
+    __slots__ = ()
+
+    answers: tuple[Shown, ...]
+
+    @abstractmethod
+    def list_questions(self) -> Sequence[str]:
+        """The questions, in their order."""
+
+    @property
+    def paid(self) -> Shown:
+        """An answer that states the cost of the whole batch: the first that is not free."""
+        return next((answer for answer in self.answers if answer.details.get("aggregates")), self.answers[0])
+
+    @property
+    def remaining(self) -> Mapping[str, str] | None:
+        """What was left after them; None without a budget."""
+        return self.paid.remaining
+
+    def __len__(self) -> int:
+        return len(self.answers)
+
+    def __iter__(self) -> Iterator[Shown]:
+        return iter(self.answers)
+
+    def __getitem__(self, place: int) -> Shown:
+        return self.answers[place]
+
+    def _repr_html_(self) -> str:
+        """For notebooks: each question with its numbers; then what all of them cost."""
+        shown = [
+            f"<p><code>{html.escape(text)}</code></p>{answer.render_rows()}"
+            for text, answer in zip(self.list_questions(), self.answers, strict=True)
+        ]
+        return f"{''.join(shown)}<p>{html.escape(self.paid.describe_cost())}</p>"
+
+    def __repr__(self) -> str:
+        pairs = zip(self.list_questions(), self.answers, strict=True)
+        return "\n".join([*(f"{text}\n{answer.render_lines()}" for text, answer in pairs), self.paid.describe_cost()])
 
 
 def list_shown(columns: Sequence[str]) -> list[str]:

@@ -47,8 +47,12 @@ class Record(Mapping[str, Any]):
         return {name: to_plain(self[name]) for name in self}
 
     def _repr_pretty_(self, printer: Any, _cycle: bool) -> None:
-        """For notebooks: a line for each field, and lines below it for what it holds."""
+        """For IPython in a terminal: a line for each field, and lines below it for what it holds."""
         printer.text(str(self))
+
+    def _repr_html_(self) -> str:
+        """For notebooks: a table of the fields, in which a list of records is a table of its own."""
+        return _render_html(self.to_dict())
 
     def __str__(self) -> str:
         return "\n".join(_list_lines(self.to_dict()))
@@ -69,6 +73,41 @@ def _list_lines(value: Any, indent: str = "") -> list[str]:
         else:
             lines.append(f"{indent}{mark} {'none' if part is None else part}")
     return lines
+
+
+MOST_SHOWN = 200
+"""Rows of a table of HTML."""
+
+
+def _render_html(value: Any) -> str:
+    """Plain values as HTML: named values as a table of two columns, a list of records as one table of them.
+
+    >>> _render_html([{"n": 1204}, {"sex": "<b>"}])
+    '<table><tr><th>n</th><th>sex</th></tr><tr><td>1,204</td><td></td></tr><tr><td></td><td>&lt;b&gt;</td></tr></table>'
+    """
+    from html import escape  # its tables of names take longer than the rest of this module
+
+    if isinstance(value, dict):
+        rows = [[name, part] for name, part in value.items()]
+        return _render_table([], rows) if rows else "none"
+    if isinstance(value, list):
+        if value and all(isinstance(part, dict) for part in value):
+            head = list(dict.fromkeys(name for part in value for name in part))
+            return _render_table(head, [[part.get(name, "") for name in head] for part in value])
+        return "<br>".join(_render_html(part) for part in value[:MOST_SHOWN]) or "none"
+    if isinstance(value, float):
+        return f"{value:,.6g}"
+    return escape("none" if value is None else f"{value:,}" if type(value) is int else str(value))
+
+
+def _render_table(head: list[str], rows: list[list[Any]]) -> str:
+    """Rows of values; where there is no head, the first value of each row is its name."""
+    lines = ["".join(f"<th>{_render_html(name)}</th>" for name in head)] if head else []
+    for row in rows[:MOST_SHOWN]:
+        name = "" if head else f"<th>{_render_html(str(row[0]))}</th>"
+        lines.append(name + "".join(f"<td>{_render_html(part)}</td>" for part in row[not head :]))
+    more = f"<p>... and {len(rows) - MOST_SHOWN:,} more</p>" if len(rows) > MOST_SHOWN else ""
+    return f"<table>{''.join(f'<tr>{line}</tr>' for line in lines)}</table>{more}"
 
 
 PLAIN = (str, int, float, bool)

@@ -5,7 +5,7 @@ All or nothing: a batch of which one question is refused, or which cannot be pai
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -19,6 +19,7 @@ from deniable.curator.query import auto_bounds, sql
 from deniable.curator.query.derived import remember
 from deniable.errors import NOTHING_CHARGED, DeniableError, InternalError, ParameterError, QueryRefused
 from deniable.policy.budget import Budget, add, covers, split
+from deniable.release.display import ShownBatch
 from deniable.storage import refuse_unwritable, storage_errors
 
 if TYPE_CHECKING:
@@ -33,8 +34,8 @@ LONGEST = 100_000
 """Characters of all questions of a batch together: as many as one question may have."""
 
 
-@dataclass(frozen=True, slots=True)
-class BatchAnswer:
+@dataclass(frozen=True, slots=True, repr=False)
+class BatchAnswer(ShownBatch[sql.QueryAnswer]):
     """The answers to the questions of a batch, in their order; a sequence of `QueryAnswer`."""
 
     questions: tuple[str, ...]
@@ -44,25 +45,14 @@ class BatchAnswer:
     receipt: Receipt | None = None
     """What the charge left behind; None where nothing was charged."""
 
-    def __len__(self) -> int:
-        return len(self.answers)
-
-    def __iter__(self) -> Iterator[sql.QueryAnswer]:
-        return iter(self.answers)
-
-    def __getitem__(self, place: int) -> sql.QueryAnswer:
-        return self.answers[place]
-
     @property
     def cost(self) -> str:
         """What the whole batch cost, and what is left, in words."""
         return self.paid.cost
 
-    @property
-    def paid(self) -> sql.QueryAnswer:
-        """An answer that states the cost of the batch: the first that is not free."""
-        told = (answer for answer in self.answers if answer.release.details["aggregates"])
-        return next(told, self.answers[0])
+    def list_questions(self) -> tuple[str, ...]:
+        """The questions, in their order."""
+        return self.questions
 
     # a dictionary: rows, whose columns are those of the question
     def to_pylist(self) -> list[list[dict[str, Any]]]:
@@ -77,10 +67,6 @@ class BatchAnswer:
         ]
         whole = {name: self.paid.release.details[name] for name in ("cost", "remaining", "release", "receipt")}
         return {"answers": answers, "repeated": self.repeated, **whole}
-
-    def __repr__(self) -> str:
-        shown = [repr(answer).rpartition("\n")[0] for answer in self.answers]
-        return "\n\n".join([*shown, self.cost])
 
 
 @dataclass(frozen=True, slots=True)

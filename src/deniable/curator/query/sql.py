@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from numbers import Real
@@ -69,10 +69,14 @@ class QueryAnswer(ShownNumbers):
         return self.cost
 
     @property
-    def notes(self) -> list[str]:
-        """What a reader must know to use the numbers, such as rows that were not counted."""
-        told: Any = self.release.details.get("notes")
-        return list(told or [])
+    def columns(self) -> tuple[str, ...]:
+        """The names of all columns, those of the ends of intervals too."""
+        return tuple(self.rows.column_names)
+
+    @property
+    def details(self) -> Mapping[str, Any]:
+        """All that goes with the numbers: aggregates, cost, what is left, notes."""
+        return self.release.details
 
     def to_pandas(self) -> Any:
         """The answer as a pandas DataFrame."""
@@ -104,10 +108,6 @@ class QueryAnswer(ShownNumbers):
         """The answer as a list of rows."""
         listed: list[dict[str, Any]] = self.rows.to_pylist()
         return listed
-
-    def list_columns(self) -> list[str]:
-        """The names of all columns, those of the ends of intervals too."""
-        return list(self.rows.column_names)
 
 
 ASKED_BEFORE = "It was asked before: the stored answer is given again, and nothing is charged."
