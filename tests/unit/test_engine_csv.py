@@ -221,6 +221,17 @@ def test_lines_that_cannot_be_read_are_refused_by_their_numbers(engine: DuckDBEn
     assert refusal.value.__cause__ is None
 
 
+def test_a_value_that_the_delimiter_splits_is_told_with_how_to_name_another(
+    engine: DuckDBEngine, tmp_path: Path
+) -> None:
+    content = "share\n12,5%\n3,5%\n"
+    with pytest.raises(DataError, match="too many fields") as refusal:
+        attach(engine, tmp_path, content)
+    assert 'csv: {delimiter: ";"}' in refusal.value.remedy
+    attach(engine, tmp_path, content, delimiter=";")
+    assert rows(engine) == [["12,5%"], ["3,5%"]]
+
+
 def test_values_that_do_not_fit_are_refused_by_their_lines(engine: DuckDBEngine, tmp_path: Path) -> None:
     content = 'name,age\n"two\nlines",40\ndora,secret\nemma,1.5\nfay,007\n'
     with pytest.raises(DataError, match=r"2 values of column 'age' .* at line 4, 5") as refusal:

@@ -449,6 +449,10 @@ _REJECTIONS = {
     "INVALID ENCODING": "bytes that are not UTF-8",
     "INVALID STATE": "quotes that do not match",
 }
+_SPLIT = (
+    'Put values that contain the delimiter in quotes, name another delimiter, as csv: {delimiter: ";"}, or leave the '
+    "lines out: csv: {bad_rows: skip}"
+)
 
 
 def check_lines(
@@ -486,7 +490,7 @@ def _refuse_lines(rejects: list[tuple[str, str, int]]) -> None:
         f"{pluralize(len(rejects), 'line')} of '{Path(path).name}' cannot be read: "
         f"{_REJECTIONS.get(kind, 'not a line of this file')} at line {_join_numbers(found)}"
         + (f" and {others} more" if others else ""),
-        remedy="Correct the lines, or leave them out: csv: {bad_rows: skip}",
+        remedy=_SPLIT if kind == "TOO MANY COLUMNS" else "Correct the lines, or leave them out: csv: {bad_rows: skip}",
         place=Place(Path(path).name, found[0]),
         count=len(rejects),
     )
