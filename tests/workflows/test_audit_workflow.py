@@ -20,6 +20,7 @@ from deniable.assess.mechanism_audit import MECHANISMS
 from deniable.cli.main import app
 from deniable.dp.samplers import discrete_laplace
 from deniable.errors import DataError, ParameterError
+from deniable.learn import logistic
 
 SURE = "0.999999999"
 
@@ -45,7 +46,8 @@ def test_a_sound_mechanism_stands_and_its_twin_with_a_sixth_of_the_noise_is_refu
 
 
 @pytest.mark.parametrize(
-    ("name", "claim", "spends"), [("training", 1, 60), ("training:boosted", 1, 60), ("synthesis", "0.05", 20)]
+    ("name", "claim", "spends"),
+    [("training", 1, 60), ("training:boosted", 1, 60), ("training:multinomial", 1, 60), ("synthesis", "0.05", 20)],
 )
 def test_what_is_too_slow_for_many_runs_is_audited_by_one(name, claim, spends, tmp_path):
     words = (name, "--epsilon", claim, "--delta", "1e-6")
@@ -59,6 +61,15 @@ def test_what_is_too_slow_for_many_runs_is_audited_by_one(name, claim, spends, t
     assert code == 2
     assert found["audit"]["epsilon_bound"] > found["epsilon"]
     assert "calls about" in (tmp_path / "audit.html").read_text()
+
+
+def test_a_newton_step_with_noise_for_a_hundredth_of_a_person_is_refuted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All else of the training is honest: it is the release of the last step that tells."""
+    honest = logistic.bound_class_step
+    monkeypatch.setattr(logistic, "bound_class_step", lambda *given: honest(*given) // 100**2)
+    code, found = audit("training:multinomial", "--epsilon", 1, "--delta", "1e-6", confidence="0.999")
+    assert code == 2
+    assert found["audit"]["correct"] >= 38, "what one person adds is more than ten deviations: all 40 calls are right"
 
 
 @pytest.mark.parametrize(

@@ -62,6 +62,7 @@ if TYPE_CHECKING:
     from deniable.query.plan import QueryPlan
 
 MOST_POINTS = 40
+TRAINERS = ("linear", "boosted", "multinomial")
 SYNTHESIZERS = ("independent", "correlated", "mst", "mwem", "auto")
 SCREENED = 16
 """Neighbors are compared by so small a part of the runs."""
@@ -219,51 +220,48 @@ SURE = 10
 """One canary in so many is called: those whose scores stand out most."""
 
 
-def _train(epsilon: Fraction, delta: Fraction) -> Run:
-    """A linear model of pay by who one is; the intruder sees all that its training releases, which is more than itself.
+def _train(method: str, epsilon: Fraction, delta: Fraction) -> Run:
+    """A model of illness (a linear one of pay) by who one is.
 
-    A canary's score is the noisy count of its own value.
-    """
-    from deniable.learn.features import encode_rows, encode_target
-    from deniable.learn.linear import LinearPlan, sum_moments
-    from deniable.learn.training import Task, plan_training
-
-    who = Column("who", ColumnType.INTEGER, categories=tuple(range(TRAINED)), nullable=False)
-    pay = Column("pay", ColumnType.DECIMAL, bounds=Bounds(Fraction(0), Fraction(1)), nullable=False)
-    unit = PrivacyUnit()
-    what = plan_training(TableSchema("canaries", "", (who, pay), unit), unit, Task("pay"), ApproxDP(epsilon, delta))
-    assert isinstance(what.plan, LinearPlan)
-    plan = what.plan
-
-    def run(inside: Any) -> Any:
-        rows = pa.table({"who": np.flatnonzero(inside), "pay": np.ones(int(inside.sum()))})
-        wanted, known = encode_target(what.target, rows)
-        released = plan.mechanism.release(sum_moments(encode_rows(what.design, rows)[known], wanted[known]))
-        return released[1 : TRAINED + 1]
-
-    return run
-
-
-def _boost(epsilon: Fraction, delta: Fraction) -> Run:
-    """A boosted model of illness by who one is, all of them ill; the intruder sees the release of its first turn.
-
-    A canary's score is the noisy sum of the residuals of its own value.
+    The intruder sees releases of its training: all of a linear one, the first turn of a boosted one, the first turn and
+    the Newton step of a multinomial one. A canary's score is what they have in the direction in which it moves them,
+    by their noise.
     """
     from deniable.learn.boosting import BoostedPlan, sum_residuals
-    from deniable.learn.features import encode_codes, encode_target
+    from deniable.learn.features import encode_codes, encode_rows, encode_target
+    from deniable.learn.linear import sum_moments
+    from deniable.learn.logistic import MultinomialPlan, sum_class_gradients, sum_class_step
     from deniable.learn.training import Task, plan_training
 
+    linear, unit = method == "linear", PrivacyUnit()
     who = Column("who", ColumnType.INTEGER, categories=tuple(range(TRAINED)), nullable=False)
-    schema = TableSchema("canaries", "", (who, Column("ill", ColumnType.BOOLEAN, nullable=False)), PrivacyUnit())
-    what = plan_training(schema, PrivacyUnit(), Task("ill", None, "boosted", turns=1), ApproxDP(epsilon, delta))
-    assert isinstance(what.plan, BoostedPlan)
-    plan = what.plan
+    ill = Column("ill", ColumnType.BOOLEAN, nullable=False)
+    pay = Column("pay", ColumnType.DECIMAL, bounds=Bounds(Fraction(0), Fraction(1)), nullable=False)
+    schema = TableSchema("canaries", "", (who, pay if linear else ill), unit)
+    task = Task("pay") if linear else Task("ill", None, method, turns=1)
+    what = plan_training(schema, unit, task, ApproxDP(epsilon, delta))
+    plan: Any = what.plan
+    rows = pa.table({"who": np.arange(TRAINED), "pay": np.ones(TRAINED), "ill": np.ones(TRAINED, np.bool_)})
+    entries, truth = encode_rows(what.design, rows), encode_target(what.target, rows)[0]
+    seen: list[tuple[GaussianMechanism, Callable[[Any, Any], Any]]] = [(plan.mechanism, sum_moments)]
+    if isinstance(plan, BoostedPlan):
+        entries, loss = encode_codes(what.design, rows)[:, 1], plan.loss
+        seen = [(plan.mechanism, lambda codes, own: sum_residuals(loss, 0 * own, own, codes, TRAINED))]
+    elif isinstance(plan, MultinomialPlan):
+        assert plan.last is not None
+        start = np.zeros((2, what.design.width))
+        seen = [(plan.mechanism, lambda held, own: sum_class_gradients(held, own, start).ravel()),
+                (plan.last, lambda held, own: sum_class_step(held, own, start))]  # fmt: skip
 
     def run(inside: Any) -> Any:
-        rows = pa.table({"who": np.flatnonzero(inside), "ill": np.ones(int(inside.sum()), np.bool_)})
-        codes, truth = encode_codes(what.design, rows)[:, 1], encode_target(what.target, rows)[0]
-        summed = sum_residuals(plan.loss, np.zeros(len(codes), np.int64), truth, codes, TRAINED)
-        return plan.mechanism.release(summed)[:TRAINED]
+        scores = np.zeros(TRAINED)
+        for mechanism, sums in seen:
+            released = np.asarray(mechanism.release(sums(entries[inside], truth[inside])), np.float64)
+            for canary in range(TRAINED):
+                alone = sums(entries[canary : canary + 1], truth[canary : canary + 1])
+                moved = np.flatnonzero(alone)
+                scores[canary] += float(released[moved] @ alone[moved]) / float(mechanism.variance)
+        return scores
 
     return run
 
@@ -283,10 +281,11 @@ def _synthesize(method: str, epsilon: Fraction, delta: Fraction) -> Run:
     return run
 
 
+_TRAINED = f"which of {TRAINED} people a model was trained on; needs delta"
 _LEARNED = f"which of {LEARNED} people a synthetic model was learned from; needs delta"
 ONE_RUN: dict[str, tuple[Callable[[Fraction, Fraction], Run], int, str]] = {
-    "training": (_train, TRAINED, f"which of {TRAINED} people a linear model was trained on; needs delta"),
-    "training:boosted": (_boost, TRAINED, f"which of {TRAINED} people a boosted model was trained on; needs delta"),
+    "training": (partial(_train, "linear"), TRAINED, _TRAINED),
+    **{f"training:{name}": (partial(_train, name), TRAINED, _TRAINED) for name in TRAINERS},
     "synthesis": (partial(_synthesize, "independent"), LEARNED, _LEARNED),
     **{f"synthesis:{name}": (partial(_synthesize, name), LEARNED, _LEARNED) for name in SYNTHESIZERS},
 }
