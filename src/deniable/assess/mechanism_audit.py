@@ -242,7 +242,8 @@ def _train(method: str, epsilon: Fraction, delta: Fraction) -> Run:
     what = plan_training(schema, unit, task, ApproxDP(epsilon, delta))
     plan: Any = what.plan
     rows = pa.table({"who": np.arange(TRAINED), "pay": np.ones(TRAINED), "ill": np.ones(TRAINED, np.bool_)})
-    entries, truth = encode_rows(what.design, rows), encode_target(what.target, rows)[0]
+    truth = encode_target(what.target, rows)[0]
+    entries: NDArray[Any] = encode_rows(what.design, rows)
     seen: list[tuple[GaussianMechanism, Callable[[Any, Any], Any]]] = [(plan.mechanism, sum_moments)]
     if isinstance(plan, BoostedPlan):
         entries, loss = encode_codes(what.design, rows)[:, 1], plan.loss
