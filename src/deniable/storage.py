@@ -140,6 +140,20 @@ def storage_errors(path: Path) -> Iterator[None]:
         _refuse(refusal, path)
 
 
+def refuse_full(folder: Path) -> None:
+    """Refuse a folder whose disk takes no more: some bytes are written there, flushed and let go of."""
+    from tempfile import TemporaryFile  # only servers look
+
+    with storage_errors(folder), TemporaryFile(dir=folder) as file:
+        file.write(os.urandom(ROOM))
+        file.flush()
+        os.fsync(file.fileno())
+
+
+ROOM = 65536
+"""Bytes that some entries of a ledger need."""
+
+
 def refuse_unwritable(
     path: Path | None, *, rows: bool = False, also: Sequence[str] = (), beside: Iterable[Path] = ()
 ) -> None:

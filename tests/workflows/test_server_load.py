@@ -6,9 +6,13 @@ import asyncio
 import contextlib
 import socket
 import sqlite3
+import subprocess
+import sys
+import textwrap
 import threading
 import time
 from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -416,6 +420,102 @@ def test_a_ledger_in_a_file_that_another_process_holds_is_told_as_busy(serve: An
         assert httpx.get(up.http + "/ready").status_code == 200
         assert ask(up.http + "/v1/query", json=other).status_code == 200
         assert sum(1 for _ in up.curator.ledger.entries(acts=("charge",))) == 2
+
+
+@pytest.mark.parametrize("processes", [0, 1])
+@pytest.mark.parametrize("held", ["the answer store", "the user's record of ledgers"])
+def test_a_file_beside_the_ledger_that_another_process_holds_is_told_as_busy(
+    serve: Any, held: str, processes: int
+) -> None:
+    """Who is the first to find it held was charged before; nobody after is, until it is let go of."""
+    from deniable.ledger.sqlite import place_answers
+    from deniable.ledger.witness import Witness
+
+    limits = Limits(rate=5000, burst=20000, at_once=64, seconds=25, processes=processes)
+    with serve(limits=limits) as up:
+        ask = partial(httpx.post, headers=bearer(up.tokens["ana"]), timeout=60)
+        first, second = ({**COUNT, "sql": COUNT["sql"] + f" WHERE age > {age}"} for age in (41, 42))
+        assert ask(up.http + "/v1/query", json=COUNT).status_code == 200
+        path = place_answers(up.ledger) if held == "the answer store" else Witness().path
+        with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as holder:
+            holder.execute("BEGIN IMMEDIATE")
+            found = ask(up.http + "/v1/query", json=first)
+            if held == "the answer store":
+                assert (found.status_code, found.json()["error"], found.json()["charged"]) == (503, "locked", True)
+                assert f"{held} is busy" in found.json()["message"]
+                assert int(found.headers["retry-after"]) >= 1
+            else:
+                assert found.status_code == 200, "an entry that is noted later is answered"
+            told = ask(up.http + "/v1/query", json=second)
+            assert (told.status_code, told.json()["error"], told.json()["charged"]) == (503, "locked", False)
+            assert f"{held} is busy" in told.json()["message"]
+            assert int(told.headers["retry-after"]) >= 1
+            assert ask(up.http + "/v1/explain", json=second).status_code == 200
+            stored = ask(up.http + "/v1/query", json=COUNT)
+            assert (stored.status_code, stored.headers["x-deniable-charged"]) == (200, "false")
+            ready = httpx.get(up.http + "/ready", timeout=60)
+            assert (ready.status_code, ready.json()["status"].partition(":")[0]) == (503, f"{held} is busy")
+            holder.execute("ROLLBACK")
+        assert httpx.get(up.http + "/ready").status_code == 200
+        again = ask(up.http + "/v1/query", json=first)
+        assert (again.status_code, again.headers["x-deniable-charged"]) == (200, "false"), "under its first charge"
+        assert ask(up.http + "/v1/query", json=second).status_code == 200
+        assert sum(1 for _ in up.curator.ledger.entries(acts=("charge",))) == 3
+
+
+def test_a_full_disk_is_told_by_ready_and_until_it_has_room_again(tmp_path: Path) -> None:
+    """A disk of three megabytes in memory, mounted in a namespace of its own, which ends with the process in it."""
+    program = """
+        import asyncio, os, pathlib, sys
+        from deniable import Curator
+        from deniable.server.http import steward_api
+        from deniable.server.service import Service
+        from deniable.server import service as service_module
+
+        service_module.ROOM_SECONDS = 0
+        folder = pathlib.Path(sys.argv[1])
+        (folder / "people.csv").write_text("id,age\\n" + "".join(f"p{n},{n}\\n" for n in range(40)))
+        (folder / "policy.yaml").write_text(
+            "version: 1\\ndataset: clinic\\ntables: {people: {source: people.csv, unit: {column: id}, columns: "
+            "{id: {type: text}, age: {type: integer, between: [0, 100]}}}}\\nbudgets: {dataset: {epsilon: 10}}\\n")
+
+        async def look(service):
+            class Asked:
+                pass
+            call = Asked()
+            call.service = service
+            found = await steward_api.check_ready(call)
+            print(found.status_code, found.body.decode(), found.headers.get("retry-after"))
+
+        async def run(service):
+            await look(service)
+            with (folder / "filler").open("wb", 0) as file:
+                try:
+                    while True:
+                        file.write(bytes(4096))
+                except OSError:
+                    pass
+            await look(service)
+            (folder / "filler").unlink()
+            await look(service)
+
+        with Curator.open(folder / "policy.yaml") as curator:
+            service = Service(curator)
+            asyncio.run(run(service))
+            service.close_threads()
+    """
+    mounted = 'mount -t tmpfs -o size=3m tmpfs "$1" || exit 77; exec "$2" -c "$3" "$1"'
+    arguments = ["sh", "-c", mounted, "sh", str(tmp_path), sys.executable, textwrap.dedent(program)]
+    try:
+        ran = subprocess.run(
+            ["unshare", "--mount", "--map-root-user", *arguments], capture_output=True, text=True, check=False
+        )
+    except FileNotFoundError:
+        pytest.skip("this system has no unshare")
+    if "unshare" in ran.stderr or ran.returncode == 77:
+        pytest.skip("this process may not mount a small disk")
+    ok, full = '200 {"status": "ok"} None', '503 {"status": "the ledger cannot be written to: the disk is full"} 5'
+    assert ran.stdout.splitlines() == [ok, full, ok], ran.stderr
 
 
 def test_a_respondents_token_is_for_one_person(serve: Any) -> None:

@@ -21,15 +21,15 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import cache
 from json.encoder import encode_basestring_ascii
 from pathlib import Path
 from typing import Protocol
 
 from deniable.errors import IntegrityError
-from deniable.ledger.entry import Act, Entry, GroupCommit, Posting, refuse_broken
+from deniable.ledger.entry import GroupCommit
 from deniable.ledger.sqlite import (
+    Turns,
     begin_log,
     close_on_error,
     find_version,
@@ -193,6 +193,21 @@ class AnswerStore:
         self._most = {name: max(count, self._most.get(name, 0)) for name, count in found.items()}
         return found
 
+    def count_before_entry(self, sealed: Mapping[str, int], forgotten: int) -> dict[str, int]:
+        """The same before an entry of the ledger is written: refuses while nothing can be stored."""
+        self.refuse_held()
+        return self.recount(sealed, forgotten)
+
+    def refuse_held(self, *, look: bool = False) -> None:
+        """Refuse where another process holds the file, as far as that is known already; `look` finds out."""
+        if isinstance(self._inner, SqliteShelf) and (look or self._inner.turns.held):
+            self._inner.take_turn()
+
+    def limit_patience(self, seconds: float) -> None:
+        """Wait no longer than this for another process that holds the file."""
+        if isinstance(self._inner, SqliteShelf):
+            self._inner.turns.patience = seconds
+
     def see(self, number: int, head: str) -> None:
         """Remember that the ledger had this entry, unless a later one was seen."""
         self._inner.keep_seen(_write_seen(number, head))
@@ -296,33 +311,6 @@ def _refuse_missing(collection: str, found: int, counted: int) -> IntegrityError
     )
 
 
-STORED = "stored"
-"""The detail of a charge or a release that says how many values the answer store had of each collection."""
-
-
-def seal_counts(posting: Posting, stored: Mapping[str, int]) -> Posting:
-    """The posting of a charge or a release with what the answer store has; other acts may come after its term."""
-    if posting.act not in (Act.CHARGE, Act.RELEASE) or not stored:
-        return posting
-    return replace(posting, details={**posting.details, STORED: dict(stored)})
-
-
-def find_counts(entries: Iterable[Entry], known: Mapping[str, int]) -> Mapping[str, int]:
-    """What the answer store must have after these entries: as the last says, but for what was forgotten since.
-
-    Refuses an entry that says that there was less than before, where none says that it was forgotten.
-    """
-    for entry in entries:
-        if entry.act == Act.EXPIRE:
-            gone = {*entry.details, "streams"}  # earlier versions emptied those too, and named the answers alone
-            known = {name: count for name, count in known.items() if name not in gone}
-        stored = entry.details.get(STORED, known)
-        if any(stored.get(name, 0) < count for name, count in known.items()):
-            raise refuse_broken(entry.sequence, "says that fewer answers were stored than before it: some were deleted")
-        known = stored
-    return known
-
-
 NOTHING_SEEN = b"0"
 """What a store remembers of the ledger until the first charge: that it was there before it."""
 
@@ -423,6 +411,7 @@ class SqliteShelf:
         self.path = Path(path)
         # Readers have a connection of their own, so that nobody who reads waits for a writer's flush.
         self._lock, self._reading = threading.Lock(), threading.Lock()
+        self.turns = Turns()
         with translate_errors(self.path):
             touch(self.path)
             self._connection = open_connection(self.path.absolute().as_uri())
@@ -498,6 +487,11 @@ class SqliteShelf:
                 return
             after = rows[-1][:2]
 
+    def take_turn(self) -> None:
+        """Take the turn to write for a moment."""
+        with self._transaction():
+            pass
+
     def close(self) -> None:
         """Let go of the file."""
         with self._lock, self._reading:
@@ -507,7 +501,7 @@ class SqliteShelf:
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
         with self._lock, translate_errors(self.path), roll_back_on_error(self._connection):
-            self._connection.execute("BEGIN IMMEDIATE")
+            self.turns.take(self._connection)
             yield self._connection
             self._connection.execute("COMMIT")
 

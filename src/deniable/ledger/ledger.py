@@ -23,7 +23,7 @@ from pathlib import Path
 from deniable.dp.accounting import Accountant, Event, accountant_for, to_dict
 from deniable.errors import AccessRefused, DataError, DeniableError, IntegrityError, InternalError, ParameterError
 from deniable.ledger import budget_tree
-from deniable.ledger.answer_store import AnswerStore, MemoryShelf, SqliteShelf, find_counts, seal_counts
+from deniable.ledger.answer_store import AnswerStore, MemoryShelf, SqliteShelf
 from deniable.ledger.budget_tree import Balance
 from deniable.ledger.entry import (
     ANSWER,
@@ -52,7 +52,7 @@ from deniable.ledger.entry import (
     refuse_other_unit,
     refuse_unsettled,
 )
-from deniable.ledger.loss import refuse_lost_store, refuse_mismatch
+from deniable.ledger.loss import find_counts, refuse_lost_store, refuse_mismatch, seal_counts
 from deniable.ledger.sqlite import SqliteStore, place_answers
 from deniable.ledger.watch import Unwatched
 from deniable.policy.access import Accounting, Budgets
@@ -564,7 +564,7 @@ def tie_store(ledger: Ledger, store: AnswerStore, withdrawals: str) -> None:
     refuse_mismatch(ledger, store, withdrawals)
     if store.is_lasting:
         ledger.key = store.key
-        ledger.count_stored, ledger.on_act = store.recount, partial(_see_act, store)
+        ledger.count_stored, ledger.on_act = store.count_before_entry, partial(_see_act, store)
         store.on_answer = lambda *stored: ledger.watch.note_answer(*stored)
 
 

@@ -26,11 +26,38 @@ from typing import TYPE_CHECKING, Any, Protocol
 from deniable.dp.accounting import Accountant, Event, NoOpEvent, from_dict, to_dict
 from deniable.errors import AccessRefused, IntegrityError
 from deniable.ledger.budget_tree import build_event, describe_spent, subtract_spent, take_larger
-from deniable.ledger.entry import LOST, SETTLES, Entry
+from deniable.ledger.entry import LOST, SETTLES, Act, Entry, Posting, refuse_broken
 from deniable.ledger.watch import Lineage, read_heads
 
 if TYPE_CHECKING:
     from deniable.ledger.answer_store import AnswerStore
+
+STORED = "stored"
+"""The detail of a charge or a release that says how many values the answer store had of each collection."""
+
+
+def seal_counts(posting: Posting, stored: Mapping[str, int]) -> Posting:
+    """The posting of a charge or a release with what the answer store has; other acts may come after its term."""
+    if posting.act not in (Act.CHARGE, Act.RELEASE) or not stored:
+        return posting
+    return replace(posting, details={**posting.details, STORED: dict(stored)})
+
+
+def find_counts(entries: Iterable[Entry], known: Mapping[str, int]) -> Mapping[str, int]:
+    """What the answer store must have after these entries: as the last says, but for what was forgotten since.
+
+    Refuses an entry that says that there was less than before, where none says that it was forgotten.
+    """
+    for entry in entries:
+        if entry.act == Act.EXPIRE:
+            gone = {*entry.details, "streams"}  # earlier versions emptied those too, and named the answers alone
+            known = {name: count for name, count in known.items() if name not in gone}
+        stored = entry.details.get(STORED, known)
+        if any(stored.get(name, 0) < count for name, count in known.items()):
+            raise refuse_broken(entry.sequence, "says that fewer answers were stored than before it: some were deleted")
+        known = stored
+    return known
+
 
 HeadKey = tuple[int, str]
 """The number and the hash of an entry."""

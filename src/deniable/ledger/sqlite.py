@@ -57,6 +57,35 @@ TOTALS = "CREATE TABLE totals (name TEXT PRIMARY KEY, total TEXT NOT NULL) STRIC
 COLUMNS = "sequence, act, analyst, request, text"
 
 
+class Turns:
+    """The turns of those who write to a file. While another process holds it for long, nobody waits as long again."""
+
+    def __init__(self) -> None:
+        self.patience = PATIENCE
+        """Seconds that a writer waits for its turn."""
+        self._held, self._waits = -HELD_SECONDS, 0
+        self._last: sqlite3.Connection | None = None
+
+    @property
+    def held(self) -> bool:
+        """Whether another process held the file for longer than all patience, a short time ago."""
+        return time.monotonic() - self._held < HELD_SECONDS
+
+    def take(self, connection: sqlite3.Connection) -> None:
+        """Take the write lock."""
+        waits = int((100 if self.held else 1000) * self.patience)
+        if self._last is not connection or self._waits != waits:
+            connection.execute(f"PRAGMA busy_timeout = {waits}")
+            self._last, self._waits = connection, waits
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+        except sqlite3.OperationalError as failure:
+            if failure.sqlite_errorname.startswith("SQLITE_BUSY"):
+                self._held = time.monotonic()
+            raise
+        self._held = -HELD_SECONDS
+
+
 class SqliteStore:
     """A ledger in a file; any number of threads and processes may share it."""
 
@@ -67,9 +96,7 @@ class SqliteStore:
         self._lock, self._reading = threading.RLock(), threading.RLock()
         self._owner = os.getpid()
         self._file: tuple[int, int] | None = None
-        self.patience = PATIENCE
-        """Seconds that a writer waits for its turn."""
-        self._held, self._waits = -HELD_SECONDS, 0
+        self.turns = Turns()
         self._connection = self._open()
         self._reader = self._open_reader()
 
@@ -79,25 +106,10 @@ class SqliteStore:
         with self._lock, translate_errors(self.path):
             connection = self._ours()
             with roll_back_on_error(connection):
-                self._take_turn(connection)
+                self.turns.take(connection)
                 self._refuse_replaced()
                 yield SqliteBook(connection)
                 self._commit(connection)
-
-    def _take_turn(self, connection: sqlite3.Connection) -> None:
-        """Take the write lock. While another process holds it for long, whoever comes next does not wait as long."""
-        held = time.monotonic() - self._held < HELD_SECONDS
-        waits = int((100 if held else 1000) * self.patience)
-        if self._waits != waits:
-            connection.execute(f"PRAGMA busy_timeout = {waits}")
-            self._waits = waits
-        try:
-            connection.execute("BEGIN IMMEDIATE")
-        except sqlite3.OperationalError as failure:
-            if failure.sqlite_errorname.startswith("SQLITE_BUSY"):
-                self._held = time.monotonic()
-            raise
-        self._held = -HELD_SECONDS
 
     def _commit(self, connection: sqlite3.Connection) -> None:
         """Keep what was written. A disk that fails in the act may have kept it all the same: the next start tells."""
@@ -202,7 +214,7 @@ class SqliteStore:
     def _reopen_after_fork(self) -> None:
         # A connection must not cross a fork: the child opens its own.
         if os.getpid() != self._owner:
-            self._owner, self._waits = os.getpid(), 0
+            self._owner = os.getpid()
             self._connection, self._reader = self._open(), self._open_reader()
 
     def _open_reader(self) -> sqlite3.Connection:
@@ -419,12 +431,17 @@ def _translate_failure(path: Path) -> Iterator[None]:
 DAMAGED = "'{}' is not a ledger, or was damaged"
 
 
+BESIDE = {".kept.sqlite": "the answer store", "ledgers.sqlite": "the user's record of ledgers"}
+"""Files beside a ledger, by the ends of their names."""
+
+
 def _refuse(failure: sqlite3.Error, path: Path, charge: str | None = None) -> NoReturn:
     name = getattr(failure, "sqlite_errorname", "")
     if name == "SQLITE_ERROR" or name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):  # our own SQL is right
         raise IntegrityError(DAMAGED.format(path.name), remedy="Restore it from a backup") from None
     if name.startswith("SQLITE_BUSY"):
-        raise LedgerBusy("the ledger is busy: another process holds it", remedy="Try again", charge=charge) from None
+        named = next((name for ending, name in BESIDE.items() if path.name.endswith(ending)), "the ledger")
+        raise LedgerBusy(f"{named} is busy: another process holds it", remedy="Try again", charge=charge) from None
     reasons = {
         "SQLITE_FULL": ("the disk is full", "Free some space"),
         "SQLITE_READONLY": ("it is read-only", "Give write permission to the file and its folder"),

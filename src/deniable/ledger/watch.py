@@ -13,7 +13,7 @@ import os
 import sqlite3
 import threading
 from collections.abc import Iterable, Iterator, Sequence, Set
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -21,7 +21,7 @@ from deniable.dp.accounting import Accountant, Event, from_dict, to_dict
 from deniable.errors import NOTHING_CHARGED, IntegrityError
 from deniable.ledger.budget_tree import describe_spent, take_larger
 from deniable.ledger.entry import Book, Entry, decode_entry
-from deniable.ledger.sqlite import open_connection, translate_errors
+from deniable.ledger.sqlite import Turns, open_connection, translate_errors
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +178,12 @@ class Unwatched:
     def note_answer(self, seen: int, forgotten: int, collection: str, count: int) -> None:
         """After an answer was stored."""
 
+    def refuse_held(self) -> None:
+        """Refuse where another process holds the record."""
+
+    def limit_patience(self, seconds: float) -> None:
+        """Wait no longer than this for another process that holds the record."""
+
     def close(self) -> None:
         """Let go of the record."""
 
@@ -194,7 +200,7 @@ class Watch(Unwatched):
         self._others = False
         self._found: dict[str, tuple[int, str]] = {}
         """The head of each place that was found in the chain: it stays there."""
-        self._lock = threading.Lock()
+        self._lock, self._turns = threading.Lock(), Turns()
         self._for_answers: sqlite3.Connection | None = None
         self._answers_owner = 0
         self._account: Accountant | None = None
@@ -216,15 +222,15 @@ class Watch(Unwatched):
         self._home = replace(self._home, first=first)
         with translate_errors(self._path):
             connection = self._open()
-            if self._others:
-                connection.execute("BEGIN IMMEDIATE")
+            if self._others or self._turns.held:
+                self._turns.take(connection)
             (version,) = connection.execute("PRAGMA data_version").fetchone()
             if version == self._version:  # nobody else wrote to the record
                 return
             heads = list_heads(connection, self._home)
             self._others = bool(heads.keys() - {self._home.place})
             if self._others and not connection.in_transaction:
-                connection.execute("BEGIN IMMEDIATE")
+                self._turns.take(connection)
                 heads = list_heads(connection, self._home)
         for place, seen in heads.items():
             if self._found.get(place) != seen:
@@ -245,7 +251,7 @@ class Watch(Unwatched):
         self._found[place] = (head.sequence, head.hash)
         with suppress(sqlite3.Error):
             if not self._connection.in_transaction:
-                self._connection.execute("BEGIN IMMEDIATE")
+                self._turns.take(self._connection)
             if not begun:
                 home = (place, self._home.identity, first)
                 self._connection.execute("INSERT OR REPLACE INTO homes VALUES (?, ?, ?)", home)
@@ -271,7 +277,7 @@ class Watch(Unwatched):
             connection, place = self._for_answers, self._home.place
             if connection.in_transaction:  # a note that the disk refused
                 connection.execute("ROLLBACK")
-            connection.execute("BEGIN IMMEDIATE")
+            self._turns.take(connection)
             note_seen(connection, place, seen)
             noted = connection.execute("SELECT forgotten, counts FROM counted WHERE place = ?", (place,)).fetchone()
             counts = json.loads(noted[1]) if noted is not None and noted[0] == forgotten else {}
@@ -280,6 +286,15 @@ class Watch(Unwatched):
                 row = (place, forgotten, json.dumps(counts))
                 connection.execute("INSERT OR REPLACE INTO counted VALUES (?, ?, ?)", row)
             connection.execute("COMMIT")
+
+    def refuse_held(self) -> None:
+        """Refuse where another process holds the record."""
+        with translate_errors(self._path), closing(self._connect()) as connection:
+            self._turns.take(connection)
+
+    def limit_patience(self, seconds: float) -> None:
+        """Wait no longer than this for another process that holds the record."""
+        self._turns.patience = seconds
 
     def close(self) -> None:
         """Let go of the record."""

@@ -29,10 +29,12 @@ from deniable.curator.scope import is_expired
 from deniable.errors import AccessRefused, DataError, DeniableError, ParameterError, StorageError
 from deniable.governance.grants import Action, Asker, Grant, Role
 from deniable.governance.scram import Exchange
+from deniable.ledger.sqlite import SqliteStore
 from deniable.server.limits import MOST_REPEATS, REPEAT_SECONDS, Limits, RateLimiter
 from deniable.server.monitoring import Log, locate_failure, log_to_stderr
 from deniable.server.refusals import NotFound, TokenRefused, TooManyRequests, tell_cause, translate_failure
 from deniable.server.scheduler import Scheduler
+from deniable.storage import refuse_full
 
 if TYPE_CHECKING:
     from deniable.curator.context import Context
@@ -40,7 +42,6 @@ if TYPE_CHECKING:
     from deniable.curator.query.metadata import AnswerColumn, QuestionPreview
     from deniable.curator.query.sql import QueryAnswer
     from deniable.governance.requests import Request
-    from deniable.ledger import Ledger
     from deniable.query.explain import BatchExplanation, ErrorPoint, QuestionExplanation
     from deniable.server.oidc import Verifier
     from deniable.server.worker_pool import WorkerPool
@@ -53,6 +54,10 @@ AGENT_REQUEST = "agent:"
 RECORD_SECONDS = 5.0
 """How long a look into the ledger's record of tokens may take before whoever waits for it is refused."""
 RECORD_THREADS = 2
+
+
+ROOM_SECONDS = 5.0
+"""How long it counts that there was room on the disk of a ledger."""
 
 
 def refuse_request_id(given: str) -> None:
@@ -119,6 +124,7 @@ class Service:
         self.guests: list[Callable[[], Awaitable[None]]] = []
         """How to close what is served at further ports."""
         self._checked: asyncio.Task[None] | None = None
+        self._had_room = -ROOM_SECONDS
         # Threads of their own, so that tokens are looked up while every other thread works on questions.
         self._record_threads = ThreadPoolExecutor(RECORD_THREADS, thread_name_prefix="deniable-record")
 
@@ -411,12 +417,24 @@ class Service:
     async def check_ledger(self) -> None:
         """Refuse where the ledger cannot be read or written to now; however many ask, one thread looks."""
         if self._checked is None or self._checked.done():
-            self._checked = asyncio.create_task(asyncio.to_thread(_check_ledger, self.curator.ledger))
+            self._checked = asyncio.create_task(asyncio.to_thread(self._look_at_ledger))
             self._checked.add_done_callback(lambda done: done.cancelled() or done.exception())
         try:
             await asyncio.wait_for(asyncio.shield(self._checked), RECORD_SECONDS)
         except TimeoutError:
             raise StorageError("the ledger does not answer in time", remedy="Try again in some seconds") from None
+
+    def _look_at_ledger(self) -> None:
+        """Read the ledger, take the turn to write to it and to what stands beside it, and see that there is room."""
+        ledger = self.curator.ledger
+        ledger.head()
+        with ledger.store.begin_write():
+            pass
+        self.curator.context.store.refuse_held(look=True)
+        ledger.watch.refuse_held()
+        if isinstance(ledger.store, SqliteStore) and time.monotonic() > self._had_room + ROOM_SECONDS:
+            refuse_full(ledger.store.path.absolute().parent)
+            self._had_room = time.monotonic()
 
     async def share_limits(self) -> None:
         """Allow each asker the part of one server of those that share the ledger: together they allow the whole."""
@@ -445,13 +463,6 @@ class Service:
         """Finish the work that was begun."""
         self.scheduler.close()
         self._record_threads.shutdown(wait=False, cancel_futures=True)
-
-
-def _check_ledger(ledger: Ledger) -> None:
-    """Read the ledger, and take the turn to write to it for a moment."""
-    ledger.head()
-    with ledger.store.begin_write():
-        pass
 
 
 def _fill_parameters(question: Question) -> Question:

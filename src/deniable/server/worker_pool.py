@@ -284,9 +284,11 @@ def silence_parser() -> None:
 
 
 def limit_patience(curator: Curator) -> None:
-    """Let nobody wait long for a ledger that another process holds: whoever asks is told that it is busy."""
+    """Let nobody wait long for a file that another process holds: whoever asks is told that it is busy."""
     if isinstance(curator.ledger.store, SqliteStore):
-        curator.ledger.store.patience = LEDGER_SECONDS
+        curator.ledger.store.turns.patience = LEDGER_SECONDS
+    curator.ledger.watch.limit_patience(LEDGER_SECONDS)
+    curator.context.store.limit_patience(LEDGER_SECONDS)
 
 
 def _lower_priority() -> None:

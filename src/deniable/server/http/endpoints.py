@@ -272,14 +272,19 @@ def respond_refusal(refusal: DeniableError) -> Response:
     headers = {}
     if refusal.code == "token":
         headers["www-authenticate"] = "Bearer"
-    if refusal.code in ("rate", "busy", "locked"):
-        headers["retry-after"] = str(max(1, round(float(refusal.fields.get("wait") or 1))))
+    if refusal.code in ("rate", "busy", "locked", "storage"):
+        waits = refusal.fields.get("wait") or (float(RETRY["retry-after"]) if refusal.code == "storage" else 1)
+        headers["retry-after"] = str(max(1, round(float(waits))))
     return Response(encode_json(refusal_document(refusal)), find_http_status(refusal), headers, "application/json")
 
 
-def respond_json(document: Any, code: int = 200) -> Response:
+RETRY = {"retry-after": "5"}
+"""When to look again whether a disk or a file that refuses takes something."""
+
+
+def respond_json(document: Any, code: int = 200, headers: Mapping[str, str] | None = None) -> Response:
     """A JSON document as a response."""
-    return Response(encode_json(document), code, media_type="application/json")
+    return Response(encode_json(document), code, headers, "application/json")
 
 
 async def refuse_path(_request: Request, _failure: Exception) -> Response:

@@ -11,10 +11,10 @@ from deniable.curator.governance import requests as governance_requests
 from deniable.curator.governance.steward import resume_asker
 from deniable.curator.query import tabulate
 from deniable.curator.query.stream.run import publish
-from deniable.errors import DeniableError, LedgerBusy, ParameterError, nearest
+from deniable.errors import DeniableError, LedgerBusy, ParameterError, StorageError, nearest
 from deniable.governance.grants import Action, Role
 from deniable.server.http.bodies import DecisionBody, PersonBody, ReinstatementBody, TokenBody
-from deniable.server.http.endpoints import Call, Operation, respond_json
+from deniable.server.http.endpoints import RETRY, Call, Operation, respond_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -263,8 +263,11 @@ async def check_ready(call: Call) -> Response:
     """Whether the server can answer questions now: its ledger is what was written, and can be written to."""
     try:
         await call.service.check_ledger()
-    except LedgerBusy:
-        return respond_json({"status": "the ledger is busy: another process holds it"}, 503)
+    except LedgerBusy as busy:
+        return respond_json({"status": busy.happened}, 503, RETRY)
+    except StorageError as refusal:  # the reason, without the name of a folder
+        reason = refusal.happened.partition(": ")[2] or refusal.happened
+        return respond_json({"status": f"the ledger cannot be written to: {reason}"}, 503, RETRY)
     except DeniableError:
         return respond_json({"status": "the ledger cannot be read"}, 503)
     return respond_json({"status": "ok"})
