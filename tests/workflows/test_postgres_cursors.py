@@ -122,3 +122,38 @@ def test_psql_copies_and_fetches(served):
     lines = done.stdout.split()
     assert len(lines) == 4, done.stderr
     assert lines[:2] == lines[2:], "copied and fetched alike"
+
+
+def test_a_session_holds_a_limited_number_of_words_and_rows(asking):
+    with pytest.raises(psycopg.Error, match="20000 words and signs"):
+        asking.execute("SELECT " + "1, " * 10_000 + "1")
+    wide = "SELECT " + ", ".join(["1"] * 9_000)
+    for place in range(5):
+        asking.execute(f"PREPARE w{place} AS {wide}")
+    with pytest.raises(psycopg.Error, match="prepared statements have more than 100000 words"):
+        asking.execute(f"PREPARE w AS {wide}")
+    asking.execute("DEALLOCATE ALL")
+    asking.execute(f"PREPARE w AS {wide}")
+    rows = "SELECT " + ", ".join(f"a AS c{place}" for place in range(300)) + " FROM generate_series(1, 1600) a"
+    asking.execute("BEGIN")
+    for place in range(3):
+        asking.execute(f"DECLARE c{place} CURSOR FOR {rows}")
+        asking.execute(f"FETCH 1 FROM c{place}")
+    asking.execute("DECLARE d CURSOR FOR SELECT COUNT(*) AS n FROM people WHERE age > 61")
+    with pytest.raises(psycopg.errors.ConfigurationLimitExceeded, match="cursors hold too many rows"):
+        asking.execute("FETCH 1 FROM d")
+    asking.execute("ROLLBACK")
+    assert asking.execute("SELECT COUNT(*) AS n FROM people WHERE age > 61").fetchone() is not None
+
+
+def test_values_of_portals_are_limited_together():
+    from deniable.server.wire.codec import WireRefusal
+    from deniable.server.wire.prepared_statements import MOST_BYTES, Portal, Prepared, PreparedStatements
+
+    session, large = PreparedStatements(), MOST_BYTES - 10
+    for _ in range(3):
+        session.open("", Portal(Prepared(None, ()), (), (), large))  # each takes the place of the last one
+    session.open("small", Portal(Prepared(None, ()), (), (), 10))
+    with pytest.raises(WireRefusal, match="bytes of values"):
+        session.open("more", Portal(Prepared(None, ()), (), (), 1))
+    assert set(session.portals) == {"", "small"}

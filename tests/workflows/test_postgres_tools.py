@@ -17,6 +17,7 @@ import pytest
 
 import wire_recorder
 from deniable.errors import ParameterError
+from deniable.query.sql.clauses import fill_parameters
 from deniable.server.wire import values as v
 from deniable.server.wire.catalog_queries import asks_for_columns, is_catalog_question
 from deniable.server.wire.lexer import split_statements
@@ -119,8 +120,13 @@ def test_types_of_parameters_follow_from_the_words_around_them(
 def test_lists_become_in_and_no_member_becomes_anything_but_a_value() -> None:
     [statement] = split_statements("SELECT 1 FROM p WHERE sex = ANY ($2) AND age <> ALL($1::int8[]) AND x = $3")
     text, filled = expand_arrays(statement, [[1, None], ["F'; DROP"], 5])
-    assert text == "SELECT 1 FROM p WHERE sex IN ($4) AND age NOT IN ($5, $6) AND x = $3"
-    assert filled == (None, None, 5, "F'; DROP", 1, None)
+    assert text == "SELECT 1 FROM p WHERE sex IN ($2) AND age NOT IN ($1, $4) AND x = $3"
+    assert filled == (1, "F'; DROP", 5, None)
+    [twice] = split_statements("SELECT 1 FROM p WHERE sex = ANY ($1) OR race = ANY ($1)")
+    text, filled = expand_arrays(twice, [["F", "M"]])
+    assert (text, filled) == ("SELECT 1 FROM p WHERE sex IN ($1, $2) OR race IN ($1, $3)", ("F", "M", "M"))
+    [longest] = split_statements("SELECT 1 FROM p WHERE sex = ANY ($1)")
+    assert fill_parameters(*expand_arrays(longest, [["F"] * 1000])).count("'F'") == 1000, "a list of 1,000 is allowed"
     assert expand_arrays(statement, [[], [], 5]) == (statement.text, ("{}", "{}", 5))
 
 

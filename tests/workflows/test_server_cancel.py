@@ -74,10 +74,13 @@ def test_over_http_one_running_question_is_stopped_and_stays_charged(serve, endl
         assert len([each for each in served.curator.ledger.entries(acts=("charge",)) if each.request == "slow"]) == 1
 
 
-def test_over_the_wire_one_running_question_is_stopped_and_the_session_goes_on(serve, endless):
+@pytest.mark.parametrize("request_id", ["", "slow"])
+def test_over_the_wire_one_running_question_is_stopped_and_the_session_goes_on(serve, endless, request_id):
     psycopg = pytest.importorskip("psycopg")
     with serve() as served, psycopg.connect(served.dsn(), autocommit=True) as connection:
         connection.execute("SET deniable.epsilon = 1")
+        if request_id:
+            connection.execute(f"SET deniable.request = '{request_id}'")
         canceller = threading.Thread(
             target=lambda: (until(lambda: charged(served, SLOW)), connection.cancel_safe(timeout=60))
         )
@@ -86,6 +89,7 @@ def test_over_the_wire_one_running_question_is_stopped_and_the_session_goes_on(s
             connection.execute(SLOW)
         assert "The charge stands" in told.value.diag.message_detail
         canceller.join()
+        connection.execute("RESET deniable.request")
         assert connection.execute(QUICK).fetchone() is not None
         until(lambda: served.curator.context.scope.engine._running == {})
 

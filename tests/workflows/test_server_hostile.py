@@ -14,6 +14,7 @@ import httpx
 import pytest
 
 import server_fuzzer
+from deniable.server.wire.catalog_queries import CatalogEngine
 
 psycopg = pytest.importorskip("psycopg")
 
@@ -359,6 +360,53 @@ def test_slow_clients_hold_nobody_up(served):
     finally:
         for wire in slow:
             wire.close()
+
+
+def test_statements_wait_until_their_client_reads_and_a_client_that_leaves_makes_no_noise(served, monkeypatch, capfd):
+    begun: list[str] = []
+    real = CatalogEngine.ask
+
+    def ask(engine: CatalogEngine, statement: Any, *rest: Any) -> Any:
+        begun.append(statement.text)
+        return real(engine, statement, *rest)
+
+    monkeypatch.setattr(CatalogEngine, "ask", ask)
+    statement, count = "select repeat('x', 2000) from generate_series(1, 400);", 60  # 800,000 bytes each
+    many = message(b"Q", (statement * count).encode() + b"\0")
+    with startup(served) as wire:
+        wire.sendall(many)
+        seen = -1
+        while seen != len(begun):
+            seen = len(begun)
+            time.sleep(1.5)
+        assert 0 < seen < count, "the rest waits"
+        is_alive(served)
+        ended, answer = 0, b""
+        while ended < count:
+            part = wire.recv(1 << 20)
+            assert part, "the server closed the connection"
+            ended += (answer + part).count(b"SELECT 400\0")
+            answer = (answer + part)[-10:]
+    with startup(served) as wire:
+        wire.sendall(many)
+        until_begun = len(begun)
+        while len(begun) == until_begun:
+            time.sleep(0.05)
+    is_alive(served)
+    time.sleep(1)
+    assert "Traceback" not in capfd.readouterr().err
+
+
+def test_an_answer_about_the_catalog_is_limited_in_bytes_and_cells(served):
+    many = ", ".join(f"repeat('x', 2000) AS c{place}" for place in range(16))
+    cells = ", ".join(f"true AS c{place}" for place in range(60))
+    pairs = "FROM generate_series(1, 1900) a, generate_series(1, 45) b"
+    with psycopg.connect(served.dsn(), autocommit=True) as connection:
+        for columns in (many, cells):
+            with pytest.raises(psycopg.errors.ProgramLimitExceeded, match="the answer about the catalog is too long"):
+                connection.execute(f"SELECT {columns} {pairs}")
+        assert len(connection.execute("SELECT * FROM pg_attribute").fetchall()) > 1
+        assert len(connection.execute("SELECT 1 FROM generate_series(1, 1900) a").fetchall()) == 1900
 
 
 def test_a_steward_is_needed_for_the_stewards_port(served):

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from deniable.curator.governance.reports import PlainBalance
-    from deniable.engines.base import Engine
+    from deniable.engines.duckdb import DuckDBEngine
     from deniable.ledger import Balance
     from deniable.policy.budget import Budget
     from deniable.query.explain import AggregatePlan
@@ -405,7 +405,7 @@ def preload_queries() -> Iterator[None]:
         gc.unfreeze()
 
 
-def bare_engine(memory: str = "128MB") -> Engine:
+def bare_engine(memory: str = "128MB") -> DuckDBEngine:
     """An engine of its own that holds no source, for public rows that are given with each statement."""
     from deniable.engines.duckdb import DuckDBEngine
 

@@ -118,6 +118,22 @@ def read_row(cursor: Any, statements: StatementCache, sql: str) -> pa.Table:
     return pa.table([pa.array([value], pa.int64()) for value in found[0]], names=names)
 
 
+VECTOR_ROWS, CELL_BYTES = 2048, 16
+"""Rows that the engine works on at once, and bytes that any cell counts for at least."""
+
+
+def read_within(relation: Any, most: int) -> pa.Table:
+    """All rows of a relation, unless they are longer than that; no more of them is held than is needed to know."""
+    kept, size = [], 0
+    with read_batches(relation, VECTOR_ROWS) as reader:  # a result that stays open stops the cursor's next statement
+        for batch in reader:
+            size += max(batch.nbytes, CELL_BYTES * batch.num_rows * batch.num_columns)
+            if size > most:
+                raise ParameterError("the rows are longer than is allowed", expected=f"At most {most:,} bytes")
+            kept.append(batch)
+        return pa.Table.from_batches(kept, reader.schema)
+
+
 def read_batches(relation: Any, rows: int) -> Any:
     """A streaming reader over a relation (the method's name differs between DuckDB 1.4 and 2.0)."""
     reader = getattr(relation, "to_arrow_reader", None) or relation.fetch_record_batch

@@ -30,6 +30,7 @@ from deniable.engines.duckdb.connection import (
     read_batches,
     read_relation,
     read_row,
+    read_within,
     remove_scratch,
     translate_errors,
 )
@@ -156,6 +157,12 @@ class DuckDBEngine:
             if one_row and parameters is None:
                 return read_row(cursor, self._local.statements, sql)
             return read_relation(cursor, sql, parameters).to_arrow_table()
+
+    def run_within(self, sql: str, most: int, *, seconds: float, frames: Mapping[str, pa.Table]) -> pa.Table:
+        """The same for a statement whose rows may have no more bytes than that."""
+        cursor = self._cursor()
+        with self._track_statement(cursor, seconds), translate_errors(), _register_frames(cursor, frames):
+            return read_within(read_relation(cursor, sql), most)
 
     def stream(
         self, sql_or_table: str, batch_rows: int = BATCH_ROWS, parameters: Parameters | None = None

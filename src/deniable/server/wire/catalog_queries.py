@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from deniable.curator.query import metadata
-from deniable.errors import DeniableError
+from deniable.errors import DeniableError, ParameterError
 from deniable.governance.grants import Role
 from deniable.query.sql.catalogs import Catalog, CatalogRefusal, Rewritten, rewrite
 from deniable.server.monitoring import log_to_stderr
@@ -41,10 +41,12 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from deniable.curator.curator import Curator
-    from deniable.engines.base import Engine
+    from deniable.engines.duckdb import DuckDBEngine
     from deniable.governance.grants import Asker
 
 SECONDS = 5.0
+MOST_BYTES = 8_000_000
+"""Of all rows of an answer about the catalog: half a million cells of up to 16 bytes."""
 MOST_ASKED, MOST_WORDS, DEEPEST = 30_000, 6_000, 60
 """Characters, words and brackets within brackets of a question about the catalog."""
 
@@ -367,7 +369,7 @@ class CatalogEngine:
     def __init__(self, curator: Curator) -> None:
         self._curator = curator
         self._lock = threading.Lock()
-        self._engine: Engine | None = None
+        self._engine: DuckDBEngine | None = None
         self._started = datetime.now(UTC).isoformat(sep=" ")
         self._seen: dict[tuple[PublicTable, ...], dict[str, pa.Table]] = {}
 
@@ -385,7 +387,7 @@ class CatalogEngine:
         held |= build_session_catalog(dataset, analyst, process, settings, tables)
         needed = {name: held[name] for name in held if name in asked.sql}
         try:
-            return self._open_engine().run(asked.sql, seconds=SECONDS, frames=needed), asked
+            return self._open_engine().run_within(asked.sql, MOST_BYTES, seconds=SECONDS, frames=needed), asked
         except DeniableError as refusal:
             raise _translate_refusal(refusal) from None
 
@@ -394,7 +396,7 @@ class CatalogEngine:
         if self._engine is not None:
             self._engine.close()
 
-    def _open_engine(self) -> Engine:
+    def _open_engine(self) -> DuckDBEngine:
         with self._lock:
             if self._engine is None:
                 self._engine = metadata.bare_engine()
@@ -416,6 +418,8 @@ def _render_version() -> str:
 def _translate_refusal(refusal: DeniableError) -> WireRefusal:
     if refusal.code == "stopped":
         return WireRefusal("57014", "the question about the catalog took too long")
+    if isinstance(refusal, ParameterError):
+        return WireRefusal("54000", "the answer about the catalog is too long", "Ask for fewer rows or columns")
     log_to_stderr("a question about the catalog was not understood")
     refused = CatalogRefusal()
     return WireRefusal(refused.state, refused.happened, refused.hint)

@@ -10,10 +10,13 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cached_property
+from itertools import islice
 
 from deniable.errors import QueryRefused
 
-LONGEST = 100_000
+LONGEST, MOST_TOKENS = 100_000, 20_000
+"""Characters and tokens of what is sent at once."""
 MOST_STATEMENTS = 100
 
 
@@ -92,7 +95,10 @@ def tokenize(text: str) -> tuple[Token, ...]:
     """
     if len(text) > LONGEST:
         raise QueryRefused(f"the statement has more than {LONGEST} characters")
-    return tuple(_scan(text))
+    found = tuple(islice(_scan(text), MOST_TOKENS + 1))
+    if len(found) > MOST_TOKENS:
+        raise QueryRefused(f"the statement has more than {MOST_TOKENS} words and signs", remedy="Ask in parts")
+    return found
 
 
 def _scan(text: str) -> Iterator[Token]:
@@ -129,7 +135,7 @@ def _skip_comment(text: str, at: int) -> int:
     raise QueryRefused("a comment has no end", remedy="Close it with */")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Statement:
     """One statement of a text: where it starts there, its text, and its tokens with offsets in that text."""
 
@@ -137,7 +143,7 @@ class Statement:
     start: int
     tokens: tuple[Token, ...]
 
-    @property
+    @cached_property
     def words(self) -> tuple[str, ...]:
         """The values of its tokens; strings keep their quotes, so that they cannot be taken for words."""
         return tuple(token.text if token.kind is Kind.STRING else token.value for token in self.tokens)
@@ -168,5 +174,5 @@ def split_statements(text: str) -> tuple[Statement, ...]:
 
 def _cut_statement(text: str, run: list[Token]) -> Statement:
     start = run[0].start
-    moved = tuple(Token(token.kind, token.text, token.start - start) for token in run)
+    moved = tuple(Token(token.kind, token.text, token.start - start) for token in run) if start else tuple(run)
     return Statement(text[start : run[-1].end], start, moved)

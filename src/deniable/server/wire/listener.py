@@ -71,11 +71,11 @@ class Listener:
             await self._hold_conversation(reader, writer)
         except (ProtocolViolation, WireRefusal) as violation:
             refusal = violation if isinstance(violation, WireRefusal) else WireRefusal("08P01", str(violation))
-            writer.write(codec.encode_report(describe_error(refusal, severity="FATAL")))
+            _write_last(writer, describe_error(refusal, severity="FATAL"))
         except (ConnectionError, asyncio.IncompleteReadError, TimeoutError, ssl.SSLError, asyncio.CancelledError):
             pass  # the client is gone, was silent for too long, or the server stops
         except Exception as failure:
-            writer.write(codec.encode_report(describe_error(translate_failure(failure), severity="FATAL")))
+            _write_last(writer, describe_error(translate_failure(failure), severity="FATAL"))
         finally:
             self._connections.leave(task)
             self._tasks.discard(task)
@@ -241,6 +241,12 @@ def _read_address(writer: asyncio.StreamWriter) -> str:
 
 def _is_local(address: str) -> bool:
     return address == "local" or ip_address(address.split("%")[0]).is_loopback
+
+
+def _write_last(writer: asyncio.StreamWriter, report: dict[str, str]) -> None:
+    """Tell why the connection ends, if there still is somebody to tell."""
+    if not writer.transport.is_closing():
+        writer.write(codec.encode_report(report))
 
 
 async def _close_connection(writer: asyncio.StreamWriter) -> None:

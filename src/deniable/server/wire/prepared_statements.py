@@ -16,6 +16,8 @@ from deniable.server.wire.lexer import Kind, Statement, Token, split_statements
 
 MOST_NAMES = 1000
 """Prepared statements, and portals, of one session."""
+MOST_TOKENS, MOST_BYTES, MOST_CELLS = 100_000, 4_000_000, 1_000_000
+"""What one session may hold: tokens of prepared statements, bytes of bound values, cells of rows not yet fetched."""
 MOST_PARAMETERS = 1000
 FORWARD = frozenset({"next", "forward", "all", "from", "in"})
 BACKWARD = frozenset({"prior", "first", "last", "absolute", "relative", "backward"})
@@ -36,6 +38,8 @@ class Portal:
     prepared: Prepared
     values: tuple[Any, ...]
     formats: tuple[int, ...]
+    size: int = 0
+    """Bytes of its values, as they were sent."""
     columns: tuple[ResultColumn, ...] | None = None
     """The columns as they were described: what is sent then has their types."""
     outcome: StatementResult | None = None
@@ -59,6 +63,9 @@ class PreparedStatements:
             raise WireRefusal("42P05", "a prepared statement of that name exists already")
         if len(self.prepared) >= MOST_NAMES:
             raise WireRefusal("53400", f"more than {MOST_NAMES} prepared statements", "DEALLOCATE some")
+        held = [each.statement for other, each in self.prepared.items() if other != name] + [prepared.statement]
+        if sum(len(each.tokens) for each in held if each) > MOST_TOKENS:
+            raise WireRefusal("53400", f"prepared statements have more than {MOST_TOKENS} words", "DEALLOCATE some")
         self.prepared[name] = prepared
 
     def open(self, name: str, portal: Portal) -> None:
@@ -67,7 +74,16 @@ class PreparedStatements:
             raise WireRefusal("42P03", "a portal of that name exists already")
         if len(self.portals) >= MOST_NAMES:
             raise WireRefusal("53400", f"more than {MOST_NAMES} portals")
+        self.portals.pop(name, None)
+        if sum(each.size for each in self.portals.values()) + portal.size > MOST_BYTES:
+            raise WireRefusal("53400", f"portals have more than {MOST_BYTES} bytes of values", "CLOSE some")
         self.portals[name] = portal
+
+    def refuse_held(self) -> None:
+        """Refuse to ask another question whose rows are held while so many of others are."""
+        left = (each.outcome.rows[each.given :] for each in self.portals.values() if each.outcome is not None)
+        if sum(len(rows) * len(rows[0]) for rows in left if rows) > MOST_CELLS:
+            raise WireRefusal("53400", "cursors hold too many rows that were not fetched", "CLOSE some")
 
     def statement(self, name: str) -> Prepared:
         """The prepared statement of a name."""
@@ -231,7 +247,7 @@ def expand_arrays(statement: Statement, values: Sequence[Any]) -> tuple[str, tup
 
     >>> [question] = split_statements("SELECT COUNT(*) FROM people WHERE sex = ANY($1::text[])")
     >>> expand_arrays(question, [["F", "M"]])
-    ('SELECT COUNT(*) FROM people WHERE sex IN ($2, $3)', (None, 'F', 'M'))
+    ('SELECT COUNT(*) FROM people WHERE sex IN ($1, $2)', ('F', 'M'))
     """
     tokens, pieces, end = statement.tokens, [], 0
     filled = ["{}" if each == [] else each for each in values]
@@ -249,9 +265,10 @@ def expand_arrays(statement: Statement, values: Sequence[Any]) -> tuple[str, tup
         ):
             continue
         closing = words.index(")", at + 4)
-        first = len(filled) + 1
-        filled += given
-        listed = ", ".join(f"${first + i}" for i in range(len(given)))
+        places = [number, *range(len(filled) + 1, len(filled) + len(given))]  # the first in the place of the array
+        filled[number - 1] = given[0]
+        filled += given[1:]
+        listed = ", ".join(f"${each}" for each in places)
         pieces += [statement.text[end : tokens[at].start], f"{word} ({listed})"]
         end = tokens[closing].end
     plain = tuple(None if isinstance(each, list) else each for each in filled)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -24,11 +24,15 @@ from deniable.server.wire.codec import (
     WireRefusal,
     describe_error,
 )
-from deniable.server.wire.lexer import Statement, split_statements
+from deniable.server.wire.lexer import Statement
 from deniable.server.wire.prepared_statements import Portal, Prepared, infer_types
 from deniable.server.wire.statements import StatementRunner
 
 IDLE_SECONDS = 3600.0
+WRITE_SECONDS = 300.0
+"""How long a client may leave what is sent to it unread."""
+FLUSHED_ROWS = 500
+"""Rows after which it is waited until the client has read them, and others have their turn."""
 END_SECONDS = 2.0
 """How long a question that was cancelled may take to end."""
 CHARGES_STAY = {
@@ -41,6 +45,10 @@ _TIMED = ("select", "with", "values", "table", "(", "explain", "fetch", "move", 
 """Statements that `statement_timeout` stops; a session can always change it."""
 _ENDS = ("commit", "end", "rollback", "abort")
 _SAMPLES: dict[int, Any] = {values.BOOL: True, values.FLOAT4: 1, values.FLOAT8: 1, values.NUMERIC: 1}
+
+
+class ClientLeft(ConnectionError):
+    """The client is gone, or does not read what is sent to it."""
 
 
 class Session:
@@ -65,7 +73,7 @@ class Session:
         """Answer messages until the client leaves."""
         self._send_ready()
         while True:
-            await self._writer.drain()
+            await self._flush()
             letter, content = await asyncio.wait_for(codec.read_message(self._reader), IDLE_SECONDS)
             if letter == "X":
                 return
@@ -94,7 +102,7 @@ class Session:
         content.end()
         since, self._place = time.monotonic(), None
         try:
-            found = split_statements(sql)
+            found = await self._runner.split(sql)
             if not found:
                 self._send(codec.EMPTY_QUERY)
             if self._status == "I":
@@ -103,10 +111,13 @@ class Session:
                 outcome = await self._run(statement, ())
                 if outcome.columns is not None and outcome.copied is None:
                     self._send(codec.encode_row_description(outcome.columns, [0] * len(outcome.columns)))
-                self._send_rows(outcome, outcome.rows, [0] * len(outcome.columns or ()))
+                await self._send_rows(outcome, outcome.rows, [0] * len(outcome.columns or ()))
                 await self._finish(outcome, since)
+                await self._flush()
             if self._status == "I":
                 self._settings.commit()
+        except ClientLeft:
+            raise
         except Exception as failure:
             if self._status == "I":
                 self._settings.roll_back()
@@ -118,7 +129,7 @@ class Session:
         try:
             match letter:
                 case "P":
-                    self._parse(content)
+                    await self._parse(content)
                 case "B":
                     self._bind(content)
                 case "D":
@@ -131,17 +142,17 @@ class Session:
                     raise WireRefusal("0A000", "function calls are not supported", "Ask with SELECT")
                 case _:
                     content.end()  # Flush: everything is sent at once anyway
-        except ProtocolViolation:
+        except (ProtocolViolation, ClientLeft):
             raise
         except Exception as failure:
             self._skipping = True
             await self._refuse(failure, since)
 
-    def _parse(self, content: MessageReader) -> None:
+    async def _parse(self, content: MessageReader) -> None:
         name, sql = content.text(), content.text()
         oids = tuple(content.int32() for _ in range(content.int16()))
         content.end()
-        found = split_statements(sql)
+        found = await self._runner.split(sql)
         if len(found) > 1:
             raise WireRefusal("42601", "cannot insert multiple commands into a prepared statement")
         statement = found[0] if found else None
@@ -166,7 +177,8 @@ class Session:
             values.decode_value(value, oid, binary == 1, i + 1)
             for i, (value, oid, binary) in enumerate(zip(raw, prepared.oids, spread, strict=True))
         )
-        self._statements.open(portal, Portal(prepared, bound, shown))
+        size = sum(len(value or b"") for value in raw)
+        self._statements.open(portal, Portal(prepared, bound, shown, size))
         self._send(codec.BIND_COMPLETE)
 
     async def _describe(self, content: MessageReader) -> None:
@@ -195,13 +207,14 @@ class Session:
             self._send(codec.EMPTY_QUERY)
             return
         if portal.outcome is None:
+            self._statements.refuse_held()
             portal.outcome = await self._run(portal.prepared.statement, portal.values)
         outcome = portal.outcome
         rows = outcome.rows[portal.given : portal.given + most] if most > 0 else outcome.rows[portal.given :]
         portal.given += len(rows)
         if portal.columns is not None and len(portal.columns) == len(outcome.columns or ()):
             outcome = replace(outcome, columns=portal.columns)
-        self._send_rows(outcome, rows, _spread_formats(portal.formats, len(outcome.columns or ())))
+        await self._send_rows(outcome, rows, _spread_formats(portal.formats, len(outcome.columns or ())))
         if portal.given < len(outcome.rows):
             self._send(codec.PORTAL_SUSPENDED)
             return
@@ -288,18 +301,24 @@ class Session:
             self._statements.portals.clear()
         return outcome
 
-    def _send_rows(self, outcome: StatementResult, rows: Sequence[Sequence[Any]], formats: Sequence[int]) -> None:
+    async def _send_rows(self, outcome: StatementResult, rows: Sequence[Sequence[Any]], formats: Sequence[int]) -> None:
         if outcome.columns is None:
             return
         if outcome.copied is not None:
             self._send(codec.encode_copy_out(len(outcome.columns), outcome.binary))
-            for line in outcome.copied:
-                self._send(codec.encode_copy_line(line))
+            await self._send_each(codec.encode_copy_line(line) for line in outcome.copied)
             self._send(codec.COPY_DONE)
             return
         write = [values.choose_encoder(c.oid, form == 1) for c, form in zip(outcome.columns, formats, strict=True)]
-        for row in rows:
-            self._send(codec.encode_data_row([each(value) for each, value in zip(write, row, strict=True)]))
+        await self._send_each(
+            codec.encode_data_row([each(value) for each, value in zip(write, row, strict=True)]) for row in rows
+        )
+
+    async def _send_each(self, messages: Iterable[bytes]) -> None:
+        for place, message in enumerate(messages):
+            self._send(message)
+            if place % FLUSHED_ROWS == FLUSHED_ROWS - 1:
+                await self._flush()
 
     async def _finish(self, outcome: StatementResult, since: float) -> None:
         if outcome.charged:
@@ -322,7 +341,17 @@ class Session:
         self._send(codec.encode_ready(self._status))
 
     def _send(self, message: bytes) -> None:
+        if self._writer.transport.is_closing():
+            raise ClientLeft
         self._writer.write(message)
+
+    async def _flush(self) -> None:
+        """Wait until the client has read most of what was sent to it; others go on meanwhile."""
+        try:
+            await asyncio.wait_for(self._writer.drain(), WRITE_SECONDS)
+        except (ConnectionError, TimeoutError):
+            raise ClientLeft from None
+        await asyncio.sleep(0)
 
 
 def _read_raw(content: MessageReader) -> bytes | None:

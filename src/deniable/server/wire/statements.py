@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
+SHORT = 5_000
+"""Characters of a text that is read at once."""
 _TAGS = {
     "begin": "BEGIN", "start": "START TRANSACTION", "commit": "COMMIT", "end": "COMMIT", "rollback": "ROLLBACK",
     "abort": "ROLLBACK", "savepoint": "SAVEPOINT", "release": "RELEASE", "discard": "DISCARD ALL",
@@ -54,6 +56,8 @@ class StatementRunner:
         self._grant = grant
         self._process = process
         self._questions = 0
+        self._asked = ""
+        """The name by which the question that runs can be taken back: its request id, where it has one."""
         self.asking = False
         """Whether the statement that runs is a question to the tables, which may be charged."""
         self.settings = settings
@@ -69,6 +73,12 @@ class StatementRunner:
             for column in table.columns:
                 found.setdefault(column.column, set()).add(v.OID_OF_KIND[column.type])
         return {name: next(iter(kinds)) for name, kinds in (catalog | found).items() if len(kinds) == 1}
+
+    async def split(self, sql: str) -> tuple[Statement, ...]:
+        """The statements of a text; a long one is read in its asker's turn, so that others need not wait for it."""
+        if len(sql) <= SHORT:
+            return split_statements(sql)
+        return await self._service.run_for(self._grant, partial(split_statements, sql))
 
     async def columns(self, statement: Statement, values: Sequence[Any]) -> tuple[ResultColumn, ...] | None:
         """The columns that a statement will give, or None where it gives no rows. Nothing is charged."""
@@ -159,6 +169,7 @@ class StatementRunner:
         """The next rows of a cursor; its question is asked when rows are first taken."""
         portal, charged = self.statements.portal(name), False
         if portal.outcome is None:
+            self.statements.refuse_held()
             try:
                 portal.outcome = await self.run(_question_of(portal.prepared), portal.values)
             except Exception:
@@ -189,8 +200,9 @@ class StatementRunner:
         await self._service.recall_charge(self._grant, self.settings.get("deniable.request"), failure)
 
     def cancel(self) -> None:
-        """Take back the question that waits, if it was not begun."""
-        self._service.cancel(self._grant, self._work_name())
+        """Stop the question that waits or runs."""
+        if self.asking:
+            self._service.cancel(self._grant, self._asked)
 
     def _build_question(self, statement: Statement, values: Sequence[Any], sql: str | None = None) -> Question:
         get = self.settings.get
@@ -214,8 +226,10 @@ class StatementRunner:
         )
 
     async def _answer_question(self, statement: Statement, values: Sequence[Any]) -> StatementResult:
+        question = self._build_question(statement, values)
         self._questions, self.asking = self._questions + 1, True
-        answer = await self._service.answer(self._grant, self._build_question(statement, values), self._work_name())
+        self._asked = question.request or f"session {self._process} question {self._questions}"
+        answer = await self._service.answer(self._grant, question, self._asked)
         self.settings.forget("deniable.request")
         rows, charged = list_rows(answer.rows), answer.receipt is not None
         return StatementResult(f"SELECT {len(rows)}", describe_columns(answer.rows), rows, charged=charged)
@@ -264,9 +278,6 @@ class StatementRunner:
         kinds = (v.JSON if place in asked.json else v.choose_oid(str(f.type)) for place, f in enumerate(found.schema))
         columns = tuple(_build_column(name, oid) for name, oid in zip(found.column_names, kinds, strict=True))
         return StatementResult(f"SELECT {found.num_rows}", columns, list_rows(found))
-
-    def _work_name(self) -> str:
-        return f"session {self._process} question {self._questions}"
 
 
 def _question_of(prepared: Prepared) -> Statement:
