@@ -138,6 +138,27 @@ class QueryRefused(DeniableError):
     code = "query"
 
 
+class BudgetUnstated(QueryRefused):
+    """A question, or a batch, of which nobody said what it may spend; how that is said depends on where it is asked."""
+
+    ways: ClassVar[dict[str, str]] = {
+        "": "epsilon=0.5 in Python, --epsilon 0.5 at the command line, SET deniable.epsilon = 0.5 in psql",
+        "psql": "SET deniable.epsilon = 0.5",
+        "assistant": "the argument epsilon, such as 0.5",
+    }
+
+    def __init__(self, *, batch: bool = False, way: str = "") -> None:
+        self.batch = batch
+        happened = "no budget was stated" + (" for the batch" if batch else "")
+        together = " on all of its questions together" if batch else ""
+        allowed = "" if batch else "; or which error is allowed: WITHIN 50 after the question"
+        super().__init__(happened, remedy=f"Say how much to spend{together}: {self.ways[way]}{allowed}")
+
+    def state_by(self, way: str) -> BudgetUnstated:
+        """The same for one way of asking."""
+        return BudgetUnstated(batch=self.batch, way=way)
+
+
 class BudgetExceeded(DeniableError):
     """The ledger would be overspent: nothing was run."""
 

@@ -8,6 +8,7 @@ import os
 import random
 import sys
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -70,10 +71,23 @@ def test_an_assistant_looks_explains_asks_and_requests_over_http(served: Any) ->
         refused, told = await call(client, "ask_query", sql=BY_SEX, epsilon="1", purpose="care", request_id="mine")
         assert (refused, told["charged"]) == (True, False)
         assert told["charged_before"].startswith("entry "), "whatever it is refused for"
+        body, headers = {"sql": BY_SEX, "epsilon": "1"}, {"authorization": f"Bearer {served.tokens['ana']}"}
+        ask = partial(httpx2.post, served.http + "/v1/query")
+        under_mine = ask(json=body | {"epsilon": "2"}, headers=headers | {"X-Request-Id": "mine"})
+        assert (under_mine.status_code, under_mine.json()["charged"]) == (403, False), "ids are one name space"
+        body["sql"] = "SELECT COUNT(*) AS n FROM people WHERE age > 44"
+        assert ask(json=body, headers=headers | {"X-Request-Id": "theirs"}).status_code == 200
+        refused, told = await call(client, "ask_query", sql=BY_SEX + " LIMIT 1", epsilon="2", request_id="theirs")
+        assert (refused, told["error"]) == (True, "access")
+        assert "'theirs'" in told["message"]
         _, asked = await call(client, "list_questions")
-        assert asked[0]["request"] == "mine"
+        assert [each["request"] for each in asked[:2]] == ["theirs", "mine"]
+        entries = {each.request: each.details.get("by") for each in served.curator.ledger.entries(acts=("charge",))}
+        assert (entries["mine"], entries["theirs"]) == ("assistant", None)
         _, budget = await call(client, "show_budget")
         assert len(budget) == 3
+        refused, told = await call(client, "ask_batch", questions=["SELECT COUNT(*) AS n FROM people WHERE age > 3"])
+        assert "together: the argument epsilon, such as 0.5" in told["remedy"]
         refused, told = await call(client, "ask_query", sql="SELECT COUNT(*) AS n FROM people WHERE age > 3")
         assert refused
         assert "the argument epsilon" in told["remedy"]
@@ -139,6 +153,7 @@ def test_a_wrong_call_is_refused_in_the_usual_shape_and_charges_nothing(served, 
     assert refused
     assert (told["error"], told["happened"], told["charged"]) == ("parameter", happened, False)
     assert expected in told["expected"]
+    assert told["message"].endswith("Nothing was charged.")
     assert CANARY not in str(told)
     assert len(list(served.curator.ledger.entries(acts=("charge",)))) == before
 

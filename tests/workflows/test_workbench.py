@@ -597,11 +597,13 @@ def test_an_auditor_looks_and_changes_nothing(up):
 
 
 def test_what_an_assistant_asked_is_marked_in_the_history(visit, up):
+    from deniable.curator.charge import ChargeWatch, watch_charges
     from deniable.governance.grants import Asker
-    from deniable.server.service import AGENT_REQUEST
+    from deniable.server.service import ASSISTANT
 
     sql = "SELECT COUNT(*) AS by_assistant FROM people WHERE age > 91"
-    up.curator.query(sql, epsilon="0.1", who=Asker("ana", "research"), request=f"{AGENT_REQUEST}7")
+    with watch_charges(ChargeWatch(by=ASSISTANT)):
+        up.curator.query(sql, epsilon="0.1", who=Asker("ana", "research"))
     page = visit("ana", "/history")
     assert "your assistant" in page.locator("tr", has_text="by_assistant").inner_text()
 

@@ -20,7 +20,7 @@ import numpy as np
 
 from deniable.dp.accounting import NoOpEvent
 from deniable.dp.mechanisms.quantile import plan_order
-from deniable.errors import InternalError, ParameterError, QueryRefused
+from deniable.errors import BudgetUnstated, InternalError, ParameterError, QueryRefused
 from deniable.policy.budget import ZCDP, Amount, Budget, PureDP, budget, refuse_extreme
 from deniable.policy.budget import budget as budget_of
 from deniable.policy.schema import Neighboring, PrivacyUnit, TableSchema
@@ -149,11 +149,7 @@ def plan_relation(
         empty = tuple(_build_node(node, drafts, recipes, []) for node in nodes)
         return QueryPlan(text, relation, empty, unit, asked, NoOpEvent(), PureDP(Fraction(0)), "free", canonical)
     if asked is None:
-        raise QueryRefused(
-            "no budget was stated",
-            remedy="Say how much to spend: epsilon=0.5 in Python, --epsilon 0.5 at the command line, "
-            "SET deniable.epsilon = 0.5 in psql; or which error is allowed: WITHIN 50 after the question",
-        )
+        raise BudgetUnstated
     _refuse_extreme_budget(asked)
     variants = list_variants(drafts) if weights in (None, calibration.OPTIMAL) else [drafts]
     steps, spending, cost = _choose_strategy(variants, asked, weights, extra, clauses)

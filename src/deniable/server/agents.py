@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import copy
 import inspect
-import re
 import secrets
 from collections.abc import Awaitable, Callable, Collection
 from functools import wraps
@@ -22,14 +21,23 @@ from typing import Annotated, Any, TypeVar
 
 from deniable.curator.governance import reports, requests
 from deniable.curator.query import metadata
-from deniable.errors import DeniableError, InternalError, MissingExtra, ParameterError, nearest
+from deniable.errors import (
+    NO_BUDGET,
+    NOTHING_CHARGED,
+    BudgetUnstated,
+    DeniableError,
+    InternalError,
+    MissingExtra,
+    ParameterError,
+    nearest,
+)
 from deniable.governance.grants import Action, Grant
 from deniable.server.formats import encode_json
 from deniable.server.http.app import AGENTS_PATH
 from deniable.server.http.bodies import BatchBody, QuestionBody, RequestBody, read_body
 from deniable.server.http.endpoints import admit_request, read_bearer_token, respond_refusal
 from deniable.server.refusals import describe_refusal, translate_failure
-from deniable.server.service import AGENT_REQUEST, Question, Service
+from deniable.server.service import ASSISTANT, Question, Service
 
 INSTRUCTIONS = """\
 You ask questions about private tables in SQL. Answers are aggregates with random noise (differential privacy); rows
@@ -159,7 +167,7 @@ class AgentTools:
         request_id: RequestId = "",
     ) -> Any:
         """Answer a question with noise, and charge it to the budget of this token and purpose."""
-        asked = _build_question(sql, epsilon, delta, rho, purpose, _name_request(request_id))
+        asked = _build_question(sql, epsilon, delta, rho, purpose, request_id)
         answer = await self._service.answer(grant, asked)
         charged = answer.receipt is not None and not answer.receipt.repeated
         told = {"charged": charged, "repeated": answer.repeated, **answer.release.details}
@@ -189,7 +197,7 @@ class AgentTools:
         request_id: RequestId = "",
     ) -> Any:
         """Answer several questions with noise, for one budget and one charge; if one is refused, nothing is charged."""
-        batch = _build_batch(questions, epsilon, delta, rho, purpose, _name_request(request_id))
+        batch = _build_batch(questions, epsilon, delta, rho, purpose, request_id)
         found = await self._service.answer_batch(grant, *batch)
         charged = found.receipt is not None and not found.receipt.repeated
         return {"charged": charged, **found.to_dict()}
@@ -205,7 +213,7 @@ class AgentTools:
         self._service.authorize(grant, Action.BALANCE)
         context = self._service.curator.context
         found = await self._service.run_for(grant, lambda: reports.releases(context, grant.name))
-        return [{**each.to_dict(), "request": each.request.removeprefix(AGENT_REQUEST)} for each in found]
+        return [each.to_dict() for each in found]
 
     async def list_requests(self, grant: Grant) -> Any:
         """List the releases of rows that this token's holder requested, with the steward's decisions. Free."""
@@ -263,7 +271,7 @@ class AgentTools:
                 told = await tool(grant, **given)
             except Exception as failure:
                 if given.get("request_id"):
-                    await self._service.recall_charge(grant, _name_request(given["request_id"]), failure)
+                    await self._service.recall_charge(grant, given["request_id"], failure)
                 return _tell_refusal(types, failure)
             return types.CallToolResult(content=[_to_text(types, told)])
 
@@ -307,18 +315,13 @@ def _build_batch(
 
 def _build_terms(body: QuestionBody | BatchBody, sql: str, request: str) -> Question:
     spent, rate = (None if each is None else str(each) for each in (body.epsilon, body.rho))
-    return Question(sql, spent, str(body.delta), rate, body.purpose, request)
+    return Question(sql, spent, str(body.delta), rate, body.purpose, request or secrets.token_hex(12), by=ASSISTANT)
 
 
 def _write_amounts(epsilon: str | float, delta: str | float, rho: str | float) -> dict[str, str | float | None]:
     """A budget as a body over HTTP has it: what is empty was not given."""
     amounts = {name: None if given == "" else given for name, given in (("epsilon", epsilon), ("rho", rho))}
     return {**amounts, "delta": "0" if delta == "" else delta}
-
-
-def _name_request(request: str) -> str:
-    """A request id by which its holder sees that an assistant asked."""
-    return f"{AGENT_REQUEST}{request or secrets.token_hex(12)}"
 
 
 def _describe(types: Any, annotation: Any) -> Any:
@@ -347,15 +350,12 @@ def _name_misfits(failure: Any) -> DeniableError:
     return ParameterError(f"arguments are {told}", remedy="List the tools to see what each takes")
 
 
-_ELSEWHERE = re.compile(r"epsilon=0\.5 in Python.* in psql")
-"""How a budget is stated by those who are no assistants."""
-
-
 def _tell_refusal(types: Any, failure: Exception) -> Any:
-    said = copy.copy(translate_failure(failure))
-    said.remedy = _ELSEWHERE.sub("the argument epsilon, such as 0.5", said.remedy)
-    refusal = describe_refusal(said)
-    return types.CallToolResult(content=[_to_text(types, refusal)], is_error=True)
+    said = translate_failure(failure.state_by("assistant") if isinstance(failure, BudgetUnstated) else failure)
+    if isinstance(said, ParameterError) and said.charged == NO_BUDGET:
+        said = copy.copy(said)
+        said.charged = NOTHING_CHARGED
+    return types.CallToolResult(content=[_to_text(types, describe_refusal(said))], is_error=True)
 
 
 def _to_text(types: Any, told: Any) -> Any:

@@ -34,6 +34,7 @@ from deniable.server.limits import MOST_REPEATS, REPEAT_SECONDS, Limits, RateLim
 from deniable.server.monitoring import Log, locate_failure, log_to_stderr
 from deniable.server.refusals import NotFound, TokenRefused, TooManyRequests, tell_cause, translate_failure
 from deniable.server.scheduler import Scheduler
+from deniable.server.worker_pool import name_asker
 from deniable.storage import refuse_full
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 LONGEST_REQUEST_ID = 200
-AGENT_REQUEST = "agent:"
+ASSISTANT = "assistant"
 """How the request ids of questions begin that an assistant asked with somebody's token."""
 RECORD_SECONDS = 5.0
 """How long a look into the ledger's record of tokens may take before whoever waits for it is refused."""
@@ -80,6 +81,8 @@ class Question:
     intervals: bool = True
     nonnegative: bool = False
     parameters: tuple[Any, ...] = ()
+    by: str = ""
+    """Who asks in the name of the analyst, as the entry tells: an assistant."""
 
     def __post_init__(self) -> None:
         refuse_request_id(self.request)
@@ -276,7 +279,7 @@ class Service:
     async def answer(self, grant: Grant, question: Question, work_name: str = "") -> QueryAnswer:
         """The answer to a question, charged to the grant's name and purpose; by the work's name it can be cancelled."""
         who = self.authorize(grant, Action.QUERY, question.purpose)
-        key = (grant, replace(question, request=""))
+        key = (grant, replace(question, request="", by=""))
         stored = None if question.request else self._answers.get(key)  # the ledger knows what an id was used for
         if stored is not None:
             return stored
@@ -301,7 +304,7 @@ class Service:
 
     def _build_query_arguments(self, asked: Question, who: Asker) -> dict[str, Any]:
         """A question as the curator takes it."""
-        names = ("sql", "request", "confidence", "intervals", "nonnegative")
+        names = ("sql", "request", "confidence", "intervals", "nonnegative", "by")
         given = {name: getattr(asked, name) for name in names}
         return given | asked.budget | {"who": who, "seconds": self.limits.seconds}
 
@@ -312,7 +315,7 @@ class Service:
                     "request": asked.request, "seconds": self.limits.seconds}  # fmt: skip
         context = self.speak_for(grant, who)
         return await self.charge_for(
-            grant, lambda stop: batch.query_batch(context, questions, spent, **how, stop=stop),
+            grant, lambda stop: name_asker(asked.by) or batch.query_batch(context, questions, spent, **how, stop=stop),
             repr((who, questions, spent, how)), asked.request,
         )  # fmt: skip
 

@@ -23,7 +23,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from deniable.curator.charge import ChargeWatch, watch_charges
+from deniable.curator.charge import WATCH, ChargeWatch, watch_charges
 from deniable.errors import DeniableError, InternalError
 from deniable.ledger.sqlite import SqliteStore
 from deniable.policy.document import Policy, read
@@ -65,8 +65,15 @@ def _encode_explanation(curator: Curator, **given: Any) -> bytes:
     return encode_json(curator.explain(**given).to_dict())
 
 
+def name_asker(by: str) -> None:
+    """Have the entry of what this thread charges say who asked in the name of an analyst."""
+    watch = WATCH.get()
+    if by and watch is not None:
+        watch.by = by
+
+
 WORK: Mapping[str, Callable[..., Any]] = {
-    "query": lambda curator, stop, **given: curator.query(**given, stop=stop),
+    "query": lambda curator, stop, by="", **given: name_asker(by) or curator.query(**given, stop=stop),
     "explain": lambda curator, _stop, **given: curator.explain(**given),
     "explain as text": lambda curator, _stop, **given: _encode_explanation(curator, **given),
     "preview": lambda curator, _stop, **given: curator.preview(**given),

@@ -17,7 +17,7 @@ from deniable.curator.charge import Job, after_the_charge, job_of, open_job, rec
 from deniable.curator.context import Context
 from deniable.curator.query import auto_bounds, sql
 from deniable.curator.query.derived import remember
-from deniable.errors import NOTHING_CHARGED, DeniableError, InternalError, ParameterError, QueryRefused
+from deniable.errors import NOTHING_CHARGED, BudgetUnstated, DeniableError, InternalError, ParameterError, QueryRefused
 from deniable.policy.budget import Budget, add, covers, split
 from deniable.release.display import ShownBatch
 from deniable.storage import refuse_unwritable, storage_errors
@@ -168,10 +168,7 @@ def compile_batch(context: Context, questions: Sequence[str], asked: Budget | No
     texts = _check_questions(questions)
     context.admit_tables()
     if asked is None:
-        raise QueryRefused(
-            "no budget was stated for the batch",
-            remedy="Say how much to spend on all of its questions together, such as epsilon=1 (--epsilon 1)",
-        )
+        raise BudgetUnstated(batch=True)
     whole = [_compile_question(context, i, text, asked) for i, text in enumerate(texts)]
     count = count_paid(question.plan for question in whole)
     _refuse_other_units(context, [question.plan for question in whole])

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from deniable.errors import DeniableError, InternalError
+from deniable.errors import BudgetUnstated, DeniableError, InternalError
 
 MOST_BYTES = 1 << 20
 STARTUP_BYTES = 10_000
@@ -258,6 +258,7 @@ def describe_error(refusal: Exception, statement: str = "", severity: str = "ERR
     if isinstance(refusal, WireRefusal):
         return _build_error_fields(severity, refusal.sqlstate, refusal.happened, refusal.hint)
     known = refusal if isinstance(refusal, DeniableError) else UNFORESEEN
+    known = known.state_by("psql") if isinstance(known, BudgetUnstated) else known
     told = _build_error_fields(severity, SQLSTATES.get(known.code, "XX000"), known.happened, known.remedy)
     detail = " ".join(part if part.endswith(".") else f"{part}." for part in (known.expected, known.charged) if part)
     return told | {"D": detail, "P": _find_position(known, statement, offset), "R": known.code}

@@ -27,7 +27,7 @@ from deniable.server.http.bodies import QuestionBody
 from deniable.server.http.endpoints import read_json, respond_json
 from deniable.server.limits import wait_for_quantum
 from deniable.server.refusals import describe_refusal, translate_failure, translate_for_page
-from deniable.server.service import AGENT_REQUEST, Question, Service
+from deniable.server.service import ASSISTANT, Question, Service
 from deniable.server.workbench.answers import KeptAnswers, view_answer, write_elsewhere
 from deniable.server.workbench.pages import Pages, quote_name, read_fields, read_form
 
@@ -394,12 +394,12 @@ def _describe_tables(context: Context) -> list[dict[str, Any]]:
 def _list_history(context: Context, analyst: str) -> list[dict[str, Any]]:
     """An asker's releases, the newest first, each with its cost, a link, and whether an assistant asked it."""
     costs = {each.release: (each.epsilon, each.delta) for each in reports.register(context.ledger).releases}
+    by_assistant = {each.release for each in reports.trail(context.ledger) if each.details.get("by") == ASSISTANT}
     listed = []
     for each in reports.releases(context, analyst)[:MOST_HISTORY]:
         epsilon, delta = costs.get(each.release, (None, None))
         amounts = {"epsilon": epsilon, "delta": delta or None}
         query = {"sql": str(each.asked or "")} | {k: f"{v:.12g}" for k, v in amounts.items() if v is not None}
         link = f"/?{urlencode(query | {'purpose': each.purpose})}" if each.asked else ""
-        by_agent = each.request.startswith(AGENT_REQUEST)
-        listed.append({"release": each, "epsilon": epsilon, "link": link, "agent": by_agent})
+        listed.append({"release": each, "epsilon": epsilon, "link": link, "agent": each.release in by_assistant})
     return listed
