@@ -207,8 +207,10 @@ def count_in_spark(there: Any, rows: int, techniques: Sequence[str]) -> None:
         return search(prepare(counted, Request(known, (KAnonymity(5),)), trees, counts="n"))
 
     def describe() -> Any:
-        bounded = render_bounded_select(table, SAMPLED, SAMPLED.rows_learned, known)
-        with hold_rows(there, bounded) as held:
+        def bound(name: str) -> str:
+            return render_bounded_select(replace(table, name=name), SAMPLED, SAMPLED.rows_learned, known)
+
+        with hold_rows(there, "t", bound) as held:
             asked = RowsElsewhere(held, there.run)
             return describe_table(asked, table, ApproxDP(1, 1e-6), most_rows=SAMPLED.rows_learned, columns=known)
 

@@ -8,10 +8,13 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from pathlib import Path
 
 import psycopg
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
@@ -25,7 +28,15 @@ from deniable.engines.adbc import DIALECTS, AdbcEngine, read_rows
 from deniable.engines.adbc import connect as connect_by_adbc
 from deniable.engines.postgresql.engine import PostgreSQLEngine, write_table
 from deniable.engines.postgresql.tables import list_tables
-from deniable.errors import DataError, DeniableError, ExecutionFailed, PolicyError, QueryRefused, StorageError
+from deniable.errors import (
+    DataError,
+    DeniableError,
+    ExecutionFailed,
+    ParameterError,
+    PolicyError,
+    QueryRefused,
+    StorageError,
+)
 from deniable.governance.grants import Asker, Role
 from deniable.ledger.ledger import verify
 from deniable.policy.document import parse
@@ -125,6 +136,17 @@ def test_the_command_line_asks_a_database(database: str, table: str, tmp_path: P
     assert found.exit_code == 0, found.output
     rows = json.loads(found.stdout)["rows"]
     assert {row["sex"] for row in rows} == {"F", "M"}
+
+
+def test_a_table_is_masked_by_the_address_that_the_policy_has(database: str, table: str, tmp_path: Path) -> None:
+    path, out = write_policy(tmp_path, database, table), tmp_path / "out.parquet"
+    address = f"{as_reader(database)}#care.{table}"
+    found = CliRunner().invoke(app, ["mask", address, "-p", str(path), "-o", str(out)])
+    assert found.exit_code == 0, found.output
+    assert pq.read_table(out).num_rows == 600
+    found = CliRunner().invoke(app, ["mask", address + "x", "-p", str(path), "-o", str(tmp_path / "x.parquet")])
+    assert isinstance(found.exception, ParameterError)
+    assert "the address is not the source of a private table of the policy" in str(found.exception)
 
 
 def test_a_draft_is_made_from_a_table_and_a_view_of_a_database(database: str, table: str, tmp_path: Path) -> None:
@@ -683,3 +705,32 @@ def test_training_and_federated_clients_say_that_rows_are_brought_here(
         assert describe_training(trained).notes == [BROUGHT]
         made = plan_round(curator.context, "visits", "means", features=["age"], clients=3, epsilon=1)
         assert RoundClient(curator.context, "visits", made).notes == [BROUGHT]
+
+
+@pytest.mark.parametrize("people", ["one row each", "several rows"])
+def test_decimals_and_times_in_a_zone_leave_in_the_types_of_a_file(
+    database: str, table: str, tmp_path: Path, people: str
+) -> None:
+    rows = one_row_each(60)
+    rows = rows if people == "one row each" else pa.concat_tables([rows, rows.slice(0, 2)])
+    places = range(rows.num_rows)
+    begun = datetime(2024, 1, 1, 12, tzinfo=UTC)
+    wages = pa.array([Decimal(f"{each % 4}.1{each % 2}") for each in places], pa.decimal128(10, 2))
+    times = pa.array([begun + timedelta(hours=each % 3) for each in places], pa.timestamp("us", "UTC"))
+    rows = rows.drop_columns(["city"]).append_column("wage", wages).append_column("seen", times)
+    source = f"{database}#care.{table}_typed"
+    write_table(rows, source)
+    with psycopg.connect(database, autocommit=True) as connection:
+        connection.execute(f"ALTER TABLE care.{table}_typed ALTER COLUMN wage TYPE numeric(10,2), ALTER COLUMN seen"
+                           " TYPE timestamptz USING seen AT TIME ZONE 'UTC'")  # fmt: skip
+    more = "wage: {{type: decimal, role: insensitive}}\n      seen: {{type: datetime, role: insensitive}}"
+    text = ONE_EACH.replace("city: {{role: insensitive}}", more).replace("k: 3", "k: 2")
+    pq.write_table(rows, tmp_path / "rows.parquet")
+    made = []
+    for place in (source, "rows.parquet"):
+        with Curator(parse(text.format(source=place, rows_out=400), folder=tmp_path)) as curator:
+            curator.anonymize("visits", tmp_path / f"out{len(made)}.parquet")
+        made.append(pq.read_table(tmp_path / f"out{len(made)}.parquet"))
+    assert made[0].schema.types == made[1].schema.types
+    assert made[0].schema.field("wage").type == pa.decimal128(10, 2)
+    assert sorted(map(repr, made[0].to_pylist())) == sorted(map(repr, made[1].to_pylist()))

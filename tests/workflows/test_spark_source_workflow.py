@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import clinic
 from deniable.curator import Curator
+from deniable.engines.base import hold_rows
+from deniable.engines.duckdb import DuckDBEngine
 from deniable.engines.spark.engine import SparkEngine
-from deniable.errors import DataError, ExecutionFailed, PolicyError, QueryRefused, StorageError
+from deniable.engines.spark.session import is_remote
+from deniable.errors import DataError, DeniableError, ExecutionFailed, PolicyError, QueryRefused, StorageError
 from deniable.governance.grants import Asker, Role
 from deniable.ledger.ledger import verify
 from deniable.policy.document import parse
+from deniable.query.sql.dialects import render_for_spark
 from engines_elsewhere import write_parquet
 
 POLICY = """
@@ -149,3 +157,59 @@ def test_fractions_where_whole_numbers_were_declared_are_refused(visits: pa.Tabl
     path = write_policy(tmp_path, write_parquet(odd, tmp_path))
     with Curator.open(path) as there, pytest.raises(DataError, match="are not of the declared type 'integer'"):
         there.query("SELECT COUNT(*) AS n FROM visits", epsilon=1)
+
+
+def test_rows_that_several_statements_read_are_computed_once_and_let_go(
+    visits: pa.Table, tmp_path: Path, spark_session: Any
+) -> None:
+    def kept() -> bool:
+        return not engine._session._jsparkSession.sharedState().cacheManager().isEmpty()
+
+    def choose(name: str) -> str:
+        return f'SELECT age, city FROM "{name}" WHERE age > 30'
+
+    if is_remote(spark_session):
+        pytest.skip("a Connect server keeps nothing")
+    table = parse(POLICY.format(source="x", rows_out=1)).table("visits")
+    counted = "SELECT city, count(*) AS n, sum(age) AS s FROM ({}) AS b GROUP BY city"
+    with SparkEngine(render=render_for_spark, session=spark_session) as engine, DuckDBEngine() as here:
+        here.attach("visits", visits, table)
+        engine.attach("visits", write_parquet(visits, tmp_path), table)
+        expected = sorted(map(repr, here.run(counted.format(choose("visits"))).to_pylist()))
+        assert not kept()
+        with hold_rows(engine, "visits", choose) as held:
+            for _ in range(2):
+                assert sorted(map(repr, engine.run(counted.format(held)).to_pylist())) == expected
+            assert kept()
+            plan = engine._session.sql(engine._prepare(counted.format(held), None, {}).sql)
+            assert "InMemoryTableScan" in plan._jdf.queryExecution().executedPlan().toString()
+        assert not kept()
+        with pytest.raises(DeniableError), hold_rows(engine, "visits", choose) as held:
+            engine.run(counted.format(held).replace("age", "missing"))
+        assert not kept()
+        assert list(engine.away) == ["visits"]
+        assert not [each for each in engine._session.catalog.listTables() if each.name.startswith("deniable")]
+
+
+def test_decimals_and_times_in_a_zone_leave_in_the_types_of_a_file(tmp_path: Path) -> None:
+    places = range(60)
+    times = [datetime(2024, 1, 1, 12, tzinfo=UTC) + timedelta(hours=each % 3) for each in places]
+    rows = pa.table(
+        {
+            "pid": pa.array(places), "sex": ["FM"[each % 2] for each in places],
+            "age": [20 + each % 7 for each in places],
+            "charge": pa.array([Decimal(f"{each % 4}.10") for each in places], pa.decimal128(10, 2)),
+            "seen": pa.array(times, pa.timestamp("us", "UTC")),
+        }
+    )  # fmt: skip
+    text = POLICY.replace("city: {{role: insensitive}}", "seen: {{type: datetime, role: insensitive}}")
+    pq.write_table(rows, tmp_path / "rows.parquet")
+    (tmp_path / "regions.csv").write_text("city,region\nAda,north\n")
+    made = []
+    for source in (write_parquet(rows, tmp_path), "rows.parquet"):
+        out = tmp_path / f"out{len(made)}.parquet"
+        with Curator(parse(text.format(source=source, rows_out=400), folder=tmp_path)) as curator:
+            curator.anonymize("visits", out)
+        made.append(pq.read_table(out))
+    assert made[0].schema.types == made[1].schema.types
+    assert sorted(map(repr, made[0].to_pylist())) == sorted(map(repr, made[1].to_pylist()))

@@ -25,7 +25,8 @@ Examples:
 def mask(
     out: Annotated[Path, typer.Option("--out", "-o", help="A .parquet, .csv or .arrow file; a folder for all tables.")],
     source: Annotated[
-        str | None, typer.Argument(help="The table's file; without it, all tables of the policy.", show_default=False)
+        str | None,
+        typer.Argument(help="The table's file or address; without it, all tables of the policy.", show_default=False),
     ] = None,
     policy: PolicyOption = DEFAULT_POLICY,
     table: Annotated[str | None, typer.Option(help="Which table of the policy the file is.")] = None,

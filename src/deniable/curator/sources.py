@@ -70,6 +70,18 @@ def _open_adbc(folder: Path, **limits: Any) -> AdbcEngine:
     return AdbcEngine(render=render_for_warehouse, root=folder, **limits)
 
 
+def find_table_at(policy: Policy, source: str, name: str | None) -> str:
+    """The private table of the policy whose source is an address, or a refusal."""
+    for table in policy.private:
+        if table.source == source and name in (None, table.name):
+            return table.name
+    raise ParameterError(
+        "the address is not the source of a private table of the policy" + (f" '{name}'" if name else ""),
+        expected="An address as the policy has it",
+        remedy="Leave the address out, and name a table of the policy with --table",
+    )
+
+
 def note_rows_out(table: TableSchema, sources: Mapping[str, Any]) -> list[str]:
     """That rows are brought here from where they are, for what is not computed there."""
     told = f"the rows of {table.name} are brought here from where they are (rows_out: 0 in the policy forbids it)"

@@ -26,7 +26,7 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 
-from deniable.engines import base, sources
+from deniable.engines import base, remote, sources
 from deniable.engines.base import Field, Listed, Parameters, Restriction, Sampled, Source, quote, write_listed
 from deniable.engines.postgresql.connection import SETTINGS
 from deniable.engines.postgresql.tables import READ as POSTGRESQL
@@ -35,21 +35,15 @@ from deniable.engines.remote import (
     ARROW,
     SINGLE,
     STATEMENT_SECONDS,
+    ZONED,
     Conversions,
     Frames,
     PooledEngine,
     Reading,
     Render,
     Statement,
-    count_misfits,
-    count_rows_out,
-    list_rows,
-    put_in_front,
-    refuse_misfits,
-    refuse_rows_out,
-    settle_rows,
-    show_declared,
-    write_parameters,
+    find_arrow_type,
+    name_computed,
 )
 from deniable.errors import DataError, DeniableError, InternalError, ParameterError, Stopped, StorageError
 from deniable.policy.schema import ColumnType, TableSchema
@@ -215,8 +209,8 @@ READ: dict[str, Reading] = {
     "text": (ColumnType.TEXT, "VARCHAR", "{0}"),
 }
 """How a column is shown in the language of the embedded engine, by what kind of column it is."""
-READ |= {"zoned": READ["time"], "other": READ["text"], "exact": READ["whole"]}
-RAW_TYPES = {"large": "HUGEINT", "number": "DOUBLE", "single": "DOUBLE"}
+READ |= {"zoned": (ColumnType.DATETIME, ZONED, READ["time"][2]), "other": READ["text"], "exact": READ["whole"]}
+RAW_TYPES = {"large": "HUGEINT", "number": "DOUBLE", "single": "DOUBLE", "zoned": "TIMESTAMP"}
 CONVERSIONS = Conversions(
     "CAST({0} AS VARCHAR)",
     {
@@ -284,15 +278,15 @@ class AdbcEngine(PooledEngine[View]):
         with self._connection(located.place) as connection:
             view, doubtful = inspect_table(connection, located, schema)
         if doubtful:
-            (counts,) = self._ask(view, count_misfits(doubtful, '"raw_0"')).to_pylist()
-            refuse_misfits(doubtful, [int(count or 0) for count in counts.values()], located.title)
+            (counts,) = self._ask(view, remote.count_misfits(doubtful, '"raw_0"')).to_pylist()
+            remote.refuse_misfits(doubtful, [int(count or 0) for count in counts.values()], located.title)
         return view
 
     def _list_settings(self) -> tuple[Any, ...]:
         return (next(iter(self._views.values())).located.dialect,)
 
     def _prepare(self, sql: str, parameters: Parameters | None, frames: Frames) -> Ready | None:
-        text = write_parameters(sql, parameters)
+        text = remote.write_parameters(sql, parameters)
         found = super()._prepare(text, None, frames)
         if found is None:
             return None
@@ -306,15 +300,15 @@ class AdbcEngine(PooledEngine[View]):
         shown = [
             f"{quote(name)} AS ({self._show_view(views[name], own)})" for name, own in zip(views, raw, strict=True)
         ]
-        shown += [f"{quote(name)} AS ({list_rows(rows)})" for name, rows in frames.items()]
-        return self._render_over(put_in_front(shown, text), raw, located)
+        shown += [f"{quote(name)} AS ({remote.list_rows(rows)})" for name, rows in frames.items()]
+        return self._render_over(remote.put_in_front(shown, text), raw, located)
 
     def _render_over(self, text: str, raw: Mapping[str, View], located: Located) -> Ready:
         types = {own: {f"c{i}": kind for i, (_, kind) in enumerate(view.raw)} for own, view in raw.items()}
         found = self._render(text, types, located.dialect)
         mark = DIALECTS[located.dialect].quote
         front = [f"{mark(own)} AS ({read_raw(view)})" for own, view in raw.items()]
-        whole = put_in_front(front, found.sql) if front else found.sql
+        whole = remote.put_in_front(front, found.sql) if front else found.sql
         return Ready(whole, found.names, found.types, found.tables, located.place)
 
     def _ask(self, view: View, sql: str) -> pa.Table:
@@ -342,19 +336,19 @@ class AdbcEngine(PooledEngine[View]):
     def _run_there(self, statement: Statement, _: Parameters | None, __: Frames, seconds: float | None) -> pa.Table:
         assert isinstance(statement, Ready)
         with self._statement(statement, seconds) as cursor:
-            return settle_rows(cursor.fetch_arrow_table(), statement)
+            return remote.settle_rows(cursor.fetch_arrow_table(), statement)
 
     def _stream_there(self, statement: Statement, batch_rows: int, _: Parameters | None) -> Iterator[pa.RecordBatch]:
         assert isinstance(statement, Ready)
         with self._statement(statement, None) as cursor:
             reader, any_rows = cursor.fetch_record_batch(), False
             for batch in reader:
-                for part in settle_rows(pa.Table.from_batches([batch]), statement).to_batches(batch_rows):
+                for part in remote.settle_rows(pa.Table.from_batches([batch]), statement).to_batches(batch_rows):
                     any_rows = True
                     yield part
                     self._refuse_stopped(cursor)
             if not any_rows:
-                nothing = settle_rows(pa.Table.from_batches([], schema=reader.schema), statement)
+                nothing = remote.settle_rows(pa.Table.from_batches([], schema=reader.schema), statement)
                 yield pa.RecordBatch.from_pylist([], schema=nothing.schema)
 
     @contextmanager
@@ -510,7 +504,7 @@ def inspect_table(connection: Any, located: Located, schema: TableSchema | None)
     kinds = [name_kind(field.type) for field in found]
     kinds = ["exact" if k == "number" and f.name in whole else k for f, k in zip(found, kinds, strict=True)]
     columns = [(field.name, f"c{i}", READ[kind]) for i, (field, kind) in enumerate(zip(found, kinds, strict=True))]
-    shown = show_declared(columns, schema, located.title, CONVERSIONS)
+    shown = remote.show_declared(columns, schema, located.title, CONVERSIONS)
     dialect = DIALECTS[located.dialect]
     raw = tuple(
         (dialect.read(kind).format(dialect.quote(field.name)), RAW_TYPES.get(kind, READ[kind][1]))
@@ -521,7 +515,9 @@ def inspect_table(connection: Any, located: Located, schema: TableSchema | None)
     misfits = {name: f"{number} IS NOT NULL AND {EXACT} IS NULL".format(quoted) for name, quoted in exact.items()}
     if misfits:
         with translate_errors(located.title):
-            refuse_misfits(misfits, read_rows(connection, count_misfits(misfits, located.relation))[0], located.title)
+            remote.refuse_misfits(
+                misfits, read_rows(connection, remote.count_misfits(misfits, located.relation))[0], located.title
+            )
     return View(located, raw, shown.fields, shown.expressions), shown.doubtful
 
 
@@ -536,12 +532,14 @@ def read_raw(view: View) -> str:
 def fetch_table(source: str, schema: TableSchema | None) -> Iterator[pa.RecordBatchReader]:
     """The rows of a table as they are read there; the embedded engine reads them as the policy declares them."""
     sources.require_driver("adbc_driver_manager")
-    located, most = locate_table(source), count_rows_out(schema)
+    located, most = locate_table(source), remote.count_rows_out(schema)
     connection = connect(located.dialect, located.profile)
     try:
         view, _ = inspect_table(connection, located, schema)
-        kinds = [SINGLE if f.native == SINGLE else kind for f, (_, kind) in zip(view.fields, view.raw, strict=True)]
-        wanted = pa.schema([(field.name, ARROW[kind]) for field, kind in zip(view.fields, kinds, strict=True)])
+        wanted = pa.schema([
+            (f.name, find_arrow_type(f) if name_computed(f) == kind else ARROW[kind])
+            for f, (_, kind) in zip(view.fields, view.raw, strict=True)
+        ])  # fmt: skip
         with translate_errors(located.title), connection.cursor() as cursor:
             cursor.execute(read_raw(view))
             ready = Ready("", tuple(wanted.names), tuple(kind for _, kind in view.raw), (), "")
@@ -558,8 +556,8 @@ def _fetch_batches(
     for batch in reader:
         count += batch.num_rows
         if count > most:
-            raise refuse_rows_out(located.title, most)
-        yield from settle_rows(pa.Table.from_batches([batch]), ready).cast(wanted).to_batches()
+            raise remote.refuse_rows_out(located.title, most)
+        yield from remote.settle_rows(pa.Table.from_batches([batch]), ready).cast(wanted).to_batches()
 
 
 def list_numbers(rows: pa.Table) -> list[tuple[int | None, ...]]:

@@ -181,10 +181,13 @@ def is_away(engine: Engine, name: str) -> bool:
     return name in getattr(engine, "away", ())
 
 
-def hold_rows(engine: Engine, sql: str) -> AbstractContextManager[str]:
-    """Let an engine that can keep the rows of a statement do so; gives the statement by which others read them."""
-    held: AbstractContextManager[str] = getattr(engine, "hold", nullcontext)(sql)
-    return held
+def hold_rows(engine: Engine, name: str, write: Callable[[str], str]) -> AbstractContextManager[str]:
+    """Let an engine keep the rows of a statement about a source, where it can; gives the statement that reads them.
+
+    `write` writes the statement, of what it reads the source as.
+    """
+    hold: Callable[..., AbstractContextManager[str]] | None = getattr(engine, "hold", None)
+    return nullcontext(write(name)) if hold is None else hold(name, write)
 
 
 def is_counted(engine: Engine, name: str) -> bool:

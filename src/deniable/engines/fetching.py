@@ -28,7 +28,7 @@ from deniable.engines.base import (
     quote,
 )
 from deniable.engines.duckdb.engine import DuckDBEngine
-from deniable.engines.remote import ARROW, count_rows_out, refuse_rows_out
+from deniable.engines.remote import count_rows_out, find_arrow_type, refuse_rows_out
 from deniable.policy.schema import ColumnType, CsvDialect, TableSchema
 
 COUNTED = "__rows"
@@ -237,7 +237,7 @@ def _repeat_rows(counted: pa.Table, fields: Sequence[Field]) -> pa.RecordBatchRe
     """Combinations as the rows that they were counted from, in batches; columns that were not counted are null."""
     import numpy as np
 
-    schema = pa.schema([(field.name, ARROW[field.native]) for field in fields])
+    schema = pa.schema([(field.name, find_arrow_type(field)) for field in fields])
     times, combined = counted[COUNTED].to_numpy().astype(np.int64), counted.combine_chunks()
 
     def batches() -> Iterator[pa.RecordBatch]:

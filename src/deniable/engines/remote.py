@@ -40,19 +40,17 @@ Frames = Mapping[str, pa.Table]
 
 STATEMENT_SECONDS = 3600
 """How long a statement may take for which no limit was given."""
-SINGLE = "FLOAT"
-"""Numbers in single precision: statements compute with them as doubles, and releases have them as they are."""
+SINGLE, ZONED = "FLOAT", "TIMESTAMP WITH TIME ZONE"
+"""Numbers in single precision, and times in a zone: statements compute with them as doubles and as times in UTC, and
+releases have them as they are."""
 ARROW = {
-    "BIGINT": pa.int64(),
-    "DOUBLE": pa.float64(),
-    SINGLE: pa.float32(),
-    "HUGEINT": pa.decimal128(38, 0),
-    "VARCHAR": pa.string(),
-    "BOOLEAN": pa.bool_(),
-    "DATE": pa.date32(),
-    "TIMESTAMP": pa.timestamp("us"),
-}
-"""The Arrow type of each of DuckDB's words that a column elsewhere is shown as."""
+    "BIGINT": pa.int64(), "DOUBLE": pa.float64(), SINGLE: pa.float32(), "HUGEINT": pa.decimal128(38, 0),
+    "VARCHAR": pa.string(), "BOOLEAN": pa.bool_(), "DATE": pa.date32(), "TIMESTAMP": pa.timestamp("us"),
+    ZONED: pa.timestamp("us", "UTC"),
+}  # fmt: skip
+"""The Arrow type of each of DuckDB's words that a column elsewhere is shown as, but for decimals."""
+EXACT_DIGITS = 15
+"""Decimals of so many digits are the same after they were doubles."""
 
 
 class Statement(Protocol):
@@ -515,7 +513,22 @@ def refuse_rows_out(title: str, most: int) -> DataError:
 
 def name_computed(field: Field) -> str:
     """DuckDB's word for what statements compute with in place of a column."""
-    return "DOUBLE" if field.native == SINGLE else field.native
+    if field.native == SINGLE or field.native.startswith("DECIMAL"):
+        return "DOUBLE"
+    return "TIMESTAMP" if field.native == ZONED else field.native
+
+
+def name_decimal(reading: Reading, digits: int, scale: int) -> Reading:
+    """How decimals of so many digits are read: as doubles, and released as they are where that loses none."""
+    kind, native, template = reading
+    return kind, f"DECIMAL({digits},{scale})" if 0 <= scale <= digits <= EXACT_DIGITS else native, template
+
+
+def find_arrow_type(field: Field) -> pa.DataType:
+    """The type of a column in what is released."""
+    if found := re.fullmatch(r"DECIMAL\((\d+),(\d+)\)", field.native):
+        return pa.decimal128(int(found[1]), int(found[2]))
+    return ARROW[field.native]
 
 
 def name_arrow_type(kind: pa.DataType) -> str:

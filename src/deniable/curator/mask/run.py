@@ -32,6 +32,7 @@ from deniable.curator.publish import (
     tell_charge,
 )
 from deniable.curator.scope import refuse_expired
+from deniable.curator.sources import find_table_at
 from deniable.errors import AccessRefused, IntegrityError, ParameterError, nearest
 from deniable.policy.document import Policy, read
 from deniable.policy.schema import is_hidden, is_removed
@@ -182,7 +183,11 @@ def mask_rows(
 @tell_charge()
 def request_for(policy: Path, source: str | None, table: str | None, out: Path, **rest: Any) -> Request:
     """The request that a command line means: one file to one file, or all private tables into a folder."""
+    from deniable.engines.base import is_elsewhere
+
     known = read(policy)
+    if is_elsewhere(source):
+        source, table = None, find_table_at(known, str(source), table)
     if source is None and table is None:
         outputs = {each.name: out / f"{each.name}.parquet" for each in known.private}
         return Request(policy, outputs, folder=out, **rest)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
@@ -120,13 +121,13 @@ def find_source(context: Context, name: str) -> Source:
 
 def bound_rows(engine: Engine, source: Source, columns: tuple[str, ...] | None) -> pa.Table:
     """The rows, at most so many of each unit, chosen by a fresh secret salt."""
-    return engine.run(_write_bounded(source, columns))
+    return engine.run(_write_bounded(source, columns, source.table.name))
 
 
-def _write_bounded(source: Source, columns: tuple[str, ...] | None) -> str:
+def _write_bounded(source: Source, columns: tuple[str, ...] | None, name: str) -> str:
     from deniable.synth.describe import render_bounded_select
 
-    return render_bounded_select(source.table, source.unit, source.unit.rows_learned, columns)
+    return render_bounded_select(replace(source.table, name=name), source.unit, source.unit.rows_learned, columns)
 
 
 def learn_rows(context: Context, order: Order, source: Source, engine: Engine) -> SynthModel:
@@ -136,7 +137,7 @@ def learn_rows(context: Context, order: Order, source: Source, engine: Engine) -
 
     if not is_away(engine, source.table.name) or not can_count_elsewhere(source.table, order.columns):
         return learn_model(context, order, source, bound_rows(engine, source, order.columns))
-    with hold_rows(engine, _write_bounded(source, order.columns)) as held:
+    with hold_rows(engine, source.table.name, partial(_write_bounded, source, order.columns)) as held:
         return learn_model(context, order, source, RowsElsewhere(held, engine.run))
 
 

@@ -36,7 +36,9 @@ from deniable.engines.remote import (
     Render,
     Statement,
     count_rows_out,
+    find_arrow_type,
     name_arrow_type,
+    name_computed,
     put_in_front,
     refuse_rows_out,
 )
@@ -174,13 +176,15 @@ def fetch_table(source: str, schema: TableSchema | None) -> Iterator[pa.RecordBa
     connection = connect(located.address)
     try:
         view = inspect_table(connection, located, schema)
-        types = [ARROW[field.native] for field in view.fields]
+        types = [ARROW[name_computed(field)] for field in view.fields]
         names = [field.name for field in view.fields]
+        wanted = pa.schema([(field.name, find_arrow_type(field)) for field in view.fields])
         most = count_rows_out(schema)
         with translate_errors(located.title), psycopg.RawServerCursor(connection, "rows") as cursor:
             cursor.execute(show_view(view, []))
             batches = _fetch_batches(cursor, types, names, most, located)
-            yield pa.RecordBatchReader.from_batches(pa.schema(list(zip(names, types, strict=True))), batches)
+            released = (part for batch in batches for part in pa.Table.from_batches([batch]).cast(wanted).to_batches())
+            yield pa.RecordBatchReader.from_batches(wanted, released)
     finally:
         connection.close()
 

@@ -14,7 +14,16 @@ from typing import Any
 
 from deniable.engines.base import Field, Listed, Restriction, Sampled, quote, read_listed
 from deniable.engines.postgresql.connection import connect, translate_errors
-from deniable.engines.remote import SINGLE, Conversions, Reading, count_misfits, refuse_misfits, show_declared
+from deniable.engines.remote import (
+    SINGLE,
+    ZONED,
+    Conversions,
+    Reading,
+    count_misfits,
+    name_decimal,
+    refuse_misfits,
+    show_declared,
+)
 from deniable.errors import DataError, nearest
 from deniable.policy.schema import ColumnType, TableSchema, normalize_spelling
 
@@ -111,7 +120,7 @@ READ: dict[str, Reading] = {
     "bool": (ColumnType.BOOLEAN, "BOOLEAN", "{0}"),
     "date": (ColumnType.DATE, "DATE", _DATE),
     "timestamp": (ColumnType.DATETIME, "TIMESTAMP", _TIME),
-    "timestamptz": (ColumnType.DATETIME, "TIMESTAMP", _ZONED),
+    "timestamptz": (ColumnType.DATETIME, ZONED, _ZONED),
 }
 
 
@@ -144,7 +153,7 @@ def inspect_table(connection: Any, located: Located, schema: TableSchema | None)
             " SELECT t.oid, CASE t.typnamespace WHEN 'pg_catalog'::regnamespace THEN t.typname ELSE '' END"
             " FROM pg_type t WHERE t.typbasetype = 0"
             " UNION ALL SELECT t.oid, b.kind FROM types b JOIN pg_type t ON t.typbasetype = b.oid)"
-            " SELECT a.attname, t.kind, c.relispopulated FROM pg_attribute a"
+            " SELECT a.attname, t.kind, format_type(a.atttypid, a.atttypmod), c.relispopulated FROM pg_attribute a"
             " JOIN pg_class c ON c.oid = a.attrelid JOIN pg_namespace n ON n.oid = c.relnamespace"
             " JOIN types t ON t.oid = a.atttypid"
             " WHERE n.nspname = %s AND c.relname = %s AND c.relkind IN ('r', 'v', 'm', 'p', 'f')"
@@ -158,12 +167,12 @@ def inspect_table(connection: Any, located: Located, schema: TableSchema | None)
             expected="A table, a view or a partitioned table, as schema.table",
             remedy=_suggest_table(connection, located),
         )
-    if not all(populated for _, _, populated in found):
+    if not all(populated for *_, populated in found):
         raise DataError(f"{located.title} is a materialized view without rows yet", remedy="Refresh it in the database")
     whole = {column.name for column in schema.columns if column.type is ColumnType.INTEGER} if schema else set()
     columns = [
-        (name, quote(name), EXACT if kind == "numeric" and name in whole else READ.get(kind, TEXT))
-        for name, kind, _ in found
+        (name, quote(name), EXACT if kind == "numeric" and name in whole else _find_reading(kind, written))
+        for name, kind, written, _ in found
     ]
     shown = show_declared(columns, schema, located.title, CONVERSIONS)
     if shown.doubtful:
@@ -171,6 +180,11 @@ def inspect_table(connection: Any, located: Located, schema: TableSchema | None)
             counts = connection.execute(count_misfits(shown.doubtful, located.relation)).fetchone()
         refuse_misfits(shown.doubtful, counts, located.title)
     return View(located, shown.fields, shown.expressions)
+
+
+def _find_reading(kind: str, written: str) -> Reading:
+    digits = re.fullmatch(r"numeric\((\d+),(\d+)\)", written)
+    return READ.get(kind, TEXT) if digits is None else name_decimal(READ["numeric"], int(digits[1]), int(digits[2]))
 
 
 def _suggest_table(connection: Any, located: Located) -> str:

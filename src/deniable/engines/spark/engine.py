@@ -10,7 +10,7 @@ import json
 import re
 import secrets
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,9 +30,9 @@ from deniable.engines.base import (
     read_listed,
 )
 from deniable.engines.remote import (
-    ARROW,
     SINGLE,
     STATEMENT_SECONDS,
+    ZONED,
     Conversions,
     Frames,
     Reading,
@@ -41,6 +41,8 @@ from deniable.engines.remote import (
     Statement,
     count_misfits,
     count_rows_out,
+    find_arrow_type,
+    name_decimal,
     put_in_front,
     refuse_misfits,
     refuse_rows_out,
@@ -65,9 +67,10 @@ def quote(name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Located:
-    """A table of a catalog, or a folder of Parquet files."""
+    """A table of a catalog, a folder of Parquet files, or a view of the session (`held`)."""
 
     name: str
+    held: bool = False
 
     @property
     def is_folder(self) -> bool:
@@ -137,7 +140,7 @@ READ: dict[str, Reading] = {
     "decimal": (*_DOUBLE, "{0}::DOUBLE"),
     "boolean": (ColumnType.BOOLEAN, "BOOLEAN", "{0}"),
     "date": (ColumnType.DATE, "DATE", _DAY),
-    "timestamp": (ColumnType.DATETIME, "TIMESTAMP", _TIME),
+    "timestamp": (ColumnType.DATETIME, ZONED, _TIME),
     "timestamp_ntz": (ColumnType.DATETIME, "TIMESTAMP", _TIME),
 }
 """What each of Spark's types is shown as: the policy's type, DuckDB's word, and the expression that reads it."""
@@ -232,12 +235,12 @@ class SparkEngine(RemoteEngine[View]):
         shown = [
             f"{quote(name)} AS ({self._show_view(self._views[name])})"
             for name in statement.tables
-            if name in self._views and name not in frames
+            if name in self._views and name not in frames and not self._views[name].located.held
         ]
         for name, view in views.items():
             columns = [f"{_restore(field)} AS {quote(field.name)}" for field in frames[name].schema]
             shown.append(f"{quote(name)} AS (SELECT {', '.join(columns)} FROM {quote(view)})")
-        return put_in_front(shown, statement.sql)
+        return put_in_front(shown, statement.sql) if shown else statement.sql
 
     def _show_view(self, view: View) -> str:
         rows = show_columns(view)
@@ -282,31 +285,41 @@ class SparkEngine(RemoteEngine[View]):
         return find_version(self._session, view.located)
 
     @contextmanager
-    def hold(self, sql: str) -> Iterator[str]:
-        """Let Spark keep the rows of a statement while others read them; gives the statement that reads them.
+    def hold(self, name: str, write: Callable[[str], str]) -> Iterator[str]:
+        """Let Spark keep the rows of a statement about a source while others read them.
 
-        Not at a Connect server, which would keep them after a client that is lost.
+        Not at a Connect server, which would keep them after a client that is lost. The source is read as a view of the
+        session: Spark does not find kept rows again where a common table expression is inside them.
         """
-        statement = self._prepare(sql, None, {})
-        if statement is None or not statement.names or is_remote(self._session):
-            yield sql
+        if is_remote(self._session):
+            yield write(name)
             return
-        name, own = f"deniable_{secrets.token_hex(8)}", [quote(each) for each in statement.names]
-        with translate_errors():
-            rows = self._session.sql(self._complete(statement, {}, {})).persist()
-            rows.createOrReplaceTempView(name)
-        kinds = zip(statement.names, statement.types, strict=True)
-        fields = tuple(Field(each, KINDS.get(word, ColumnType.TEXT), word) for each, word in kinds)
-        with self._lock:
-            self._views = {**self._views, name: View(Located(name), fields, tuple(own))}
+        source, held = (f"deniable_{secrets.token_hex(8)}" for _ in range(2))
+        kept: Any = None
         try:
-            yield f"SELECT {', '.join(base.quote(each) for each in statement.names)} FROM {name}"
+            with translate_errors(self._views[name].located.title):
+                self._session.sql(self._show_view(self._views[name])).createOrReplaceTempView(source)
+                self._show_held(source, self._views[name].fields)
+                statement = self._prepare(write(source), None, {})
+                assert statement is not None
+                kept = self._session.sql(statement.sql).persist()
+                kept.createOrReplaceTempView(held)
+            words = zip(statement.names, statement.types, strict=True)
+            self._show_held(held, tuple(Field(each, KINDS.get(word, ColumnType.TEXT), word) for each, word in words))
+            yield f"SELECT {', '.join(map(base.quote, statement.names))} FROM {held}"
         finally:
             with self._lock:
-                self._views = {each: view for each, view in self._views.items() if each != name}
+                self._views = {each: view for each, view in self._views.items() if each not in (source, held)}
             with contextlib.suppress(Exception):  # a session that was lost keeps nothing any more
-                rows.unpersist()
-                self._session.catalog.dropTempView(name)
+                for view in (source, held):
+                    self._session.catalog.dropTempView(view)
+                if kept is not None:
+                    kept.unpersist()
+
+    def _show_held(self, name: str, fields: tuple[Field, ...]) -> None:
+        """Let statements read a view of the session."""
+        with self._lock:
+            self._views = {**self._views, name: View(Located(name, held=True), fields, ())}
 
     def _cancel_there(self, thread: int | None) -> None:
         with self._lock:
@@ -328,15 +341,18 @@ def inspect_table(session: Any, located: Located, schema: TableSchema | None) ->
     """How a table or a folder is shown; declared columns must be there and fit."""
     with translate_errors(located.title):
         found = session.sql(f"SELECT * FROM {located.relation} LIMIT 0").schema.fields
-    columns = [
-        (each.name, quote(each.name), READ.get(each.dataType.simpleString().partition("(")[0], TEXT)) for each in found
-    ]
+    columns = [(each.name, quote(each.name), _find_reading(each.dataType)) for each in found]
     shown = show_declared(columns, schema, located.title, CONVERSIONS)
     if shown.doubtful:
         with translate_errors(located.title):
             (counts,) = session.sql(count_misfits(shown.doubtful, located.relation)).collect()
         refuse_misfits(shown.doubtful, counts, located.title)
     return View(located, shown.fields, shown.expressions)
+
+
+def _find_reading(kind: Any) -> Reading:
+    word = kind.simpleString().partition("(")[0]
+    return name_decimal(READ[word], kind.precision, kind.scale) if word == "decimal" else READ.get(word, TEXT)
 
 
 def show_columns(view: View) -> str:
@@ -371,7 +387,7 @@ def fetch_table(source: str, schema: TableSchema | None) -> Iterator[pa.RecordBa
         rows = session.sql(f"{show_columns(view)} LIMIT {most + 1}").toArrow()
     if rows.num_rows > most:
         raise refuse_rows_out(view.located.title, most)
-    yield rows.cast(pa.schema([(f.name, ARROW[f.native]) for f in view.fields])).to_reader()
+    yield rows.cast(pa.schema([(f.name, find_arrow_type(f)) for f in view.fields])).to_reader()
 
 
 def version_source(source: str, folder: Path) -> str:
