@@ -678,6 +678,18 @@ def test_without_budgets_a_release_is_recorded_and_a_price_is_refused() -> None:
     assert acts(made) == ["release", "release"]
 
 
+def test_what_binds_a_request_id_is_its_charge_and_a_free_answer_binds_none() -> None:
+    rows = pa.table({"pid": list(range(40)), "x": [n % 4 for n in range(40)]})
+    first, second = ("SELECT COUNT(*) FROM data WHERE x > 1", "SELECT COUNT(*) FROM data WHERE x > 2")
+    with Curator.from_frame(rows, "pid", 10, bounds={"x": (0, 4)}) as curator:
+        curator.query(first, epsilon=1)
+        assert curator.query(first, epsilon=1, request="r1").repeated
+        assert not curator.query(second, epsilon=1, request="r1").repeated, "nothing was charged under it before"
+        with pytest.raises(AccessRefused, match="'r1' was used for another question"):
+            curator.query(first, epsilon=1, request="r1")
+        assert sum(1 for _ in curator.ledger.entries(acts=("charge",))) == 2
+
+
 def test_a_request_id_serves_one_question(steward: Context) -> None:
     asker = steward.speak_for(ANA)
     first = charge.charge(asker, job_of(), request="r1")

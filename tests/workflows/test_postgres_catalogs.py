@@ -79,6 +79,21 @@ def test_metabase_learns_types_and_comments(asking: Any) -> None:
         ("array_upper(ARRAY[1,2,3],2)", None),
         ("array_length(string_to_array('',','),1)", None),
         ("string_to_array('a,b',',')", ["a", "b"]),
+        ("string_to_array('abc', NULL)", ["a", "b", "c"]),
+        ("string_to_array('abc', '')", ["abc"]),
+        ("string_to_array('a,n,b', ',', 'n')", ["a", None, "b"]),
+        ("array_to_string(ARRAY['a',NULL,'b'], ',', '*')", "a,*,b"),
+        ("array_to_string(ARRAY['a',NULL,'b'], ',')", "a,b"),
+        ("interval '1 day 02:00'", datetime.timedelta(days=1, hours=2)),
+        ("interval '3 days'", datetime.timedelta(days=3)),
+        ("interval '-1 day 02:00:00.5'", datetime.timedelta(days=-1, hours=2, milliseconds=500)),
+        ("interval '2' day", datetime.timedelta(days=2)),
+        ("(date '2025-03-04' + interval '1 month 2 days')::date", datetime.date(2025, 4, 6)),
+        ("round(2.5::float8)", 2.0),
+        ("'on'::bool", True),
+        ("ROW(1, 'a') = ROW(1, 'a')", True),
+        ("'a' || " + " || ".join(f"'{letter}'" for letter in "bcdefghijklmnopqrst"), "abcdefghijklmnopqrst"),
+        ("'a' || ('b' || NULL) || 'c'", None),
         ("format('%I.%s %L %%','A b',5,'c')", "\"A b\".5 'c' %"),
         ("quote_ident('Big \"Name')", '"Big ""Name"'),
         ("quote_ident('select')", '"select"'),
@@ -124,6 +139,26 @@ def test_functions_are_computed_as_postgresql_does(asking: Any, postgres_address
         with psycopg.connect(postgres_address) as real:
             truth = real.execute(statement).fetchone()[0]
             assert truth == answer or str(truth) == str(answer)
+
+
+@pytest.mark.parametrize(
+    ("asked", "state"),
+    [
+        ("row(1, 'a')", "0A000"), ("char_length('a', 'b')", "42883"), ("quote_ident('a', 'b')", "42883"),
+        ("'x'::int", "22P02"), ("'maybe'::bool", "22P02"), ("99999::int2", "22003"), ("'99999'::int2", "22003"),
+        ("'a' = 'a '::bpchar", "0A000"),
+    ],
+)  # fmt: skip
+def test_what_would_have_another_value_than_in_postgresql_is_refused(asking: Any, asked: str, state: str) -> None:
+    with pytest.raises(psycopg.Error) as refused:
+        asking.execute(f"SELECT {asked}".encode())
+    assert refused.value.sqlstate == state
+
+
+def test_a_long_chain_of_texts_is_put_together_at_once(asking: Any) -> None:
+    chain = " || ".join(["relname", *["'x'"] * 60])
+    asked = f"SELECT {chain} FROM pg_class WHERE relname = 'people'"
+    assert asking.execute(asked.encode()).fetchone() == ("people" + "x" * 60,)
 
 
 def test_series_are_rows_wherever_they_stand(asking: Any) -> None:

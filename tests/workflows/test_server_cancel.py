@@ -211,6 +211,24 @@ def ask_until_refused(pool: Any, question: dict[str, Any], spent: list[float]) -
         pool.work("query", question | other, spent.append, costly=False)
 
 
+def test_a_process_that_ends_while_it_starts_is_told_as_one_that_ended_and_nothing_is_charged(tmp_path, write_policy):
+    from deniable.server.refusals import TimedOut
+    from deniable.server.worker_pool import WorkerPool
+
+    pool = WorkerPool(write_policy(tmp_path), str(tmp_path / "ledger.sqlite"), 1)
+    try:
+        place, question = pool._where, {"sql": "SELECT COUNT(*) FROM people", "epsilon": "0.1"}
+        pool._workers[0].process.kill()
+        pool._workers[0].process.join()
+        pool._where = (place[0], str(tmp_path / "gone" / "ledger.sqlite"), place[2])  # the next one ends at once
+        with pytest.raises(TimedOut, match=r"could not be started.*Nothing was charged"):
+            pool.work("explain", question, lambda _: None, costly=False)
+        pool._where = place
+        assert pool.work("explain", question, lambda _: None, costly=False).to_dict()["cost"]["epsilon"] == "0.1"
+    finally:
+        pool.close()
+
+
 def test_quick_questions_are_not_worked_on_beside_costly_ones(tmp_path: Path, write_policy):
     from deniable.server.worker_pool import COSTLY_SLOTS, SLOTS, WorkerPool
 

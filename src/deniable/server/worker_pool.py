@@ -146,7 +146,11 @@ class WorkerPool:
     def _find_line(self, slot: Slot) -> Connection:
         """The line to a process that lives: one that died since is replaced before anything is sent to it."""
         if not slot.worker.process.is_alive():
-            self._replace_process(slot.worker)
+            try:
+                self._replace_process(slot.worker)
+            except InternalError:
+                log_to_stderr("a process that works questions out ended while it started")
+                raise TimedOut("the process that was to work on it could not be started", charged=False) from None
         return slot.line
 
     def _exchange(self, slot: Slot, line: Connection, sent: tuple[int, str, Mapping[str, Any]]) -> tuple[Any, float]:

@@ -18,8 +18,8 @@ from sqlglot.dialects.duckdb import DuckDB
 from sqlglot.dialects.postgres import Postgres
 from sqlglot.errors import SqlglotError
 
-from deniable.query.algebra.functions import parse_array
-from deniable.query.sql.scope import is_common_table
+from deniable.query.algebra.functions import TRUTHS, parse_array
+from deniable.query.sql.scope import BARE, is_common_table, name_column, spell_type
 
 ROWS = 100_000
 LONGEST = 60_000
@@ -51,6 +51,8 @@ class Catalog:
     """Functions that the engine computes as PostgreSQL does."""
     growing: Collection[str]
     """Functions whose results may be longer than their arguments."""
+    longer: Collection[str]
+    """Functions that take further arguments, which change nothing here."""
     as_relations: Mapping[str, str]
     """Functions after FROM that are relations of the catalog."""
     lists: Collection[str]
@@ -64,11 +66,6 @@ class Catalog:
     process: int
 
 
-BARE = frozenset({
-    "current_user", "session_user", "user", "current_role", "current_catalog", "current_schema", "current_timestamp",
-    "current_date", "localtimestamp",
-})  # fmt: skip
-"""Functions without brackets."""
 TYPES: Mapping[str, str] = {
     "oid": "BIGINT", "name": "VARCHAR", "char": "VARCHAR", "int2vector": "BIGINT", "oidvector": "BIGINT", "cstring":
     "VARCHAR", "xid": "BIGINT", "sql_identifier": "VARCHAR", "character_data": "VARCHAR", "cardinal_number": "BIGINT",
@@ -153,7 +150,7 @@ def _refuse_long(written: str) -> str:
 
 def _is_json(node: Any) -> bool:
     named = isinstance(node, exp.Anonymous) and node.name.lower() in ("row_to_json", "to_json", "json_build_object")
-    return named or (isinstance(node, exp.Cast) and _name_type(node.to) == "json")
+    return named or (isinstance(node, exp.Cast) and spell_type(node.to) == "json")
 
 
 def _parse(text: str) -> Any:
@@ -230,7 +227,7 @@ class _Translation:
             if isinstance(dot.expression, exp.Anonymous) and isinstance(dot.this, exp.Identifier):
                 dot.replace(dot.expression)
         for select in self._tree.find_all(exp.Select):
-            select.set("expressions", [_name_column(each) for each in select.expressions])
+            select.set("expressions", [name_column(each) for each in select.expressions])
         named = {table.alias_or_name.lower(): table.name for table in self._tree.find_all(exp.Table)}
         for column in list(self._tree.find_all(exp.Column)):
             self._read_column(column, named)
@@ -280,9 +277,9 @@ class _Translation:
         elif isinstance(node, exp.Collate):
             node.replace(node.this)
         elif isinstance(node, exp.Operator):
-            node.replace(_read_operator(node))
-        elif isinstance(node, exp.DPipe):
-            node.replace(_call_function("put_together", node.this, node.expression))
+            node.replace(_read_operator(node.args["operator"], node.this, node.expression))
+        elif isinstance(node, exp.DPipe) and not isinstance(node.parent, exp.DPipe):
+            node.replace(_call_function("put_together", *_list_joined(node)))
         elif isinstance(node, exp.Div):
             node.replace(_divide(node))
         elif isinstance(node, exp.Cast):
@@ -296,12 +293,12 @@ class _Translation:
         elif isinstance(node, exp.EQ | exp.NEQ) and node.this.name in self._catalog.lists:
             if isinstance(node.expression, exp.Literal) and node.expression.is_string:
                 node.set("expression", _read_array(node.expression.name, "int8"))
-        elif isinstance(node, exp.Anonymous) and node.name.lower() in ("format", "pg_typeof", "age", "current_setting"):
+        elif isinstance(node, exp.Anonymous) and node.name.lower() in COMPUTED:
             node.replace(self._compute(node))
 
     def _cast(self, node: Any) -> Any:
         """A cast to a type that the engine has, or to a number of the catalog."""
-        kind = _name_type(node.to)
+        kind = spell_type(node.to)
         inner = node.this
         literal = isinstance(inner, exp.Literal) and inner.is_string
         if kind in NOUNS:
@@ -311,6 +308,10 @@ class _Translation:
         registered = _registered_kind(inner)
         if registered and kind in ("text", "varchar", "name"):
             return exp.Anonymous(this=f"{registered}out", expressions=[_unmark(inner)])
+        if isinstance(inner, exp.Literal) and (known := _read_constant(inner.name.strip(), kind, literal)) is not None:
+            return known
+        if kind == "bpchar" and literal and inner.name.endswith(" "):
+            raise CatalogRefusal(happened="spaces at the end of a text of type character are not supported")
         if kind.endswith("[]") and literal:
             return _read_array(inner.name, kind[:-2])
         if kind == "numeric" and not node.to.expressions:
@@ -349,6 +350,8 @@ class _Translation:
             case "current_setting" if word is not None:
                 if word.lower() not in self._catalog.settings and len(node.expressions) == 1:
                     raise CatalogRefusal("42704", f'unrecognized configuration parameter "{word}"')
+            case "round" if len(node.expressions) == 1 and isinstance(first, exp.Cast) and first.is_type(*_FLOATING):
+                return _call_function("round_even", first, exp.Literal.number(0))  # halves to even, as in PostgreSQL
         return node
 
     def _show_registered(self) -> None:
@@ -360,6 +363,20 @@ class _Translation:
                     alias = each.alias or inner.name
                     shown = exp.Anonymous(this=f"{kind}out", expressions=[_unmark(inner)])
                     each.replace(exp.alias_(shown, alias, quoted=True))
+
+
+COMPUTED = ("format", "pg_typeof", "age", "current_setting", "round")
+"""Calls whose meaning follows from their words."""
+_FLOATING = (exp.DataType.Type.DOUBLE, exp.DataType.Type.FLOAT)
+
+
+def _list_joined(node: Any) -> list[Any]:
+    """The parts of a || b || c, from left to right, so that they are put together at once."""
+    found, rest = [], node
+    while isinstance(rest, exp.DPipe):
+        found.append(rest.expression)
+        rest = rest.this
+    return [rest, *reversed(found)]
 
 
 def _list_selects(tree: Any) -> list[Any]:
@@ -445,6 +462,23 @@ def _divide(node: Any) -> Any:
     return _call_function("divide_whole" if all(map(_is_whole, sides)) else "divide", *sides)
 
 
+_BITS = {"int2": 15, "int4": 31, "int8": 63}
+
+
+def _read_constant(text: str, kind: str, quoted: bool) -> Any:
+    """A constant that is cast to a truth value; a whole number that cannot be read, or does not fit, is refused."""
+    if kind == "bool" and quoted:
+        if text.lower() not in TRUTHS:
+            raise CatalogRefusal("22P02", "invalid input syntax for type boolean")
+        return exp.Boolean(this=TRUTHS[text.lower()])
+    whole = re.fullmatch("[+-]?[0-9]{1,30}", text)
+    if kind in _BITS and quoted and whole is None:
+        raise CatalogRefusal("22P02", f"invalid input syntax for type {kind}")
+    if kind in _BITS and whole is not None and not -(1 << _BITS[kind]) <= int(text) < 1 << _BITS[kind]:
+        raise CatalogRefusal("22003", f"the number is out of range for type {kind}")
+    return None
+
+
 def _read_array(text: str, inner: str = "text") -> Any:
     """An array that is written as a text."""
     try:
@@ -468,7 +502,12 @@ class _Writer(DuckDB.Generator):  # type: ignore[misc]
     def anonymous_sql(self, expression: Any) -> str:
         """A call: by its form in the table, or as it is."""
         arguments = [self.sql(each) for each in expression.expressions]
-        form = self._catalog.functions.get(expression.name.lower(), f"{expression.name.lower()}({{*}})")
+        name = expression.name.lower()
+        form = self._catalog.functions.get(name, f"{name}({{*}})")
+        places = [each for each in _PLACE.findall(form) if each not in self._catalog.known]
+        numbered = bool(places) and all(map(str.isdigit, places)) and name not in self._catalog.longer
+        if numbered and len(arguments) > max(map(int, places)) + 1:  # one that is passed over would mean something
+            raise CatalogRefusal("42883", f"the function {name} with {len(arguments)} arguments is not known here")
         return _refuse_long(_PLACE.sub(lambda place: self._fill(place.group(1), arguments), form))
 
     def _fill(self, place: str, arguments: list[str]) -> str:
@@ -478,66 +517,16 @@ class _Writer(DuckDB.Generator):  # type: ignore[misc]
             return ", ".join(arguments[1:])
         if place == "process":
             return str(self._catalog.process)
-        if place == "pairs":
-            return _write_object(arguments)
+        if place in ("pairs", "joined", "sizes"):
+            return {"pairs": _write_object, "joined": " || ".join, "sizes": _add_sizes}[place](arguments)
         if place in self._catalog.known:
             return "'" + self._catalog.known[place].replace("'", "''") + "'"
         at = {"last": len(arguments) - 1, "before": len(arguments) - 2}.get(place, place)
         return f"({arguments[int(at)]})" if 0 <= int(at) < len(arguments) else "NULL"
 
 
-def _name_type(kind: Any) -> str:
-    """PostgreSQL's own name of a type, with [] for an array of it."""
-    if isinstance(kind, exp.DataType) and kind.this == exp.DataType.Type.ARRAY:
-        return f"{_name_type(kind.expressions[0])}[]" if kind.expressions else "text[]"
-    word = kind.args.get("kind") or kind.this
-    word = str(getattr(word, "value", None) or getattr(word, "name", None) or word).lower().split(".")[-1].strip('"')
-    return {"int": "int4", "bigint": "int8", "smallint": "int2", "double": "float8", "float": "float4", "decimal":
-            "numeric", "boolean": "bool", "char": "bpchar", "nchar": "bpchar", "regprocedure":
-            "regproc", "regoperator": "regproc"}.get(word, word)  # fmt: skip
-
-
-def _name_column(node: Any) -> Any:
-    """A column of a SELECT under the name that PostgreSQL gives it."""
-    if isinstance(node, exp.Alias | exp.Star) or (isinstance(node, exp.Column) and isinstance(node.this, exp.Star)):
-        return node
-    if isinstance(node, exp.Column) and (not node.this.quoted or node.table) and node.name.lower() not in BARE:
-        return node
-    return exp.alias_(node, _figure_name(node) or "?column?", quoted=True)
-
-
-def _figure_name(node: Any) -> str:
-    """The name of a column without an alias: of the column, the function or the type that it is made of."""
-    inner = node.unnest() if isinstance(node, exp.Paren) else node
-    match inner:
-        case exp.Column():
-            return str(inner.name if inner.this.quoted else inner.name.lower())
-        case exp.Anonymous():
-            return str(inner.name.lower())
-        case exp.Dot():
-            return str(inner.expression.name.lower())
-        case exp.Cast():
-            word = _name_type(inner.to)
-            return _figure_name(inner.this) or word.removesuffix("[]")
-        case exp.Case():
-            return (_figure_name(inner.args["default"]) if inner.args.get("default") else "") or "case"
-        case exp.Exists() | exp.Array() | exp.Extract() | exp.Substring() | exp.Overlay():
-            return type(inner).__name__.lower()
-        case exp.StrPosition():
-            return "position"
-        case exp.AtTimeZone():
-            return "timezone"
-        case exp.Interval():
-            return "interval"
-        case exp.Trim():
-            return {"LEADING": "ltrim", "TRAILING": "rtrim"}.get(str(inner.args.get("position") or ""), "btrim")
-        case exp.Window() | exp.Filter() | exp.Bracket() | exp.Collate():
-            return _figure_name(inner.this)
-        case exp.Subquery() | exp.Select():
-            first = (inner.this if isinstance(inner, exp.Subquery) else inner).expressions[:1]
-            return "" if not first else str(first[0].alias or "") or _figure_name(first[0])
-        case _:
-            return ""
+def _add_sizes(arguments: list[str]) -> str:
+    return " + ".join(f"length(CAST({each} AS VARCHAR))" for each in arguments)
 
 
 def _write_object(arguments: list[str]) -> str:
@@ -563,14 +552,16 @@ _OPERATORS: Mapping[str, Any] = {
 }  # fmt: skip
 
 
-def _read_operator(node: Any) -> Any:
+def _read_operator(operator: Any, left: Any, right: Any) -> Any:
     """OPERATOR(pg_catalog.~) is ~."""
-    word = str(node.args["operator"]).replace(" ", "").removeprefix("pg_catalog.")
+    word = str(operator).replace(" ", "").removeprefix("pg_catalog.")
     negated = word.startswith("!~")
     made = _OPERATORS.get(word.removeprefix("!") if negated else word)
     if made is None:
         raise CatalogRefusal()
-    inner = made(this=node.this.copy(), expression=node.expression.copy())
+    if made is exp.DPipe:
+        return _call_function("put_together", left, right)
+    inner = made(this=left.copy(), expression=right.copy())
     if isinstance(inner, exp.Like | exp.ILike):
         inner = exp.Escape(this=inner, expression=exp.Literal.string("\\"))
     return exp.Not(this=exp.Paren(this=inner)) if negated else inner

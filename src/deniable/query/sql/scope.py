@@ -11,6 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from sqlglot import expressions as exp
 from sqlglot.errors import ErrorLevel
@@ -292,3 +293,64 @@ def read_type(target: exp.DataType) -> exp.DataType:
     if own == "name" or target.is_type("unknown"):
         return exp.DataType.build("TEXT", dialect="duckdb")
     return exp.DataType.build(own, dialect="duckdb", udt=True) if own else target
+
+
+BARE = frozenset({
+    "current_user", "session_user", "user", "current_role", "current_catalog", "current_schema", "current_timestamp",
+    "current_date", "localtimestamp",
+})  # fmt: skip
+"""Functions without brackets."""
+
+
+def spell_type(kind: Any) -> str:
+    """PostgreSQL's own name of a type, with [] for an array of it."""
+    if isinstance(kind, exp.DataType) and kind.this == exp.DataType.Type.ARRAY:
+        return f"{spell_type(kind.expressions[0])}[]" if kind.expressions else "text[]"
+    word = kind.args.get("kind") or kind.this
+    word = str(getattr(word, "value", None) or getattr(word, "name", None) or word).lower().split(".")[-1].strip('"')
+    return {"int": "int4", "bigint": "int8", "smallint": "int2", "double": "float8", "float": "float4", "decimal":
+            "numeric", "boolean": "bool", "char": "bpchar", "nchar": "bpchar", "regprocedure":
+            "regproc", "regoperator": "regproc"}.get(word, word)  # fmt: skip
+
+
+def name_column(node: Any) -> Any:
+    """A column of a SELECT under the name that PostgreSQL gives it."""
+    if isinstance(node, exp.Alias | exp.Star) or (isinstance(node, exp.Column) and isinstance(node.this, exp.Star)):
+        return node
+    if isinstance(node, exp.Column) and (not node.this.quoted or node.table) and node.name.lower() not in BARE:
+        return node
+    return exp.alias_(node, _figure_name(node) or "?column?", quoted=True)
+
+
+def _figure_name(node: Any) -> str:
+    """The name of a column without an alias: of the column, the function or the type that it is made of."""
+    inner = node.unnest() if isinstance(node, exp.Paren) else node
+    match inner:
+        case exp.Column():
+            return str(inner.name if inner.this.quoted else inner.name.lower())
+        case exp.Anonymous():
+            return str(inner.name.lower())
+        case exp.Dot():
+            return str(inner.expression.name.lower())
+        case exp.Cast():
+            word = spell_type(inner.to)
+            return _figure_name(inner.this) or word.removesuffix("[]")
+        case exp.Case():
+            return (_figure_name(inner.args["default"]) if inner.args.get("default") else "") or "case"
+        case exp.Exists() | exp.Array() | exp.Extract() | exp.Substring() | exp.Overlay():
+            return type(inner).__name__.lower()
+        case exp.StrPosition():
+            return "position"
+        case exp.AtTimeZone():
+            return "timezone"
+        case exp.Interval():
+            return "interval"
+        case exp.Trim():
+            return {"LEADING": "ltrim", "TRAILING": "rtrim"}.get(str(inner.args.get("position") or ""), "btrim")
+        case exp.Window() | exp.Filter() | exp.Bracket() | exp.Collate():
+            return _figure_name(inner.this)
+        case exp.Subquery() | exp.Select():
+            first = (inner.this if isinstance(inner, exp.Subquery) else inner).expressions[:1]
+            return "" if not first else str(first[0].alias or "") or _figure_name(first[0])
+        case _:
+            return ""

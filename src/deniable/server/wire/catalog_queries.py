@@ -70,6 +70,8 @@ def _bound(argument: str, size: str) -> str:
     return f"CASE WHEN {size} > {MOST_CHARACTERS} THEN error('too long') ELSE {argument} END"
 
 
+LONGER = frozenset({"obj_description", "current_setting", "generate_subscripts", "parse_ident"})
+"""Functions that take further arguments, which change nothing here."""
 GROWING: Mapping[str, str] = {
     "lpad": f"lpad({{0}}, CAST({_bound('{1}', '{1}')} AS INTEGER), coalesce({{2}}, ' '))",
     "rpad": f"rpad({{0}}, CAST({_bound('{1}', '{1}')} AS INTEGER), coalesce({{2}}, ' '))",
@@ -78,7 +80,7 @@ GROWING: Mapping[str, str] = {
     "regexp_replace": f"regexp_replace({_bound('{0}', '(length({0}) + 1) * (length({2}) + 1)')}, {{rest}})",
     "concat": _bound("concat({*})", "length(concat({*}))"),
     "concat_ws": _bound("concat_ws({*})", "length(concat_ws({*}))"),
-    "put_together": f"({_bound('{0}', 'length(CAST({0} AS VARCHAR)) + length(CAST({1} AS VARCHAR))')} || {{1}})",
+    "put_together": _bound("({joined})", "{sizes}"),
     "array_cat": f"list_concat({_bound('{0}', 'len({0}) + len({1})')}, {{1}})",
     "array_append": f"list_append({_bound('{0}', 'len({0})')}, {{1}})",
     "array_prepend": f"list_prepend({{0}}, {_bound('{1}', 'len({1})')})",
@@ -229,11 +231,12 @@ FUNCTIONS: Mapping[str, str] = {
     "array_ndims": "CASE WHEN len({0}) > 0 THEN 1 END",
     "cardinality": "CAST(len({0}) AS INTEGER)",
     "array_remove": "list_filter({0}, lambda m_: m_ IS DISTINCT FROM {1})",
-    "array_to_string": "array_to_string({0}, {1})",
+    "array_to_string": "array_to_string(list_transform({0}, lambda e_: coalesce(CAST(e_ AS VARCHAR), {2})), {1})",
     "array": "array({*})",
     "all": "ALL ({*})",
     "row": "row({*})",
-    "string_to_array": "CASE WHEN {0} = '' THEN CAST([] AS VARCHAR[]) ELSE string_split({0}, {1}) END",
+    "string_to_array": "list_transform(CASE WHEN {0} = '' THEN CAST([] AS VARCHAR[]) WHEN {1} = '' THEN [{0}] "
+    "ELSE string_split({0}, coalesce({1}, '')) END, lambda e_: CASE WHEN e_ IS DISTINCT FROM {2} THEN e_ END)",
     "char_length": "length({0})",
     "character_length": "length({0})",
     "btrim": "trim({*})",
@@ -387,9 +390,12 @@ class CatalogEngine:
         held |= build_session_catalog(dataset, analyst, process, settings, tables)
         needed = {name: held[name] for name in held if name in asked.sql}
         try:
-            return self._open_engine().run_within(asked.sql, MOST_BYTES, seconds=SECONDS, frames=needed), asked
+            found = self._open_engine().run_within(asked.sql, MOST_BYTES, seconds=SECONDS, frames=needed)
         except DeniableError as refusal:
             raise _translate_refusal(refusal) from None
+        if any("struct<" in str(each.type) or "map<" in str(each.type) for each in found.schema):
+            raise WireRefusal("0A000", "a row cannot be a column of an answer", "Name the parts of the row")
+        return found, asked
 
     def close(self) -> None:
         """Let go of the engine."""
@@ -448,6 +454,7 @@ def rewrite_statement(statement: Statement, around: CatalogContext, *, rows: boo
     known = RELATIONS | set(around.tables if asks_for_columns(statement) else ())
     catalog = Catalog(
         relations=known, functions=FUNCTIONS, plain=PLAIN, growing=GROWING, as_relations=AS_RELATIONS, lists=LISTS,
+        longer=LONGER,
         settings={name.lower() for name in around.settings}, find=around.find_registered, process=around.process,
         known={
             "dataset": around.dataset, "analyst": around.analyst, "version": _render_version(),
@@ -486,15 +493,22 @@ def _spell_out(statement: Statement) -> str:
         following = statement.words[i + 1 : i + 3]
         if token.kind is not Kind.WORD or not i:
             continue
-        if statement.words[i - 1] == "as" and token.value in RESERVED and following[:1] != ("materialized",):
+        last = token
+        if token.value == "interval" and i + 1 < len(tokens) and tokens[i + 1].kind is Kind.STRING:
+            if statement.words[i + 2 : i + 3] in [(unit,) for unit in _UNITS]:
+                continue
+            last = tokens[i + 1]
+            spelled = f"{last.text}::interval"  # the parser would leave out what follows the first unit
+        elif statement.words[i - 1] == "as" and token.value in RESERVED and following[:1] != ("materialized",):
             spelled = f'"{token.value}"'
         elif token.value in _NUMBERS and following == ("[", "]"):
             spelled = "int8"
         else:
             continue
         pieces += [statement.text[end : token.start], spelled]
-        end = token.end
+        end = last.end
     return "".join([*pieces, statement.text[end:]])
 
 
+_UNITS = ("year", "month", "day", "hour", "minute", "second")
 _NUMBERS = ("oid", "xid", *REGISTERED)

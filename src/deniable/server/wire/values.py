@@ -6,6 +6,7 @@ Object ids and binary forms are PostgreSQL's. A value that does not fit its type
 
 from __future__ import annotations
 
+import math
 import re
 import struct
 from collections.abc import Callable
@@ -21,7 +22,7 @@ BOOL, INT8, INT2, INT4, TEXT, OID, FLOAT4, FLOAT8 = 16, 20, 21, 23, 25, 26, 700,
 UNKNOWN, BPCHAR, VARCHAR, NAME, CHAR, DATE, TIMESTAMP, TIMESTAMPTZ, NUMERIC = (
     705, 1042, 1043, 19, 18, 1082, 1114, 1184, 1700,
 )  # fmt: skip
-JSON = 114
+JSON, INTERVAL = 114, 1186
 SIZES = {BOOL: 1, INT2: 2, INT4: 4, INT8: 8, OID: 4, FLOAT4: 4, FLOAT8: 8, DATE: 4, TIMESTAMP: 8, TIMESTAMPTZ: 8}
 OID_OF_KIND = {"integer": INT8, "decimal": FLOAT8, "text": TEXT, "boolean": BOOL, "date": DATE, "datetime": TIMESTAMP}
 """The type of an answer's column, by the word of a policy."""
@@ -167,6 +168,7 @@ def _decode_numeric(raw: bytes) -> Decimal:
 _OIDS_OF_ARROW = {
     "bool": BOOL, "double": FLOAT8, "float": FLOAT4, "date32[day]": DATE, "timestamp[us]": TIMESTAMP, "int8": INT2,
     "uint8": INT2, "int16": INT2, "uint16": INT4, "int32": INT4, "uint32": INT8, "int64": INT8, "uint64": NUMERIC,
+    "month_day_nano_interval": INTERVAL,
 }  # fmt: skip
 
 
@@ -246,6 +248,22 @@ def _encode_float(value: Any) -> bytes:
     return repr(number).encode() if number == number and abs(number) != float("inf") else str(number).encode()
 
 
+def _encode_interval(value: Any) -> bytes:
+    """Months, days and nanoseconds as PostgreSQL writes them: `1 year 2 mons -3 days +04:05:06`."""
+    years, months = (int(math.copysign(each, value.months)) for each in divmod(abs(value.months), 12))
+    parts, below = [], False
+    for number, unit in ((years, "year"), (months, "mon"), (value.days, "day")):
+        if number:
+            parts.append(f"{'+' if below and number > 0 else ''}{number} {unit}{'' if number == 1 else 's'}")
+            below = number < 0
+    whole, micros = divmod(abs(value.nanoseconds) // 1000, 1_000_000)
+    if whole or micros or not parts:
+        sign = "-" if value.nanoseconds < 0 else "+" if below else ""
+        fraction = f".{micros:06}".rstrip("0") if micros else ""
+        parts.append(f"{sign}{whole // 3600:02}:{whole // 60 % 60:02}:{whole % 60:02}{fraction}")
+    return " ".join(parts).encode()
+
+
 _TEXT_ENCODERS: dict[int, Callable[[Any], bytes]] = {
     BOOL: lambda value: b"t" if value else b"f",
     INT8: lambda value: str(int(value)).encode(),
@@ -253,6 +271,7 @@ _TEXT_ENCODERS: dict[int, Callable[[Any], bytes]] = {
     DATE: lambda value: value.isoformat().encode() if isinstance(value, date) else _encode_plain(value),
     TIMESTAMP: lambda value: value.isoformat(sep=" ").encode() if isinstance(value, datetime) else _encode_plain(value),
     TIMESTAMPTZ: _encode_moment,
+    INTERVAL: _encode_interval,
 }
 _BINARY_ENCODERS: dict[int, Callable[[Any], bytes]] = {
     BOOL: lambda value: b"\1" if value else b"\0",
@@ -267,4 +286,5 @@ _BINARY_ENCODERS: dict[int, Callable[[Any], bytes]] = {
     TIMESTAMP: lambda value: struct.pack("!q", (value - _MOMENT) // timedelta(microseconds=1)),
     TIMESTAMPTZ: lambda value: struct.pack("!q", (value.replace(tzinfo=None) - _MOMENT) // timedelta(microseconds=1)),
     NUMERIC: _encode_numeric,
+    INTERVAL: lambda value: struct.pack("!qii", value.nanoseconds // 1000, value.days, value.months),
 }
