@@ -77,12 +77,13 @@ def test_server_side_cursors_ask_once_and_hand_out_rows_in_pieces(served):
 
 def test_a_cursor_that_nobody_reads_is_not_charged(served, asking):
     before = charges(served)
-    asking.execute("DECLARE unread CURSOR FOR SELECT COUNT(*) FROM people WHERE age > 71")
+    asking.execute("DECLARE unread CURSOR WITH HOLD FOR SELECT COUNT(*) FROM people WHERE age > 71")
     asking.execute("CLOSE unread")
     assert charges(served) == before
     for wrong, state in (("FETCH 1 FROM unread", "34000"), ("CLOSE unread", "34000"), ("FETCH", "42601"),
-                         ("DECLARE c CURSOR FOR FETCH 1 FROM c", "0A000"), ("DECLARE c CURSOR", "42601"),
-                         ("DECLARE c BINARY CURSOR FOR SELECT COUNT(*) FROM people", "0A000")):  # fmt: skip
+                         ("DECLARE c CURSOR WITH HOLD FOR FETCH 1 FROM c", "0A000"),
+                         ("DECLARE c CURSOR WITH HOLD", "42601"), ("DECLARE c CURSOR FOR SELECT 1", "25P01"),
+                         ("DECLARE c BINARY CURSOR WITH HOLD FOR SELECT COUNT(*) FROM people", "0A000")):  # fmt: skip
         with pytest.raises(psycopg.Error) as refused:
             asking.execute(wrong)
         assert refused.value.sqlstate == state, wrong

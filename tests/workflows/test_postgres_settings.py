@@ -72,6 +72,32 @@ def test_what_is_set_for_a_transaction_alone_ends_with_it(served: Any) -> None:
         assert show(connection) == "0.05"
 
 
+def test_what_stands_in_a_transaction_only_is_refused_outside_of_one(served: Any) -> None:
+    with psycopg.connect(served.dsn(), autocommit=True) as connection:
+        outside = ("SAVEPOINT a", "RELEASE a", "ROLLBACK TO SAVEPOINT a", "DECLARE c CURSOR FOR SELECT 1")
+        for statement in outside:
+            with pytest.raises(psycopg.errors.NoActiveSqlTransaction):
+                connection.execute(statement)
+        assert connection.execute("DECLARE c CURSOR FOR SELECT 1; FETCH 1 FROM c").statusmessage == "DECLARE CURSOR"
+        for wrong in ("BEGIN ISOLATION LEVEL", "BEGIN ISOLATION LEVEL best"):
+            with pytest.raises(psycopg.errors.SyntaxError):
+                connection.execute(wrong)
+        connection.execute("BEGIN ISOLATION LEVEL SERIALIZABLE")
+        assert connection.execute("SHOW transaction_isolation").fetchone() == ("serializable",)
+        with pytest.raises(psycopg.errors.ActiveSqlTransaction):
+            connection.execute("DISCARD ALL")
+        connection.execute("ROLLBACK")
+        assert connection.execute("SHOW transaction_isolation").fetchone() == ("repeatable read",)
+
+
+def test_values_of_execute_are_of_the_types_that_prepare_names(served: Any) -> None:
+    with psycopg.connect(served.dsn(), autocommit=True) as connection:
+        connection.execute("PREPARE p(int, text) AS SELECT $1 + 1, $2")
+        assert connection.execute("EXECUTE p('4', '5')").fetchone() == (5, "5")
+        with pytest.raises(psycopg.errors.InvalidParameterValue, match=r"\$1 is not a value of int4"):
+            connection.execute("EXECUTE p('four', '5')")
+
+
 def test_savepoints_keep_what_was_set_before_them(served: Any) -> None:
     with psycopg.connect(served.dsn() + BUDGET) as connection:
         connection.execute("SET deniable.epsilon = 0.06")

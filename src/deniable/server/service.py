@@ -34,7 +34,7 @@ from deniable.server.limits import MOST_REPEATS, REPEAT_SECONDS, Limits, RateLim
 from deniable.server.monitoring import Log, locate_failure, log_to_stderr
 from deniable.server.refusals import NotFound, TokenRefused, TooManyRequests, tell_cause, translate_failure
 from deniable.server.scheduler import Scheduler
-from deniable.server.worker_pool import name_asker
+from deniable.server.worker_pool import ask_as
 from deniable.storage import refuse_full
 
 if TYPE_CHECKING:
@@ -315,7 +315,8 @@ class Service:
                     "request": asked.request, "seconds": self.limits.seconds}  # fmt: skip
         context = self.speak_for(grant, who)
         return await self.charge_for(
-            grant, lambda stop: name_asker(asked.by) or batch.query_batch(context, questions, spent, **how, stop=stop),
+            grant,
+            lambda stop: ask_as(asked.by, lambda: batch.query_batch(context, questions, spent, **how, stop=stop)),
             repr((who, questions, spent, how)), asked.request,
         )  # fmt: skip
 

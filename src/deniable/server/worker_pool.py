@@ -65,15 +65,16 @@ def _encode_explanation(curator: Curator, **given: Any) -> bytes:
     return encode_json(curator.explain(**given).to_dict())
 
 
-def name_asker(by: str) -> None:
-    """Have the entry of what this thread charges say who asked in the name of an analyst."""
+def ask_as(by: str, ask: Callable[[], Any]) -> Any:
+    """Ask something whose entry says who asked in the name of an analyst."""
     watch = WATCH.get()
     if by and watch is not None:
         watch.by = by
+    return ask()
 
 
 WORK: Mapping[str, Callable[..., Any]] = {
-    "query": lambda curator, stop, by="", **given: name_asker(by) or curator.query(**given, stop=stop),
+    "query": lambda curator, stop, by="", **given: ask_as(by, lambda: curator.query(**given, stop=stop)),
     "explain": lambda curator, _stop, **given: curator.explain(**given),
     "explain as text": lambda curator, _stop, **given: _encode_explanation(curator, **given),
     "preview": lambda curator, _stop, **given: curator.preview(**given),

@@ -129,7 +129,10 @@ class PreparedStatements:
 def parse_prepare(statement: Statement) -> tuple[str, Prepared]:
     """The name and the statement of PREPARE name (types) AS statement."""
     name, body = _read_name(statement, 1), _read_statement_after(statement, "as")
-    return name, Prepared(body, infer_types(body, (), {}))
+    words = statement.words
+    listed = words[3 : words.index(")")] if words[2:3] == ("(",) and ")" in words else ()
+    given = tuple(_TYPE_WORDS.get(listed[at], 0) for at in range(len(listed)) if not at or listed[at - 1] == ",")
+    return name, Prepared(body, infer_types(body, given, {}))
 
 
 def parse_declare(statement: Statement, values: Sequence[Any]) -> tuple[str, Portal]:

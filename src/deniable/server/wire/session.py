@@ -63,7 +63,7 @@ class Session:
         self._statements = answering.statements
         self._settings = answering.settings
         self._status = "I"
-        self._skipping = False
+        self._skipping = self._several = False
         self._charged = self._expired = False
         self._place: Statement | None = None
         """What a refusal's position points into; values that were filled in move positions, so there is none then."""
@@ -107,6 +107,7 @@ class Session:
                 self._send(codec.EMPTY_QUERY)
             if self._status == "I":
                 self._settings.begin()  # what is sent at once is undone at once
+            self._several = len(found) > 1
             for statement in found:
                 outcome = await self._run(statement, ())
                 if outcome.columns is not None and outcome.copied is None:
@@ -229,6 +230,7 @@ class Session:
     async def _run(self, statement: Statement, bound: Sequence[Any]) -> StatementResult:
         self._place, self._expired = None if bound else statement, False
         self._check_transaction(statement)
+        self._check_block(statement)
         timed = statement.words[0] in _TIMED
         limit = self._settings.read_seconds("statement_timeout") if timed else 0
         timer = asyncio.get_running_loop().call_later(limit, self._expire) if limit else None
@@ -271,13 +273,27 @@ class Session:
             happened = "current transaction is aborted, commands ignored until end of transaction block"
             raise WireRefusal("25P02", happened, "End it with ROLLBACK; nothing was asked or charged")
 
+    def _check_block(self, statement: Statement) -> None:
+        """Some statements stand in a transaction only, and one never does."""
+        words = statement.words
+        kept = words[0] == "declare" and "hold" in words and "without" not in words
+        wanted = {"savepoint": "SAVEPOINT", "release": "RELEASE SAVEPOINT", "declare": "DECLARE CURSOR"}.get(words[0])
+        wanted = "ROLLBACK TO SAVEPOINT" if words[0] in _ENDS and "to" in words else wanted
+        if self._status == "I" and wanted and not kept and not (self._several and words[0] == "declare"):
+            raise WireRefusal("25P01", f"{wanted} can only be used in transaction blocks", "Write BEGIN before it")
+        if self._status == "T" and statement.starts("discard", "all"):
+            raise WireRefusal("25001", "DISCARD ALL cannot run inside a transaction block", "Write COMMIT before it")
+
     def _turn(self, statement: Statement, outcome: StatementResult) -> StatementResult:
         """Inside or outside a transaction; what was charged inside stays charged, and a notice says so."""
         word, name = statement.words[0], statement.words[-1]
         if word in ("begin", "start"):
+            level = _read_level(statement.words) if "level" in statement.words else ""
             if self._status == "I":
                 self._settings.begin()
                 self._status, self._charged = "T", False
+            if level:
+                self._settings.put("transaction_isolation", level, local=True)
         elif word in _ENDS and "to" in statement.words:
             self._settings.roll_back_to(name)
             self._status = "T"
@@ -352,6 +368,15 @@ class Session:
         except (ConnectionError, TimeoutError):
             raise ClientLeft from None
         await asyncio.sleep(0)
+
+
+def _read_level(words: tuple[str, ...]) -> str:
+    """The level of BEGIN ISOLATION LEVEL, which is shown and changes nothing: what is asked reads what is there."""
+    wanted = " ".join(words[words.index("level") + 1 :])
+    for level in ("serializable", "repeatable read", "read committed", "read uncommitted"):
+        if wanted.startswith(level):
+            return level
+    raise WireRefusal("42601", "this isolation level is not known", "Write: BEGIN ISOLATION LEVEL SERIALIZABLE")
 
 
 def _read_raw(content: MessageReader) -> bytes | None:

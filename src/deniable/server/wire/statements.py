@@ -163,7 +163,11 @@ class StatementRunner:
         prepared = self.statements.statement(name)
         if len(given) != len(prepared.oids):
             raise WireRefusal("42601", f"the prepared statement takes {len(prepared.oids)} values, not {len(given)}")
-        return _question_of(prepared), given
+        typed = (
+            v.decode_value(value.encode(), oid, False, place) if isinstance(value, str) else value
+            for place, (value, oid) in enumerate(zip(given, prepared.oids, strict=True), start=1)
+        )
+        return _question_of(prepared), tuple(typed)
 
     async def _fetch(self, word: str, name: str, most: int | None) -> StatementResult:
         """The next rows of a cursor; its question is asked when rows are first taken."""
