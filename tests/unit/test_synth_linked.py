@@ -316,3 +316,20 @@ def test_drawing_for_given_values_keeps_them_and_follows_the_table(a: int, b: in
         wanted = table[value] / table[value].sum() * own.size
         # Whole parts first and the rest by lot: no count is more than a few records off.
         assert np.abs(np.bincount(own, minlength=b) - wanted).max() <= 3
+
+
+def test_distances_stay_short_where_people_are_few() -> None:
+    """Stays of 0 to 9 days of the 400 that bounds allow: most synthetic ones are no longer, though noise is loud."""
+    policy, link = _link()
+    people, rows = _town(400)
+    stays = [timedelta(days % 10) for days in range(rows.num_rows)]
+    went = [came + stay for came, stay in zip(rows["came"].to_pylist(), stays, strict=True)]
+    rows = rows.set_column(rows.column_names.index("went"), "went", pa.array(went, pa.date32()))
+    short = []
+    for seed in range(16):
+        model = describe_linked(rows, people, link, ApproxDP("0.5", 1e-6), truths=policy.release.truths)
+        made = generate_linked(model, 400, seed)[1]
+        short += [(w - c).days < 10 for w, c in zip(made["went"].to_pylist(), made["came"].to_pylist(), strict=True)
+                  if w is not None]  # fmt: skip
+    # Six such shares over 8 models measured 0.67 with a deviation of 0.08; in equal bins, 0.15 with the same.
+    assert np.mean(short) > 0.4

@@ -1,6 +1,6 @@
 """Bins: which values of a column count as one, so that counts stand out of the noise. Decided from noisy counts alone.
 
-*Cutting* a number or date: equal bins that hold many records are cut again, until a part is a single step, holds few
+*Cutting* a number or date: bins that hold many records are cut again, until a part is a single step, holds few
 records, or cannot be told from noise. A value that many records share gets a bin of its own. Paid from the budget.
 
 *Collapsing* for everything beyond one-way marginals: values whose noisy count is within a few deviations of zero are
@@ -15,13 +15,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import overload
 
 import numpy as np
 from numpy.typing import NDArray
 
 from deniable.dp.samplers import Entropy
-from deniable.synth.domain import BINS, Bins, Clique, Domain
+from deniable.synth.domain import Bins, Clique, Domain
 from deniable.synth.marginal import (
     Codes,
     CodesElsewhere,
@@ -48,9 +49,8 @@ CountParts = Callable[[Places, Places], Places]
 
 def count_rounds(attribute: Bins) -> int:
     """How many rounds of cutting can be needed; none where every step has a bin already."""
-    if attribute.steps <= BINS:
-        return 0
-    return 1 + math.ceil(math.log(attribute.steps / BINS, PARTS))
+    longest = max(last - first for first, last in pairwise(attribute.cuts))
+    return 1 + math.ceil(math.log(longest, PARTS)) if longest > 1 else 0
 
 
 def cut_bins(

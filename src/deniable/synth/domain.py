@@ -208,6 +208,20 @@ def equal_cuts(steps: int, bins: int) -> tuple[int, ...]:
     return tuple(-(-place * steps // bins) for place in range(bins + 1))
 
 
+def rising_cuts(steps: int) -> tuple[int, ...]:
+    """Bins of a distance from 0: single steps first, then each bin about half as long as all before it.
+
+    Distances are mostly short beside the longest one that bounds allow. Few bins far away add up to little noise.
+
+    >>> rising_cuts(20)
+    (0, 1, 2, 3, 4, 6, 9, 13, 19, 20)
+    """
+    cuts = [0]
+    while cuts[-1] < steps:
+        cuts.append(min(steps, cuts[-1] + max(1, cuts[-1] // 2)))
+    return tuple(cuts)
+
+
 def attributes_of(table: TableSchema, only: tuple[str, ...] | None = None) -> tuple[Attribute, ...]:
     """The attributes of a table's columns, all or some, in the policy's order."""
     return tuple(_attribute_of(column, table) for column in table.columns if only is None or column.name in only)

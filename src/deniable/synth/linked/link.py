@@ -24,7 +24,17 @@ from numpy.typing import NDArray
 
 from deniable.errors import ParameterError, nearest
 from deniable.policy.schema import ColumnType, Spec, TableSchema
-from deniable.synth.domain import BINS, Attribute, Bins, Coded, Labels, Surrogate, attributes_of, equal_cuts
+from deniable.synth.domain import (
+    BINS,
+    Attribute,
+    Bins,
+    Coded,
+    Labels,
+    Surrogate,
+    attributes_of,
+    equal_cuts,
+    rising_cuts,
+)
 from deniable.synth.encode import find_steps, to_array
 
 NUMBER, FIRST_TIME = "(number of ", "(first"
@@ -234,7 +244,8 @@ def rows_attributes(links: Iterable[Link]) -> tuple[Attribute, ...]:
     for link in links:
         found.append(Labels(link.count_name, ColumnType.INTEGER, tuple(range(link.least, link.most + 1)), False))
         if link.clock:
-            found.append(_step_bins(link.first_name, link.clock.steps, nullable=True))
+            steps = link.clock.steps
+            found.append(_step_bins(link.first_name, equal_cuts(steps, min(steps, BINS)), nullable=True))
     return tuple(found)
 
 
@@ -245,7 +256,7 @@ def free_attributes(link: Link) -> tuple[Attribute, ...]:
     counted = [_offset_bins(link.clock, link.row(name)) for name in link.after]
     plain = [a for a in link.rows if a.name != link.sequence and a.name not in link.after]
     again = [Labels(REPEATS + a.name, ColumnType.BOOLEAN, (False, True), False) for a in plain if is_repeatable(a)]
-    return (_step_bins(SINCE, link.clock.steps, nullable=False), *again, *counted, *plain)
+    return (_step_bins(SINCE, rising_cuts(link.clock.steps), nullable=False), *again, *counted, *plain)
 
 
 def is_repeatable(attribute: Attribute) -> bool:
@@ -294,14 +305,14 @@ def carry_over_columns(free: tuple[Attribute, ...]) -> tuple[Labels | Bins, ...]
     return tuple(a for a in free if isinstance(a, Labels | Bins) and not a.name.startswith(left_out))
 
 
-def _step_bins(name: str, steps: int, *, nullable: bool) -> Bins:
-    return Bins(name, ColumnType.INTEGER, Fraction(0), Fraction(1), equal_cuts(steps, min(steps, BINS)), nullable)
+def _step_bins(name: str, cuts: tuple[int, ...], *, nullable: bool) -> Bins:
+    return Bins(name, ColumnType.INTEGER, Fraction(0), Fraction(1), cuts, nullable)
 
 
 def _offset_bins(clock: Bins, found: Attribute) -> Bins:
     assert isinstance(found, Bins)
     steps = int((found.lower - clock.lower) / clock.step) + found.steps
-    return _step_bins(AFTER + found.name, max(steps, 1), nullable=found.nullable)
+    return _step_bins(AFTER + found.name, rising_cuts(max(steps, 1)), nullable=found.nullable)
 
 
 Places = NDArray[np.int64]
