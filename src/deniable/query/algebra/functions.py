@@ -301,6 +301,10 @@ def fold_cast(argument: Expression, kind: Kind, wanted: str = "", digits: Sequen
     value: Value = argument.value if isinstance(argument, Literal) else None
     if isinstance(value, str) and kind in (Kind.DATE, Kind.DATETIME):
         value = (argument := parse_date(literal(value), kind, wanted == "TIMESTAMPTZ")).value
+    elif isinstance(value, datetime) and kind is Kind.DATE:
+        argument = literal(value.date())
+    elif isinstance(value, date) and kind is Kind.DATETIME:
+        argument = _widen_to_datetime(argument, kind)
     if isinstance(value, datetime) and kind is Kind.DATETIME and digits:
         return literal(_round_moment(value, digits[0]))
     if argument.facts.kind is kind and kind in (Kind.TEXT, Kind.DATE, Kind.DATETIME, Kind.BOOLEAN):

@@ -551,7 +551,8 @@ def _bind_cast(node: exp.Cast, scope: Scope, inner: Callable[[exp.Expression], E
     number = isinstance(written, int | Fraction) and not isinstance(written, bool) and kind.numeric
     if number or (isinstance(written, str) and (kind.numeric or kind is Kind.BOOLEAN)):
         raise scope.refusal(node, f"this {'number does not fit into' if number else 'text cannot be read as'} {wanted}")
-    if kind is Kind.DATETIME and (wanted == "TIMESTAMPTZ" or (digits and digits[0] < 6)):
+    column = not isinstance(argument, Literal)
+    if kind is Kind.DATETIME and column and (wanted == "TIMESTAMPTZ" or (digits and digits[0] < 6)):
         raise scope.refusal(node, "moments of a column have no time zone, and 6 places of seconds",
                             remedy="Cast to TIMESTAMP, or take DATE_TRUNC('minute', x)")  # fmt: skip
     if known is not None:
