@@ -417,7 +417,9 @@ def _read_answer(document: Mapping[str, Any]) -> Answer:
 _KINDS: dict[str, type[DeniableError]] = {
     kind.code: kind
     for kind in vars(errors).values()
-    if isinstance(kind, type) and issubclass(kind, DeniableError) and kind is not errors.ExecutionFailed
+    if isinstance(kind, type)
+    and issubclass(kind, DeniableError)
+    and kind not in (errors.ExecutionFailed, errors.BudgetUnstated)  # these choose their words themselves
 } | {"token": AccessRefused}
 
 
