@@ -11,6 +11,7 @@ import pytest
 
 from deniable import Curator
 from deniable.engines.adbc import AdbcEngine
+from deniable.engines.base import Listed
 from deniable.engines.postgresql import tables
 from deniable.engines.postgresql.engine import PostgreSQLEngine
 from deniable.engines.postgresql.tables import version_source
@@ -191,6 +192,25 @@ def test_tables_elsewhere_are_compared_once_for_all_askers(
         for asked in ("SELECT code FROM lookup", "SELECT COUNT(*) FROM visits", "SELECT COUNT(*) FROM other"):
             curator.query(asked, epsilon=1)
     assert len(looked) == len(set(looked)) == 3
+
+
+@pytest.mark.parametrize("door", ["postgresql", "adbc"])
+def test_people_who_withdrew_are_left_out_also_where_their_numbers_are_in_single_precision(
+    database: tuple[Any, str], postgres_address: str, door: str
+) -> None:
+    owner, address = database
+    owner.execute(
+        "CREATE TABLE shown.single AS SELECT CAST(n AS float4) AS n FROM unnest('{0.1,7.5,3}'::float8[]) AS n"
+    )
+    owner.execute(f"GRANT SELECT ON shown.single TO {ROLE}")
+    source, engine = f"{address}#shown.single", PostgreSQLEngine(render=render_for_postgresql)
+    if door == "adbc":
+        source = f"postgresql+adbc://{write_profile(postgres_address)}#shown.single"
+        engine = AdbcEngine(render=render_for_warehouse)
+    with engine:
+        engine.attach("single", source, TableSchema("single", "", (Column("n", ColumnType.DECIMAL),)))
+        engine.restrict("single", Listed("n", ("0.1", "1e99", "x"), keep=False))
+        assert sorted(engine.run('SELECT n FROM "single"')["n"].to_pylist()) == [3.0, 7.5]
 
 
 @pytest.mark.parametrize("door", ["postgresql", "adbc"])

@@ -7,10 +7,11 @@ An engine holds declared sources and nothing else. Names are made safe and uniqu
 from __future__ import annotations
 
 import hashlib
+import struct
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date, datetime
 from decimal import Decimal
 from fractions import Fraction
@@ -282,6 +283,18 @@ def read_listed(kind: ColumnType, values: Iterable[str]) -> Iterator[str]:
             yield value.strip().lower()
         else:
             yield value
+
+
+def round_listed(restriction: Restriction, fields: Iterable[Field]) -> Restriction:
+    """Values that are listed of a column in single precision, as the doubles that its own values are: 0.1 is none."""
+    single = {each.name for each in fields if each.native == "FLOAT"}
+    if not isinstance(restriction, Listed) or restriction.column not in single:
+        return restriction
+    rounded = []
+    for text in read_listed(ColumnType.DECIMAL, restriction.values):
+        with suppress(OverflowError):
+            rounded.append(repr(struct.unpack("f", struct.pack("f", float(text)))[0]))
+    return replace(restriction, values=tuple(rounded))
 
 
 def write_listed(kind: ColumnType, values: Iterable[str]) -> Iterator[str]:

@@ -193,6 +193,7 @@ class RemoteEngine(ABC, Generic[V]):
         for column in (each.column for each in restrictions if each.column is not None):
             if column not in known:
                 raise DataError(f"source '{name}' has no column '{column}'", remedy=nearest(column, known))
+        restrictions = tuple(base.round_listed(each, view.fields) for each in restrictions)
         self._views[name] = replace(view, restrictions=restrictions)  # type: ignore[type-var]  # views are dataclasses
 
     def describe(self, name: str) -> tuple[Field, ...]:
