@@ -199,15 +199,15 @@ CASES = {
         lambda curator: curator.train("visits", "charge", features=["age", "sex"], epsilon=1), ((GAUSSIAN, 28),)
     ),
     "a logistic model": Case(
-        # One, ten knots of age with "is it given", and three values of sex: counted, then a gradient in each turn; the
-        # last step has 15 * 16 / 2 products beside it.
+        # One, ten knots of age with "is it given", and three values of sex: counted, with the target, then a gradient
+        # in each turn; the two last steps have 15 * 16 / 2 products beside it.
         lambda curator: curator.train("visits", "insured", features=["age", "sex"], epsilon=1, turns=5),
-        (*[(GAUSSIAN, 15)] * 6, (GAUSSIAN, 135)),
+        ((GAUSSIAN, 16), *[(GAUSSIAN, 15)] * 5, *[(GAUSSIAN, 135)] * 2),
     ),
     "a Poisson model": Case(
-        # The target is summed beside the counts; the last step has 4 * 5 / 2 products and four sums.
+        # The target is summed beside the counts; the two last steps have 4 * 5 / 2 products and four sums.
         lambda curator: curator.train("visits", "charge", features=["sex"], method="poisson", epsilon=1, turns=3),
-        ((GAUSSIAN, 5), *[(GAUSSIAN, 4)] * 3, (GAUSSIAN, 14)),
+        ((GAUSSIAN, 5), *[(GAUSSIAN, 4)] * 3, *[(GAUSSIAN, 14)] * 2),
     ),
     "a naive Bayes model": Case(
         # Two values, each with the intercept and three values of sex.
@@ -215,9 +215,9 @@ CASES = {
         ((GAUSSIAN, 8),),
     ),
     "a multinomial model": Case(
-        # The last step has 4 * 5 / 2 products of the only two values, and four sums of each.
+        # Values are counted, too; the two last steps have 4 * 5 / 2 products of the only two, and four sums of each.
         lambda curator: curator.train("visits", "insured", features=["sex"], method="multinomial", epsilon=1, turns=3),
-        ((GAUSSIAN, 4), *[(GAUSSIAN, 8)] * 3, (GAUSSIAN, 18)),
+        ((GAUSSIAN, 6), *[(GAUSSIAN, 8)] * 3, *[(GAUSSIAN, 18)] * 2),
     ),
     "a perceptron": Case(
         # The intercept and three values of sex are counted; then two hidden units of four weights, and three outside.
@@ -555,7 +555,9 @@ def test_intervals_that_are_told_from_the_rows_are_caught(monkeypatch: pytest.Mo
         return exact[-1]
 
     def solve_for_rows(design: Any, noisy: Any, *rest: Any) -> Any:
-        return solve(design, noisy, *rest)[0], solve(design, exact[-1] / (logistic.RESIDUE * STEPS**2), *rest)[1]
+        return solve(design, noisy, *rest)[0], solve(
+            design, exact[-1].astype(float) / (logistic.FINEST * STEPS**2), *rest
+        )[1]
 
     monkeypatch.setattr(logistic, "sum_class_step", keep)
     monkeypatch.setattr(logistic, "solve_class_step", solve_for_rows)

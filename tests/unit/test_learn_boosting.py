@@ -14,10 +14,9 @@ from hypothesis import strategies as st
 
 from deniable.attacks.membership import claim_membership
 from deniable.errors import ParameterError
-from deniable.learn.boosting import HIGHEST, SHAPE, BoostedPlan, smooth, sum_residuals
+from deniable.learn.boosting import HIGHEST, RESIDUE, SHAPE, BoostedPlan, smooth, sum_residuals
 from deniable.learn.features import Bins, Labels, Number, build_target, cut_into_bins, encode_codes, encode_rows
 from deniable.learn.features import encode_target as encode_truth
-from deniable.learn.logistic import RESIDUE
 from deniable.learn.model import from_plain, to_plain
 from deniable.learn.training import Planned, Task, plan_training, train_model
 from deniable.policy.budget import ApproxDP

@@ -16,18 +16,11 @@ from deniable.attacks.dp_audit import audit
 from deniable.dp.accounting import SelfComposedEvent
 from deniable.dp.mechanisms.mechanism import calibrate_part
 from deniable.errors import ParameterError
-from deniable.learn import linear, logistic
+from deniable.learn import boosting, logistic
+from deniable.learn.boosting import BayesPlan, count_classes
 from deniable.learn.features import STEPS, encode_codes, encode_rows, encode_target
-from deniable.learn.linear import BayesPlan, count_classes
-from deniable.learn.logistic import (
-    RESIDUE,
-    WEIGHT,
-    MultinomialPlan,
-    bound_class_step,
-    share_classes,
-    sum_class_gradients,
-    sum_class_step,
-)
+from deniable.learn.linear import WEIGHT, bound_class_step, share_classes, sum_class_step
+from deniable.learn.logistic import RESIDUE, MultinomialPlan, sum_class_gradients
 from deniable.learn.model import LearnedModel, from_plain, to_plain
 from deniable.learn.training import Planned, Task, plan_training, train_model
 from deniable.policy.budget import ApproxDP
@@ -86,7 +79,7 @@ def test_no_unit_moves_what_the_last_multinomial_step_releases_farther_than_the_
     def sums(records: Records) -> np.ndarray:
         rows = rows_of(records)
         truth, known = encode_target(what.target, rows)
-        return sum_class_step(encode_rows(what.design, rows)[known], truth[known], weights)
+        return sum_class_step(encode_rows(what.design, rows)[known], truth[known], weights, what.plan.fine)
 
     whole = sums([record for unit in units for record in unit])
     for place in range(len(units)):
@@ -101,8 +94,8 @@ def test_the_bound_of_the_last_multinomial_step_is_nearly_reached() -> None:
     weights = np.zeros((3, what.design.width))
     weights[0, 0] = -1000.0
     rows = rows_of([{"age": 100, "sex": "F", "town": "Ada"}])
-    moved = sum_class_step(encode_rows(what.design, rows), np.zeros(1, np.int64), weights)
-    found, bound = sum(int(each) ** 2 for each in moved), bound_class_step(what.design, 1)
+    moved = sum_class_step(encode_rows(what.design, rows), np.zeros(1, np.int64), weights, what.plan.fine)
+    found, bound = sum(int(each) ** 2 for each in moved), bound_class_step(what.design, 1, what.plan.fine)
     assert 0.8 * bound < found <= bound == what.plan.last.sensitivity_squared  # type: ignore[union-attr]
 
 
@@ -151,7 +144,7 @@ def test_sums_are_the_same_in_any_order_and_company(method: str) -> None:
 
 def test_shares_are_the_softmax_and_never_add_up_to_more_than_one() -> None:
     logits = np.random.default_rng(2).normal(0, 4, (2000, 5))
-    found = share_classes(np.rint(logits * WEIGHT * STEPS))
+    found = share_classes(np.rint(logits * WEIGHT * STEPS), RESIDUE)
     powers = np.exp(logits - logits.max(axis=1, keepdims=True))
     assert np.abs(found / RESIDUE - powers / powers.sum(axis=1, keepdims=True)).max() < 0.005
     assert (found.sum(axis=1) <= RESIDUE).all()
@@ -235,12 +228,12 @@ def test_counts_stay_under_their_claim_and_a_twin_that_counts_thrice_is_caught(
     what = plan_training(table(), ROW, Task("town", ("sex",), "bayes"), ApproxDP(1, "0.05"))
     assert isinstance(what.plan, BayesPlan)
     pooled, honest = Pooled(what.plan.mechanism), count_classes
-    monkeypatch.setattr(linear, "count_classes", lambda *given: counted * honest(*given))
+    monkeypatch.setattr(boosting, "count_classes", lambda *given: counted * honest(*given))
     person = {"sex": "F", "town": "Ada"}
 
     def told(records: Records) -> Any:
         rows = rows_of(records)
-        sums = linear.count_classes(
+        sums = boosting.count_classes(
             what.design, 3, encode_codes(what.design, rows), encode_target(what.target, rows)[0]
         )
         return lambda count: np.array([pooled.release(sums)[:2].sum() for _ in range(count)])
@@ -258,7 +251,7 @@ def test_a_newton_step_stays_under_its_claim_and_a_twin_that_counts_thrice_is_ca
     assert isinstance(what.plan, MultinomialPlan)
     assert what.plan.last is not None
     # Noise for the whole budget: a tenth of it, as the plan has it, would hide a twin from two thousand runs.
-    whole = calibrate_part(ApproxDP(1, "0.05"), bound_class_step(what.design, 1), Fraction(1))
+    whole = calibrate_part(ApproxDP(1, "0.05"), bound_class_step(what.design, 1, RESIDUE), Fraction(1))
     pooled, honest = Pooled(whole), sum_class_step
     monkeypatch.setattr(logistic, "sum_class_step", lambda *given: counted * honest(*given))
     weights = np.zeros((3, what.design.width))
@@ -266,7 +259,8 @@ def test_a_newton_step_stays_under_its_claim_and_a_twin_that_counts_thrice_is_ca
 
     def sums(records: Records) -> np.ndarray:
         rows = rows_of(records)
-        return logistic.sum_class_step(encode_rows(what.design, rows), np.zeros(len(records), np.int64), weights)
+        own = np.zeros(len(records), np.int64)
+        return logistic.sum_class_step(encode_rows(what.design, rows), own, weights, RESIDUE).astype(np.int64)
 
     direction = sums([{"sex": "F", "town": "Ada"}]).astype(np.float64)
 

@@ -13,8 +13,8 @@ import pytest
 
 from deniable.errors import ParameterError
 from deniable.learn.features import STEPS, Design, encode_rows, encode_target
-from deniable.learn.linear import Curvature, estimate_shares
-from deniable.learn.logistic import LOGISTIC, RESIDUE, LogisticPlan, bound_residuals, sum_gradients
+from deniable.learn.linear import Curvature, LinearPlan, estimate_shares
+from deniable.learn.logistic import RESIDUE, LogisticPlan, bound_residuals, link_logistic, sum_gradients
 from deniable.learn.model import load_model, save_model
 from deniable.learn.training import Planned, Task, plan_training, train_model
 from deniable.policy.budget import ZCDP, ApproxDP, PureDP
@@ -39,7 +39,7 @@ def test_the_gradient_is_that_of_the_logistic_loss_by_finite_differences() -> No
     weights, inputs = np.random.default_rng(2).normal(0, 1, what.design.width), entries / STEPS
     assert isinstance(what.plan, LogisticPlan)
     found = sum_gradients(
-        entries, RESIDUE * wanted, weights, bound_residuals(entries, what.plan.most_squared), LOGISTIC
+        entries, RESIDUE * wanted, weights, bound_residuals(entries, what.plan.most_squared), link_logistic(RESIDUE)
     ) / (RESIDUE * STEPS)
     nudge = 1e-5 * np.eye(len(weights))
     slope = [(_loss(inputs, wanted, weights + n) - _loss(inputs, wanted, weights - n)) / 2e-5 for n in nudge]
@@ -50,7 +50,9 @@ def test_the_gradient_is_that_of_the_logistic_loss_by_finite_differences() -> No
 
 def test_without_noise_the_linear_fit_is_the_closed_form_of_ridge() -> None:
     rows, what = people(500), almost_exact(_plan("charge", "age", "town", "sex", penalty=0.01))
-    inputs, wanted = encode_rows(what.design, rows) / STEPS, encode_target(what.target, rows)[0] / STEPS
+    assert isinstance(what.plan, LinearPlan)
+    steps = what.plan.steps
+    inputs, wanted = encode_rows(what.design, rows) / STEPS, encode_target(what.target, rows, steps)[0] / steps
     deviations, level = inputs[:, 1:] - inputs[:, 1:].mean(axis=0), wanted.mean()
     normal = deviations.T @ deviations + 0.01 * 500 * np.eye(deviations.shape[1])
     weights = np.linalg.solve(normal, deviations.T @ (wanted - level))

@@ -228,9 +228,9 @@ def _train(method: str, epsilon: Fraction, delta: Fraction) -> Run:
     by their noise.
     """
     from deniable.learn.boosting import BoostedPlan, sum_residuals
-    from deniable.learn.features import encode_codes, encode_rows, encode_target
-    from deniable.learn.linear import sum_moments
-    from deniable.learn.logistic import MultinomialPlan, sum_class_gradients, sum_class_step
+    from deniable.learn.features import STEPS, encode_codes, encode_rows, encode_target
+    from deniable.learn.linear import LinearPlan, sum_class_step, sum_moments
+    from deniable.learn.logistic import MultinomialPlan, sum_class_gradients
     from deniable.learn.training import Task, plan_training
 
     linear, unit = method == "linear", PrivacyUnit()
@@ -242,9 +242,12 @@ def _train(method: str, epsilon: Fraction, delta: Fraction) -> Run:
     what = plan_training(schema, unit, task, ApproxDP(epsilon, delta))
     plan: Any = what.plan
     rows = pa.table({"who": np.arange(TRAINED), "pay": np.ones(TRAINED), "ill": np.ones(TRAINED, np.bool_)})
-    truth = encode_target(what.target, rows)[0]
+    steps = plan.steps if isinstance(plan, LinearPlan) else STEPS
+    truth = encode_target(what.target, rows, steps)[0]
     entries: NDArray[Any] = encode_rows(what.design, rows)
-    seen: list[tuple[GaussianMechanism, Callable[[Any, Any], Any]]] = [(plan.mechanism, sum_moments)]
+    seen: list[tuple[GaussianMechanism, Callable[[Any, Any], Any]]] = [
+        (plan.mechanism, lambda held, own: sum_moments(held, own, steps=steps))
+    ]
     if isinstance(plan, BoostedPlan):
         entries, loss = encode_codes(what.design, rows)[:, 1], plan.loss
         seen = [(plan.mechanism, lambda codes, own: sum_residuals(loss, 0 * own, own, codes, TRAINED))]
@@ -252,7 +255,7 @@ def _train(method: str, epsilon: Fraction, delta: Fraction) -> Run:
         assert plan.last is not None
         start = np.zeros((2, what.design.width))
         seen = [(plan.mechanism, lambda held, own: sum_class_gradients(held, own, start).ravel()),
-                (plan.last, lambda held, own: sum_class_step(held, own, start))]  # fmt: skip
+                (plan.last, lambda held, own: sum_class_step(held, own, start, plan.fine))]  # fmt: skip
 
     def run(inside: Any) -> Any:
         scores = np.zeros(TRAINED)

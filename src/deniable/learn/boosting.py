@@ -13,6 +13,9 @@ What was released is then used as well as it can be, which costs nothing. The tu
 first ones have found the neighborhood. Each shape is the mean of a Gaussian process, given those averages with their
 known noise: smooth for numbers, independent for categories, and of a roughness that is weighed by how well it explains
 what was released. Its deviation, with what clipping may bend, is the error that is told of a class.
+
+Naive Bayes is one release of such histograms: counts by value of the target, of columns that are taken as independent
+given it.
 """
 
 from __future__ import annotations
@@ -25,14 +28,29 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from deniable.dp.accounting import SelfComposedEvent, calibrate_gaussian
+from deniable.dp.accounting import GaussianEvent, SelfComposedEvent, calibrate_gaussian
 from deniable.dp.mechanisms import GaussianMechanism
 from deniable.dp.samplers import SYSTEM, Entropy
 from deniable.errors import ParameterError
-from deniable.learn.features import Bins, ClassTarget, Codes, Design, Feature, Fit, Numbers, NumberTarget, Progress
-from deniable.learn.logistic import MOST_TURNS, REACH, RESIDUE, SHARPNESS, SIGMOID
+from deniable.learn.features import (
+    STEPS,
+    Bins,
+    ClassTarget,
+    Codes,
+    Design,
+    Feature,
+    Fit,
+    LabelsTarget,
+    Numbers,
+    NumberTarget,
+    Progress,
+)
+from deniable.learn.logistic import MOST_TURNS, REACH, SHARPNESS, link_logistic
 from deniable.policy.budget import Amount, Budget, exact
 
+RESIDUE = STEPS
+"""Steps of a residual: RESIDUE is 1."""
+LOGISTIC = link_logistic(RESIDUE)
 PASSES = 8
 CLIPS = {False: Fraction(7, 10), True: Fraction(1, 4)}
 """The largest residual that counts, for classes and (True) for numbers from -1 to 1."""
@@ -97,8 +115,7 @@ def build_loss(target: ClassTarget | NumberTarget, clip: Fraction) -> Loss:
     most = max(1, int(clip * RESIDUE))
     if numeric:
         return Loss(most, 2 * most**2, True, np.zeros(1, np.int64), np.array([most]))
-    away = np.array([[0], [RESIDUE]]) - SIGMOID
-    curve = CURVES * np.rint(SIGMOID * (RESIDUE - SIGMOID) / RESIDUE).astype(np.int64)
+    away, curve = np.array([[0], [RESIDUE]]) - LOGISTIC.table, CURVES * LOGISTIC.bends
     residues, curves = np.clip(away, -most, most), np.where(np.abs(away) > most, 0, curve)
     return Loss(most, int((residues**2 + curves**2).max()), False, residues, curves)
 
@@ -309,3 +326,73 @@ def _condition(seen: Numbers, variance: Numbers, kernel: Numbers) -> tuple[float
     whitened, across = solved[:, 0], solved[:, 1:]
     fit = -0.5 * float(whitened @ whitened) - float(np.log(np.diag(root)).sum())
     return fit, whitened @ across, np.maximum(np.diag(kernel) - (across**2).sum(axis=0), 0.0)
+
+
+COARSE = 16
+"""Bins of a number for naive Bayes: each is counted by itself, without smoothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class BayesPlan:
+    """Naive Bayes from one release of counts: of each entry of each column, by value of the target.
+
+    **Guarantee.** One release of the Gaussian mechanism; a row adds 1 to one count of each block, so it moves the
+    vector by the root of the number of blocks. **Utility.** A count errs by the noise's deviation; an entry that is
+    rarer than that counts nearly nothing. **Runtime.** One pass over the rows.
+    """
+
+    design: Design
+    target: LabelsTarget
+    mechanism: GaussianMechanism
+
+    @property
+    def event(self) -> GaussianEvent:
+        """One Gaussian release."""
+        return self.mechanism.event
+
+    def fit(self, codes: Codes, truth: Wholes, entropy: Entropy = SYSTEM, progress: Progress | None = None) -> Fit:
+        """Count, add noise, take logarithms."""
+        found = count_classes(self.design, len(self.target.column.labels), codes, truth)
+        noisy = self.mechanism.release(found, entropy)
+        if progress is not None:
+            progress(1.0)
+        counts = np.asarray(noisy, np.float64).reshape(-1, self.design.width)
+        noise = math.sqrt(float(self.mechanism.variance))
+        return Fit(weigh_counts(self.design, counts, noise).ravel(), None, max(1.0, float(counts[:, 0].sum())))
+
+
+def plan_bayes(design: Design, target: LabelsTarget, budget: Budget, rows: int = 1) -> BayesPlan:
+    """The plan that keeps a budget, for units of at most `rows` rows."""
+    made = design.cut(COARSE)
+    mechanism = GaussianMechanism.within(budget, sensitivity_squared=Fraction(rows**2 * made.blocks))
+    return BayesPlan(made, target, mechanism)
+
+
+def count_classes(design: Design, classes: int, codes: Codes, truth: Wholes) -> Wholes:
+    """How many rows of each value of the target light each entry; the intercept's entry counts them all."""
+    widths = [1, *(each.size for each in design.features)]
+    found = [
+        np.bincount(truth * (width + 1) + codes[:, block], minlength=classes * (width + 1)).reshape(classes, width + 1)
+        for block, width in enumerate(widths)
+    ]
+    return np.hstack([counts[:, :-1] for counts in found]).astype(np.int64).ravel()
+
+
+def weigh_counts(design: Design, counts: Numbers, noise: float) -> Numbers:
+    """The logarithms of what a value of the target makes an entry more frequent; and of the values' own shares.
+
+    As many rows as the noise may have made are added to each value's in the proportions of all rows, so that a value
+    which noise hides is told by nothing, whatever its counts are; and to the values themselves, alike.
+    """
+    held, weights = np.maximum(counts, 0.0), np.zeros_like(counts)
+    raised = held[:, 0] + 1 + noise
+    weights[:, 0] = np.log(raised / raised.sum())
+    for block in range(1, design.blocks):
+        places = np.flatnonzero(design.owners == block)
+        part, added = held[:, places], 1 + noise * len(places)
+        # The noise of a sum over the values; an entry that is rarer than it is taken to be as frequent as it.
+        common = np.maximum(counts[:, places].sum(axis=0), 1 + noise * math.sqrt(len(counts)))
+        common /= common.sum()
+        shares = (part + added * common) / (part.sum(axis=1, keepdims=True) + added)
+        weights[:, places] = np.log(shares / common)
+    return weights

@@ -431,8 +431,8 @@ def write_numbers(number: Number, values: pa.Array, block: Entries) -> None:
         block[missing, 1] = STEPS
 
 
-def steps_of(number: Number, values: pa.Array) -> tuple[NDArray[np.int16], NDArray[np.bool_]]:
-    """Values in steps from -STEPS to STEPS, 0 where null; and which are null.
+def steps_of(number: Number, values: pa.Array, steps: int = STEPS) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Values in steps from -steps to steps, 0 where null; and which are null.
 
     Nulls are decided before clamping. Only single subtractions, divisions and roundings follow: each is rounded
     correctly by the standard, so that a value has one entry on every machine and in every company.
@@ -440,8 +440,8 @@ def steps_of(number: Number, values: pa.Array) -> tuple[NDArray[np.int16], NDArr
     plain = _read_numbers(number, values)
     missing = np.isnan(plain)
     inside = np.clip(np.where(missing, float(number.middle), plain), float(number.lower), float(number.upper))
-    entry = np.rint((inside - float(number.middle)) / float(number.half) * STEPS)
-    return np.clip(entry, -STEPS, STEPS).astype(np.int16), missing
+    entry = np.rint((inside - float(number.middle)) / float(number.half) * steps)
+    return np.clip(entry, -steps, steps).astype(np.int64), missing
 
 
 def _read_numbers(number: Number, values: pa.Array) -> NDArray[np.float64]:
@@ -555,8 +555,10 @@ def build_target(table: TableSchema, name: str, positive: str | None = None) -> 
     return ClassTarget(column, column.labels[known.index(positive)])
 
 
-def encode_target(wanted: Target, rows: pa.Table | pa.RecordBatch) -> tuple[NDArray[np.int64], Known]:
-    """The target of each row (0 or 1; the place of its value; steps from -STEPS to STEPS), and which rows have one.
+def encode_target(
+    wanted: Target, rows: pa.Table | pa.RecordBatch, steps: int = STEPS
+) -> tuple[NDArray[np.int64], Known]:
+    """The target of each row (0 or 1; the place of its value; steps from -steps to steps), and which rows have one.
 
     A structure has no target: every row counts.
     """
@@ -564,8 +566,8 @@ def encode_target(wanted: Target, rows: pa.Table | pa.RecordBatch) -> tuple[NDAr
         return np.zeros(rows.num_rows, np.int64), np.ones(rows.num_rows, np.bool_)
     values = column_of(rows, wanted.name)
     if isinstance(wanted, NumberTarget):
-        steps, missing = steps_of(wanted.column, values)
-        return steps.astype(np.int64), ~missing
+        entries, missing = steps_of(wanted.column, values, steps)
+        return entries, ~missing
     codes = find_labels(wanted.column, values)
     if isinstance(wanted, LabelsTarget):
         return codes, codes >= 0

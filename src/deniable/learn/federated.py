@@ -28,6 +28,7 @@ from deniable.dp.accounting import GaussianEvent
 from deniable.dp.mechanisms import GaussianMechanism
 from deniable.dp.samplers import SYSTEM, Entropy
 from deniable.errors import DataError, ParameterError, PolicyError
+from deniable.learn.boosting import BayesPlan, plan_bayes
 from deniable.learn.features import (
     STEPS,
     Design,
@@ -46,7 +47,7 @@ from deniable.learn.features import (
     encode_rows,
     encode_target,
 )
-from deniable.learn.linear import BayesPlan, plan_bayes, plan_linear
+from deniable.learn.linear import plan_linear
 from deniable.learn.model import (
     LearnedModel,
     feature_from_plain,
@@ -125,7 +126,7 @@ class Round:
     def plan(self) -> Any:
         """The method's plan, as if all rows were in one place; each has one release."""
         if self.method == "linear" and isinstance(self.target, NumberTarget):
-            return plan_linear(self.design, self.target, self.budget, self.rows)
+            return plan_linear(self.design, self.target, self.budget, self.rows, finest=STEPS)
         if self.method == "bayes" and isinstance(self.target, LabelsTarget):
             return plan_bayes(self.design, self.target, self.budget, self.rows)
         if self.method == "pca":

@@ -8,17 +8,16 @@ Solving sees no row. Moments are in units of the entries, and the noise on each 
 deviation; the errors of the coefficients include it.
 
 A Newton step of another regression (`solve_step`) is a linear regression of residuals with weighted rows, and is solved
-in the same way.
-
-Naive Bayes, too, is one release of sums and then algebra: counts by value of the target, of columns that are taken as
-independent given it."""
+in the same way."""
 
 from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,18 +28,28 @@ from deniable.dp.samplers import SYSTEM, Entropy
 from deniable.learn.features import (
     CHUNK,
     STEPS,
-    Codes,
     Design,
     Entries,
     Fit,
     Knots,
     Labels,
-    LabelsTarget,
     Numbers,
     NumberTarget,
     Progress,
 )
 from deniable.policy.budget import Budget
+
+Wholes = NDArray[np.int64]
+WEIGHT = 1 << 16
+"""Steps of a weight in the product with entries: WEIGHT is 1."""
+MOST_WEIGHT = 1 << 14
+"""Weights beyond this (in size) act as this: the logit of a row stays exact."""
+CLASS_BENDS = 4
+"""How many times the products of two probabilities are taken, so that they move as far as residues do."""
+DEEP = 1 << 30
+"""The exponential of 0 in the table of exponentials."""
+FINE = 1 << 8
+"""Cells of that table for each unit; it ends where less than half a step of DEEP is left."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +67,8 @@ class LinearPlan:
     target: NumberTarget
     mechanism: GaussianMechanism
     penalty: float = 1e-4
+    steps: int = STEPS
+    """The fixed point of the target: finer than that of entries, so that rounding moves no coefficient visibly."""
 
     @property
     def event(self) -> GaussianEvent:
@@ -68,9 +79,10 @@ class LinearPlan:
         self, entries: Entries, truth: NDArray[np.int64], entropy: Entropy = SYSTEM, progress: Progress | None = None
     ) -> Fit:
         """Sum, add noise, solve."""
-        noisy = self.mechanism.release(sum_moments(entries, truth, progress), entropy)
-        deviation = math.sqrt(float(self.mechanism.variance)) / STEPS**2
-        solved = solve_ridge(self.design, noisy / float(STEPS**2), deviation, self.penalty)
+        noisy = self.mechanism.release(sum_moments(entries, truth, progress, self.steps), entropy)
+        unit = float(STEPS * self.steps)
+        deviation = math.sqrt(float(self.mechanism.variance)) / unit
+        solved = solve_ridge(self.design, noisy / unit, deviation, self.penalty)
         half, middle = float(self.target.column.half), float(self.target.column.middle)
         coefficients = solved.coefficients * half
         coefficients[0] += middle
@@ -79,21 +91,44 @@ class LinearPlan:
 
 
 def plan_linear(
-    design: Design, target: NumberTarget, budget: Budget, rows: int = 1, penalty: float = 1e-4
+    design: Design,
+    target: NumberTarget,
+    budget: Budget,
+    rows: int = 1,
+    penalty: float = 1e-4,
+    finest: int = STEPS << 10,
 ) -> LinearPlan:
-    """The plan that keeps a budget, for units of at most `rows` rows."""
-    squared = sensitivity_squared(design, rows)
-    return LinearPlan(design, target, GaussianMechanism.within(budget, sensitivity_squared=squared), penalty)
+    """The plan that keeps a budget, for units of at most `rows` rows; `finest` are the finest steps of the target."""
+
+    def calibrate(steps: int) -> GaussianMechanism:
+        squared = sensitivity_squared(design, rows, steps)
+        return GaussianMechanism.within(budget, sensitivity_squared=squared)
+
+    steps, mechanism = refine_steps(calibrate, STEPS, finest)
+    return LinearPlan(design, target, mechanism, penalty, steps)
 
 
-def sensitivity_squared(design: Design, rows: int) -> Fraction:
+LOUDEST = 1 << 48
+"""The deviation of noise, in steps, up to which steps are made finer."""
+
+
+def refine_steps(
+    calibrate: Callable[[int], GaussianMechanism], coarsest: int, finest: int
+) -> tuple[int, GaussianMechanism]:
+    """The finest steps in which noise is not too loud to be drawn, and that noise, which is in proportion to them."""
+    room = LOUDEST / math.sqrt(float(calibrate(coarsest).variance))
+    steps = min(finest, coarsest << int(math.log2(max(1.0, room))))
+    return steps, calibrate(steps)
+
+
+def sensitivity_squared(design: Design, rows: int, steps: int = STEPS) -> Fraction:
     """How far a unit of so many rows can move the vector of moments, in squared L2 norm.
 
     A row with its target has p = blocks + 1 entries that are not 0, each at most STEPS (the invariant of `features`).
     The squares of its products sum to (|v|^4 + sum of v_i^4) / 2 <= (p^2 + p) STEPS^4 / 2; k rows move the sum by at
-    most k times the root of that.
+    most k times the root of that. All products are in steps that are finer by steps / STEPS.
     """
-    return bound_products(design.blocks + 1, rows)
+    return bound_products(design.blocks + 1, rows) * (steps // STEPS) ** 2
 
 
 def bound_products(p: int, rows: int) -> Fraction:
@@ -102,16 +137,25 @@ def bound_products(p: int, rows: int) -> Fraction:
 
 
 def sum_moments(
-    entries: Entries, truth: NDArray[np.int64] | None, progress: Progress | None = None
+    entries: Entries, truth: NDArray[np.int64] | None, progress: Progress | None = None, steps: int = STEPS
 ) -> NDArray[np.int64]:
-    """The sums of v_i v_j over all rows, i <= j, as exact integers; without a target, of the entries alone."""
-    width = entries.shape[1] + (truth is not None)
+    """The sums of v_i v_j over all rows, i <= j, as exact integers; without a target, of the entries alone.
+
+    A target is in `steps`, and the sums are in steps of 1 / (STEPS steps): its products with entries are taken as they
+    are, those of entries so many times, and its square from the target in steps of 1 / STEPS.
+    """
+    width, finer = entries.shape[1] + (truth is not None), steps // STEPS
     total = np.zeros((width, width), np.int64)
     for start in range(0, len(entries), CHUNK):
         rows = slice(start, start + CHUNK)
-        held = entries[rows] if truth is None else np.column_stack([entries[rows], truth[rows]])
-        held = held.astype(np.float64)
-        total += (held.T @ held).astype(np.int64)
+        held = entries[rows].astype(np.float64)
+        if truth is None:
+            total += (held.T @ held).astype(np.int64)
+        else:
+            coarse = (truth[rows] + finer // 2) // finer
+            total[:-1, :-1] += finer * (held.T @ held).astype(np.int64)
+            total[:-1, -1] += (held.T @ truth[rows].astype(np.float64)).astype(np.int64)
+            total[-1, -1] += finer * int(coarse @ coarse)
         if progress is not None:
             progress(min(1.0, (start + CHUNK) / len(entries)))
     return total[np.triu_indices(width)]
@@ -237,19 +281,24 @@ def _map_effects(design: Design, counts: Numbers) -> Numbers:
     return moved
 
 
-def sum_step(entries: Entries, bends: NDArray[np.int64], residues: NDArray[np.int64]) -> NDArray[np.int64]:
+def sum_step(entries: Entries, bends: NDArray[np.int64], residues: NDArray[np.int64]) -> NDArray[Any]:
     """The sums of b x_i x_j over rows, i <= j, and then those of STEPS r x_i, with a bend b and residue r for each row.
 
-    Bends are at most 2**12 and residues 2**14, so that partial sums of a chunk are below 2**53: exact.
+    Bends and residues are at most 2**18, so that partial sums of a chunk are below 2**53: exact. Sums of all chunks are
+    integers of Python, which have no end.
     """
     width = entries.shape[1]
-    gram, right = np.zeros((width, width), np.int64), np.zeros(width, np.int64)
-    for start in range(0, len(entries), CHUNK):
-        rows = slice(start, start + CHUNK)
+    gram, right = np.zeros((width, width), np.object_), np.zeros(width, np.object_)
+    for start in range(0, len(entries), FEWER):
+        rows = slice(start, start + FEWER)
         held = entries[rows].astype(np.float64)
         gram += ((held * bends[rows, None]).T @ held).astype(np.int64)
         right += (residues[rows].astype(np.float64) @ held).astype(np.int64)
     return np.concatenate([gram[np.triu_indices(width)], STEPS * right])
+
+
+FEWER = CHUNK // 4
+"""Rows of a chunk where products are multiplied once more."""
 
 
 def bound_step(design: Design, rows: int, bends: NDArray[np.int64], residues: NDArray[np.int64]) -> int:
@@ -289,7 +338,55 @@ def solve_step(
     slopes = inverse @ (found.centering @ found.right)
     step = np.concatenate([[found.right[0] / found.rows - found.means @ slopes], slopes])
     unknown = float(np.max(effects[1:] ** 2, initial=1.0))
-    return step, _estimate_covariance(found, step, inverse, unknown * pull @ pull.T, deviation, sampled)
+    spread = _estimate_covariance(found, step, inverse, unknown * pull @ pull.T, deviation, sampled)
+    return step, spread + _miss_squared(step, gram) * np.eye(width)
+
+
+def _miss_squared(step: Numbers, gram: Numbers) -> float:
+    """How far a Newton step may end from its goal, squared: the mean square of what it moves the rows by."""
+    return float((max(0.0, step @ gram @ step) / max(1.0, gram[0, 0])) ** 2)
+
+
+def bound_class_step(design: Design, rows: int, fine: int) -> int:
+    """How far a unit of so many rows can move the sums of the last step, in squared L2 norm.
+
+    As in `bound_step`, with p blocks and the squares of all bends and residues of a row. Residues: 2 fine^2, as in
+    `sum_class_gradients`. Bends: probabilities a, b, ... have the sum of a^2 b^2 over all twos at most 1/16, since
+    giving the smaller two to one value adds to it until two are left, each 1/2. So bends have fine^2.
+    """
+    p = design.blocks
+    return rows**2 * STEPS**4 * fine**2 * (p * (p + 1) // 2 + 2 * p)
+
+
+def sum_class_step(entries: Entries, truth: Wholes, weights: Numbers, fine: int) -> NDArray[Any]:
+    """What the last step is computed from, as exact integers, in steps of 1 / (fine STEPS^2).
+
+    The sums of b x_i x_j over rows, i <= j, for every two values of the target, with CLASS_BENDS times the product of
+    their probabilities as the bend b; then those of STEPS r x_i for every value, with its residue r.
+    """
+    classes, width = weights.shape
+    whole = np.rint(np.clip(weights, -MOST_WEIGHT, MOST_WEIGHT) * WEIGHT)
+    twos, upper = list(itertools.combinations(range(classes), 2)), np.triu_indices(width)
+    products, right = np.zeros((len(twos), len(upper[0])), np.object_), np.zeros((classes, width), np.object_)
+    for start in range(0, len(entries), FEWER):
+        held, own = entries[start : start + FEWER].astype(np.float64), truth[start : start + FEWER]
+        shares = share_classes(held @ whole.T, fine)
+        for place, (a, b) in enumerate(twos):
+            bends = CLASS_BENDS * shares[:, a] * shares[:, b] // fine
+            products[place] += ((held * bends[:, None]).T @ held).astype(np.int64)[upper]
+        shares[np.arange(len(own)), own] -= fine
+        right -= (shares.astype(np.float64).T @ held).astype(np.int64)
+    return np.concatenate([products.ravel(), STEPS * right.ravel()])
+
+
+def share_classes(logits: Numbers, fine: int, cell: int = WEIGHT * STEPS // FINE) -> Wholes:
+    """Each value's probability in steps of 1/fine, rounded down, by integers alone from whole logits."""
+    cells = ((logits.max(axis=1, keepdims=True) - logits + cell // 2) // cell).astype(np.int64)
+    powers = _POWERS[np.minimum(cells, len(_POWERS) - 1)]
+    return np.asarray(powers * fine // powers.sum(axis=1, keepdims=True), np.int64)
+
+
+_POWERS = np.rint(DEEP * np.exp(-np.arange(22 * FINE) / FINE)).astype(np.int64)
 
 
 def solve_class_step(
@@ -319,7 +416,8 @@ def solve_class_step(
         half = np.zeros((width, width))
         half[upper] = each
         held.append(np.where(noisy, half + np.triu(half, 1).T, 0.0))
-    sums = lift.T @ _join_twos(held, classes) @ lift
+    own = _join_twos(held, classes)
+    sums = lift.T @ own @ lift
     inverse, pull = _filter_matrix(sums, added, 8 * classes * width * (deviation * products) ** 2)
     step = (lift @ inverse @ (lift.T @ right)).reshape(classes, width)
     # What noise adds to the equations: the step is multiplied with that of the products, and that of residues is added.
@@ -327,7 +425,11 @@ def solve_class_step(
     varied = lift.T @ (_join_twos(between, classes) + np.eye(classes * width)) @ lift
     unknown = float(np.max(effects**2, initial=1.0))
     spread = lift @ (spread_classes(inverse, sums, deviation**2 * varied) + unknown * pull @ pull.T) @ lift.T
-    return step, [spread[at : at + width, at : at + width] for at in range(0, classes * width, width)]
+    parts = [slice(at, at + width) for at in range(0, classes * width, width)]
+    return step, [
+        spread[part, part] + _miss_squared(each, own[part, part]) * np.eye(width)
+        for part, each in zip(parts, step, strict=True)
+    ]
 
 
 def spread_classes(inverse: Numbers, sums: Numbers, noise: Numbers) -> Numbers:
@@ -438,73 +540,3 @@ def estimate_shares(design: Design, counts: Numbers) -> Numbers:
     held[0] = 1.0
     sums = np.bincount(design.owners, weights=held)
     return np.asarray(held / np.maximum(sums, 1.0)[design.owners])
-
-
-COARSE = 16
-"""Bins of a number for naive Bayes: each is counted by itself, without smoothing."""
-Wholes = NDArray[np.int64]
-
-
-@dataclass(frozen=True, slots=True)
-class BayesPlan:
-    """Naive Bayes from one release of counts: of each entry of each column, by value of the target.
-
-    **Guarantee.** One release of the Gaussian mechanism; a row adds 1 to one count of each block, so it moves the
-    vector by the root of the number of blocks. **Utility.** A count errs by the noise's deviation; an entry that is
-    rarer than that counts nearly nothing. **Runtime.** One pass over the rows.
-    """
-
-    design: Design
-    target: LabelsTarget
-    mechanism: GaussianMechanism
-
-    @property
-    def event(self) -> GaussianEvent:
-        """One Gaussian release."""
-        return self.mechanism.event
-
-    def fit(self, codes: Codes, truth: Wholes, entropy: Entropy = SYSTEM, progress: Progress | None = None) -> Fit:
-        """Count, add noise, take logarithms."""
-        found = count_classes(self.design, len(self.target.column.labels), codes, truth)
-        noisy = self.mechanism.release(found, entropy)
-        if progress is not None:
-            progress(1.0)
-        counts = np.asarray(noisy, np.float64).reshape(-1, self.design.width)
-        noise = math.sqrt(float(self.mechanism.variance))
-        return Fit(weigh_counts(self.design, counts, noise).ravel(), None, max(1.0, float(counts[:, 0].sum())))
-
-
-def plan_bayes(design: Design, target: LabelsTarget, budget: Budget, rows: int = 1) -> BayesPlan:
-    """The plan that keeps a budget, for units of at most `rows` rows."""
-    made = design.cut(COARSE)
-    mechanism = GaussianMechanism.within(budget, sensitivity_squared=Fraction(rows**2 * made.blocks))
-    return BayesPlan(made, target, mechanism)
-
-
-def count_classes(design: Design, classes: int, codes: Codes, truth: Wholes) -> Wholes:
-    """How many rows of each value of the target light each entry; the intercept's entry counts them all."""
-    widths = [1, *(each.size for each in design.features)]
-    found = [
-        np.bincount(truth * (width + 1) + codes[:, block], minlength=classes * (width + 1)).reshape(classes, width + 1)
-        for block, width in enumerate(widths)
-    ]
-    return np.hstack([counts[:, :-1] for counts in found]).astype(np.int64).ravel()
-
-
-def weigh_counts(design: Design, counts: Numbers, noise: float) -> Numbers:
-    """The logarithms of what a value of the target makes an entry more frequent; and of the values' own shares.
-
-    As many rows as the noise may have made are added to each value's in the proportions of all rows, so that a value
-    which noise hides is told by nothing, whatever its counts are.
-    """
-    held, weights = np.maximum(counts, 0.0), np.zeros_like(counts)
-    weights[:, 0] = np.log((held[:, 0] + 1) / (held[:, 0] + 1).sum())
-    for block in range(1, design.blocks):
-        places = np.flatnonzero(design.owners == block)
-        part, added = held[:, places], 1 + noise * len(places)
-        # The noise of a sum over the values; an entry that is rarer than it is taken to be as frequent as it.
-        common = np.maximum(counts[:, places].sum(axis=0), 1 + noise * math.sqrt(len(counts)))
-        common /= common.sum()
-        shares = (part + added * common) / (part.sum(axis=1, keepdims=True) + added)
-        weights[:, places] = np.log(shares / common)
-    return weights

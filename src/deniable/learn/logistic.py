@@ -14,11 +14,11 @@ probabilities are in proportion to the exponentials of their sums.
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -40,16 +40,29 @@ from deniable.learn.features import (
     NumberTarget,
     Progress,
 )
-from deniable.learn.linear import Curvature, bound_step, damp_curvature, solve_class_step, solve_step, sum_step
+from deniable.learn.linear import (
+    CLASS_BENDS,
+    MOST_WEIGHT,
+    WEIGHT,
+    Curvature,
+    Wholes,
+    bound_class_step,
+    bound_step,
+    damp_curvature,
+    refine_steps,
+    share_classes,
+    solve_class_step,
+    solve_step,
+    sum_class_step,
+    sum_step,
+)
 from deniable.policy.budget import Amount, Budget, exact
 from deniable.policy.schema import ColumnType
 
-RESIDUE = 1 << 10
-"""Steps of a residual: RESIDUE is 1."""
-WEIGHT = 1 << 16
-"""Steps of a weight in the product with entries: WEIGHT is 1."""
-MOST_WEIGHT = 1 << 14
-"""Weights beyond this (in size) act as this: the logit of a row stays exact."""
+RESIDUE = 1 << 14
+"""Steps of a residual in the descent: RESIDUE is 1."""
+FINEST = 1 << 18
+"""Steps of a residual in the last step, where noise leaves room for them: what is rare is then not rounded away."""
 SHARPNESS = 1 << 10
 """Cells of a logit: the sigmoid is read from a table with so many cells for each unit."""
 REACH = 16
@@ -57,25 +70,16 @@ REACH = 16
 LOUD = 1 / 8
 """Damping beyond this, as a share of the rows, tells that noise is what limits the descent."""
 TURNS, POISSON_TURNS, MOST_TURNS = 20, 30, 10_000
-DEPTH = 1 << 14
-"""Steps of a residual of Poisson regression: expectations are small shares of the upper bound."""
 MOST_TIMES = 4.0
 """Expectations act as at most so many times the mean."""
 BENDING = 1 / 4
 """The part of a residual's bound that the curvature of a row has in the last step: products are many."""
 WHOLE = 1 << 24
 """Entries up to this many (128 MB) are kept as floating point; of more, a chunk at a time is converted in each turn."""
-CLASS_BENDS = 4
-"""How many times the products of two probabilities are taken, so that they move as far as residues do."""
 MOST_SOLVED = 1000
 """Coefficients of a multinomial regression, over all values, up to which a last step is made."""
-DEEP = 1 << 20
-"""The exponential of 0 in the table of exponentials."""
-FINE = 1 << 8
-"""Cells of that table for each unit; it ends where less than half a step of DEEP is left."""
 
 Table = NDArray[np.int64]
-Wholes = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,20 +103,35 @@ class LogisticPlan:
     """Whether residuals are clipped to half where noise is what limits the descent."""
     last: GaussianMechanism | None = None
     """The noise of the Newton step, where there is one."""
+    fine: int = RESIDUE
+    """The steps of a residual in it."""
 
     @property
     def event(self) -> ComposedEvent | SelfComposedEvent:
         """The same Gaussian in every turn, and once for the counts; then that of the last step."""
         turns = SelfComposedEvent(self.mechanism.event, self.turns + 1)
-        return turns if self.last is None else ComposedEvent((turns, self.last.event))
+        return turns if self.last is None else ComposedEvent((turns, SelfComposedEvent(self.last.event, NEWTON)))
 
     def fit(
         self, entries: Entries, truth: NDArray[np.int64], entropy: Entropy = SYSTEM, progress: Progress | None = None
     ) -> Fit:
         """Count, descend with momentum (Nesterov 1983), and make the last step."""
-        rows, counts = count_entries(self.mechanism, self.most_squared, entries, self.design, entropy)
-        weights, bend = self._descend(entries, RESIDUE * truth, LOGISTIC, (rows, counts), entropy, progress)
-        return self._end(entries, RESIDUE * truth, LOGISTIC, weights, bend, rows, entropy)
+        rows, counts = count_entries(
+            self.mechanism,
+            self.most_squared,
+            entries,
+            self.design,
+            entropy,
+            lambda scale: scale * truth.sum(keepdims=True),
+        )
+        start = math.log(find_odds(counts[-1:], self.measure_noise(rows, RESIDUE))[0])
+        link, fine = (replace(link_logistic(each), start=start) for each in (RESIDUE, self.fine))
+        weights, bend = self._descend(entries, RESIDUE * truth, link, (rows, counts[:-1]), entropy, progress)
+        return self._end(entries, self.fine * truth, fine, weights, bend, rows, entropy)
+
+    def measure_noise(self, rows: float, residue: int) -> float:
+        """The deviation of noise in a share of so many rows."""
+        return math.sqrt(float(self.mechanism.variance)) / (residue * STEPS * rows)
 
     def _end(
         self,
@@ -124,17 +143,19 @@ class LogisticPlan:
         rows: float,
         entropy: Entropy,
     ) -> Fit:
-        """The Newton step from where the descent ended, with errors; without one, where it ended."""
+        """The Newton steps from where the descent ended, with errors; without them, where it ended."""
         if self.last is None:
             return Fit(bend.center(weights), None, rows)
-        unit = link.residue * STEPS**2
-        noisy = self.last.release(sum_last(entries, wanted, weights, link), entropy) / unit
-        noisy[: -self.design.width] *= link.times
+        unit, begun, added = link.residue * STEPS**2, self._begin(link), self.penalty * rows
         noise = (math.sqrt(float(self.last.variance)) / unit, link.times)
-        moved, added = weights - self._begin(link), self.penalty * rows
-        step, spread = solve_step(self.design, noisy, noise, moved, bend.center(weights), added, link.sampled)
+        for _ in range(NEWTON):
+            noisy = self.last.release(sum_last(entries, wanted, weights, link), entropy).astype(np.float64) / unit
+            noisy[: -self.design.width] *= link.times
+            moved, effects = weights - begun, bend.center(weights)
+            step, spread = solve_step(self.design, noisy, noise, moved, effects, added, link.sampled)
+            weights = weights + step
         centered = np.column_stack([bend.center(each) for each in np.eye(self.design.width)])
-        found, variance = centered @ (weights + step), np.diag(centered @ spread @ centered.T)
+        found, variance = centered @ weights, np.diag(centered @ spread @ centered.T)
         return Fit(found, np.sqrt(np.maximum(variance, 0.0) + bend.vary_center(found, rows)), rows)
 
     def _begin(self, link: Link) -> Numbers:
@@ -176,7 +197,7 @@ class LogisticPlan:
 
     def damp(self, rows: float, counts: Numbers, link: Link, sharper: int) -> Curvature:
         """The curvature, damped by what noise may hide in the counts, and for the noise to come."""
-        noise = math.sqrt(float(self.mechanism.variance)) / (link.residue * STEPS * rows)
+        noise = self.measure_noise(rows, link.residue)
         clip = math.sqrt(self.most_squared / self.design.blocks) / (link.residue * STEPS)
         least = self.penalty / link.bend + (self.design.blocks - 1) * noise / clip
         return damp_curvature(self.design, counts, link.bend, least, noise / sharper, self.turns)
@@ -194,48 +215,70 @@ class PoissonPlan(LogisticPlan):
 
     upper: float = 1.0
     """The upper bound of the target."""
+    steps: int = STEPS
+    """The target runs from -steps to steps."""
 
     def fit(
         self, entries: Entries, truth: NDArray[np.int64], entropy: Entropy = SYSTEM, progress: Progress | None = None
     ) -> Fit:
         """Count and sum, then descend from the mean."""
-        raised = truth + STEPS  # a target is in steps from -STEPS to STEPS: now from 0 to 2 STEPS
-        held = np.column_stack([entries, raised // 2])
-        rows, counts = count_entries(self.mechanism, self.most_squared, held, self.design, entropy)
-        mean = float(np.clip(counts[-1], 1 / DEPTH, 1.0))
-        link, wanted = link_poisson(mean, self.upper), raised * (DEPTH // (2 * STEPS))
+        rows, counts = count_entries(
+            self.mechanism, self.most_squared, entries, self.design, entropy,
+            lambda scale: self.share(truth, scale).sum(keepdims=True),
+        )  # fmt: skip
+        mean = float(np.clip(counts[-1], 1 / RESIDUE, 1.0))
+        link, wanted = link_poisson(mean, self.upper), self.share(truth, RESIDUE)
         weights, bend = self._descend(entries, wanted, link, (rows, counts[:-1]), entropy, progress)
+        link, wanted = link_poisson(mean, self.upper, self.fine), self.share(truth, self.fine)
         fit = self._end(entries, wanted, link, weights, bend, rows, entropy)
         fit.coefficients[0] += math.log(self.upper)
         return fit
 
+    def share(self, truth: Wholes, steps: int) -> Wholes:
+        """Targets as shares of the upper bound, in steps from 0 to so many, rounded."""
+        return ((truth + self.steps) * steps + self.steps) // (2 * self.steps)
 
-def link_poisson(mean: float, upper: float) -> Link:
+
+def link_poisson(mean: float, upper: float, residue: int = RESIDUE) -> Link:
     """What is expected, as a share of the upper bound: at most MOST_TIMES the mean.
 
     The loss curves by as much, and a number's variance is its expectation: as shares, less by the upper bound. Bends
     are told in steps that have BENDING of 1 for the most that can be expected.
     """
     most = min(1.0, MOST_TIMES * mean)
-    table = _tabulate(np.exp, DEPTH, most)
+    table = _tabulate(np.exp, residue, most)
     bends = np.rint(table * (BENDING / most)).astype(np.int64)
-    bends = np.minimum(bends, int(DEPTH * BENDING))
-    return Link(DEPTH, table, MOST_TIMES * mean, math.log(mean), bends, most / BENDING, 1 / upper)
+    bends = np.minimum(bends, int(residue * BENDING))
+    return Link(residue, table, MOST_TIMES * mean, math.log(mean), bends, most / BENDING, 1 / upper)
 
 
 def count_entries(
-    mechanism: GaussianMechanism, most_squared: int, entries: NDArray[Any], design: Design, entropy: Entropy
+    mechanism: GaussianMechanism,
+    most_squared: int,
+    entries: NDArray[Any],
+    design: Design,
+    entropy: Entropy,
+    target: Callable[[int], Wholes] | None = None,
 ) -> tuple[float, Numbers]:
-    """The number of rows with noise, at least 1, and the share of them that each entry has.
+    """The number of rows with noise, at least 1, and the share of them that each entry has, and then the target.
 
-    A row's entries have squared length of at most blocks STEPS^2, and count as often as the bound allows. One more
-    entry of at most STEPS may stand after those of the design.
+    A row's entries have squared length of at most blocks STEPS^2, and count as often as the bound allows. So do sums of
+    the target, which one row moves by at most the scale that they are asked for in.
     """
-    blocks = design.blocks + (entries.shape[1] > design.width)
-    weight = math.isqrt(most_squared // (blocks * STEPS**2))
-    noisy = mechanism.release(weight * entries.sum(axis=0, dtype=np.int64), entropy) / (weight * STEPS)
+    weight = math.isqrt(most_squared // ((design.blocks + (target is not None)) * STEPS**2))
+    sums = weight * entries.sum(axis=0, dtype=np.int64)
+    if target is not None:
+        sums = np.append(sums, target(weight * STEPS))
+    noisy = mechanism.release(sums, entropy) / (weight * STEPS)
     rows = max(1.0, float(noisy[0]))
     return rows, np.asarray(noisy / rows, np.float64)
+
+
+def find_odds(shares: Numbers, noise: float) -> Numbers:
+    """The odds of what has these shares: none is nearer to 0 or 1 than twice the noise may bring it."""
+    least = min(0.5, max(2 * noise, 1 / RESIDUE))
+    inside = np.clip(shares, least, 1 - least)
+    return np.asarray(inside / (1 - inside))
 
 
 def descend(
@@ -271,8 +314,14 @@ def plan_logistic(
     """
     turns = TURNS if turns is None else turns
     made, mechanism, most = _plan_turns(design, budget, rows, turns, clip, RESIDUE, 1 - LAST)
-    last = calibrate_part(budget, bound_step(made, rows, np.tile(BENDS, 2), RESIDUALS), LAST)
-    return LogisticPlan(made, mechanism, most, turns, penalty, clip is None, last)
+
+    def calibrate(fine: int) -> GaussianMechanism:
+        link = link_logistic(fine)  # the residual of a positive row, and of another one, with their bend
+        residues = np.concatenate([fine - link.table, -link.table])
+        return calibrate_part(budget, bound_step(made, rows, np.tile(link.bends, 2), residues), LAST / NEWTON)
+
+    fine, last = refine_steps(calibrate, STEPS, FINEST)
+    return LogisticPlan(made, mechanism, most, turns, penalty, clip is None, last, fine)
 
 
 def plan_poisson(
@@ -293,10 +342,16 @@ def plan_poisson(
             remedy="Declare between: [0, most], or use linear or boosted",
         )
     turns = POISSON_TURNS if turns is None else turns
-    made, mechanism, most = _plan_turns(design, budget, rows, turns, clip, DEPTH, 1 - LAST)
-    largest = bound_step(made, rows, np.array([int(DEPTH * BENDING)]), np.array([DEPTH]))
-    rest = (turns, penalty, clip is None, calibrate_part(budget, largest, LAST))
-    return PoissonPlan(made, mechanism, most, *rest, upper=float(column.upper))
+    made, mechanism, most = _plan_turns(design, budget, rows, turns, clip, RESIDUE, 1 - LAST)
+
+    def calibrate(fine: int) -> GaussianMechanism:
+        return calibrate_part(
+            budget, bound_step(made, rows, np.array([int(fine * BENDING)]), np.array([fine])), LAST / NEWTON
+        )
+
+    fine, last = refine_steps(calibrate, STEPS, FINEST)
+    shown = (float(column.upper), STEPS << 10)
+    return PoissonPlan(made, mechanism, most, turns, penalty, clip is None, last, fine, *shown)
 
 
 def _plan_turns(
@@ -313,9 +368,9 @@ def _plan_turns(
     The turns and the counts together are one Gaussian whose squared sensitivity is that of one turn times their number.
     """
     share = exact(1 if clip is None else clip, "clip")
-    if not Fraction(1, RESIDUE) <= share <= 1 or not 1 <= turns <= MOST_TURNS:
+    if not Fraction(1, STEPS) <= share <= 1 or not 1 <= turns <= MOST_TURNS:
         raise ParameterError(
-            "clip or turns cannot be used", expected=f"clip is 1/{RESIDUE} to 1, turns is 1 to {MOST_TURNS}"
+            "clip or turns cannot be used", expected=f"clip is 1/{STEPS} to 1, turns is 1 to {MOST_TURNS}"
         )
     made = design.bend()
     most = int(share**2 * made.blocks * (residue * STEPS) ** 2)
@@ -393,16 +448,19 @@ def _tabulate(expect: Callable[[Numbers], Numbers], residue: int, most: float = 
     return np.asarray(np.rint(residue * np.minimum(expect(middle), most)), np.int64)
 
 
-SIGMOID = _tabulate(lambda middle: 1 / (1 + np.exp(-middle)), RESIDUE)
-BENDS = SIGMOID * (RESIDUE - SIGMOID) // RESIDUE
-LOGISTIC = Link(RESIDUE, SIGMOID, 1 / 4, 0.0, BENDS)
-RESIDUALS = np.concatenate([RESIDUE - SIGMOID, -SIGMOID])
-"""The residual of a positive row, and of another one, by that cell."""
-LAST = Fraction(1, 10)
-"""The share of the budget that the last step of a logistic or Poisson regression has."""
+@lru_cache(maxsize=16)
+def link_logistic(residue: int) -> Link:
+    """The probability of the positive value, in such steps."""
+    table = _tabulate(lambda middle: 1 / (1 + np.exp(-middle)), residue)
+    bends = np.rint(table * (residue - table) / residue).astype(np.int64)
+    return Link(residue, table, 1 / 4, 0.0, bends)
 
 
-def sum_last(entries: Entries, wanted: NDArray[np.int64], weights: Numbers, link: Link) -> NDArray[np.int64]:
+LAST, NEWTON = Fraction(3, 20), 2
+"""The share of the budget that the last steps have, and how many they are: the second mends what the first missed."""
+
+
+def sum_last(entries: Entries, wanted: NDArray[np.int64], weights: Numbers, link: Link) -> NDArray[Any]:
     """What the last step is computed from: curvature and residuals at these weights, as exact integers."""
     whole, cells = np.rint(np.clip(weights, -MOST_WEIGHT, MOST_WEIGHT) * WEIGHT), np.zeros(len(entries), np.int64)
     for start in range(0, len(entries), CHUNK):
@@ -429,6 +487,8 @@ class MultinomialPlan:
     penalty: float = 1e-5
     last: GaussianMechanism | None = None
     """The noise of the Newton step, where there is one."""
+    fine: int = RESIDUE
+    """The steps of a residual in it."""
 
     @property
     def most_squared(self) -> int:
@@ -439,39 +499,54 @@ class MultinomialPlan:
     def event(self) -> ComposedEvent | SelfComposedEvent:
         """The same Gaussian in every turn, and once for the count; then that of the last step."""
         descent = SelfComposedEvent(self.mechanism.event, self.turns + 1)
-        return descent if self.last is None else ComposedEvent((descent, self.last.event))
+        return descent if self.last is None else ComposedEvent((descent, SelfComposedEvent(self.last.event, NEWTON)))
 
     def fit(self, entries: Entries, truth: Wholes, entropy: Entropy = SYSTEM, progress: Progress | None = None) -> Fit:
         """Count, descend with momentum (Nesterov 1983), and make the last step."""
-        rows, counts = count_entries(self.mechanism, self.most_squared, entries, self.design, entropy)
+        classes = len(self.target.column.labels)
+        rows, counts = count_entries(
+            self.mechanism, self.most_squared, entries, self.design, entropy,
+            lambda scale: scale * np.bincount(truth, minlength=classes),
+        )  # fmt: skip
         noise = math.sqrt(float(self.mechanism.variance)) / (RESIDUE * STEPS * rows)
+        start = np.zeros((classes, self.design.width))
+        start[:, 0] = np.log(find_odds(counts[-classes:], noise))
+        start[:, 0] -= start[:, 0].mean()
         least = 2 * self.penalty + (self.design.blocks - 1) * noise
-        bend = damp_curvature(self.design, counts, 1 / 2, least, noise, self.turns)
+        bend = damp_curvature(self.design, counts[:-classes], 1 / 2, least, noise, self.turns)
 
         def slope_at(weights: Numbers) -> Numbers:
             noisy = self.mechanism.release(sum_class_gradients(entries, truth, weights).ravel(), entropy)
-            return np.reshape(noisy, weights.shape) / (RESIDUE * STEPS * rows) + self.penalty * weights
+            return np.reshape(noisy, weights.shape) / (RESIDUE * STEPS * rows) + self.penalty * (weights - start)
 
         def divide(slope: Numbers) -> Numbers:
             return np.array([bend.divide(each) for each in slope])
 
-        start = np.zeros((len(self.target.column.labels), self.design.width))
         weights = descend(slope_at, divide, start, self.turns, progress)
-        return self._end(entries, truth, weights - weights.mean(axis=0), bend, rows, entropy)
+        return self._end(entries, truth, (weights - weights.mean(axis=0), start), bend, rows, entropy)
 
     def _end(
-        self, entries: Entries, truth: Wholes, weights: Numbers, bend: Curvature, rows: float, entropy: Entropy
+        self,
+        entries: Entries,
+        truth: Wholes,
+        ended: tuple[Numbers, Numbers],
+        bend: Curvature,
+        rows: float,
+        entropy: Entropy,
     ) -> Fit:
-        """The Newton step from where the descent ended, with errors; without one, where it ended."""
+        """The Newton steps from where the descent ended, with errors; without them, where it ended."""
+        weights, start = ended
         centered = np.column_stack([bend.center(each) for each in np.eye(self.design.width)])
         if self.last is None:
             return Fit((weights @ centered.T).ravel(), None, rows)
-        unit = RESIDUE * STEPS**2
-        noisy = self.last.release(sum_class_step(entries, truth, weights), entropy) / unit
+        unit = self.fine * STEPS**2
         noise = (math.sqrt(float(self.last.variance)) / unit, 1 / CLASS_BENDS)
-        effects = weights @ centered.T
-        step, spread = solve_class_step(self.design, noisy, noise, weights, effects, self.penalty * rows)
-        found = (weights + step) @ centered.T
+        for _ in range(NEWTON):
+            sums = sum_class_step(entries, truth, weights, self.fine)
+            noisy, effects = self.last.release(sums, entropy).astype(np.float64) / unit, weights @ centered.T
+            step, spread = solve_class_step(self.design, noisy, noise, weights - start, effects, self.penalty * rows)
+            weights = weights + step
+        found = weights @ centered.T
         variances = [np.diag(centered @ each @ centered.T) + bend.vary_center(own, rows)
                      for each, own in zip(spread, found, strict=True)]  # fmt: skip
         return Fit(found.ravel(), np.sqrt(np.maximum(variances, 0.0)).ravel(), rows)
@@ -488,40 +563,12 @@ def plan_multinomial(
     squared = rows**2 * 2 * made.blocks * (RESIDUE * STEPS) ** 2
     solved = len(target.column.labels) * made.width <= MOST_SOLVED
     mechanism = calibrate_part(budget, squared, (1 - LAST if solved else Fraction(1)) / (turns + 1))
-    last = calibrate_part(budget, bound_class_step(made, rows), LAST) if solved else None
-    return MultinomialPlan(made, target, mechanism, turns, penalty, last)
-
-
-def bound_class_step(design: Design, rows: int) -> int:
-    """How far a unit of so many rows can move the sums of the last step, in squared L2 norm.
-
-    As in `bound_step`, with p blocks and the squares of all bends and residues of a row. Residues: 2 RESIDUE^2, as in
-    `sum_class_gradients`. Bends: probabilities a, b, ... have the sum of a^2 b^2 over all twos at most 1/16, since
-    giving the smaller two to one value adds to it until two are left, each 1/2. So bends have RESIDUE^2.
-    """
-    p = design.blocks
-    return rows**2 * STEPS**4 * RESIDUE**2 * (p * (p + 1) // 2 + 2 * p)
-
-
-def sum_class_step(entries: Entries, truth: Wholes, weights: Numbers) -> Wholes:
-    """What the last step is computed from, as exact integers, in steps of 1 / (RESIDUE STEPS^2).
-
-    The sums of b x_i x_j over rows, i <= j, for every two values of the target, with CLASS_BENDS times the product of
-    their probabilities as the bend b; then those of STEPS r x_i for every value, with its residue r.
-    """
-    classes, width = weights.shape
-    whole = np.rint(np.clip(weights, -MOST_WEIGHT, MOST_WEIGHT) * WEIGHT)
-    twos, upper = list(itertools.combinations(range(classes), 2)), np.triu_indices(width)
-    products, right = np.zeros((len(twos), len(upper[0])), np.int64), np.zeros((classes, width), np.int64)
-    for start in range(0, len(entries), CHUNK):
-        held, own = entries[start : start + CHUNK].astype(np.float64), truth[start : start + CHUNK]
-        shares = share_classes(held @ whole.T)
-        for place, (a, b) in enumerate(twos):
-            bends = CLASS_BENDS * shares[:, a] * shares[:, b] // RESIDUE
-            products[place] += ((held * bends[:, None]).T @ held).astype(np.int64)[upper]
-        shares[np.arange(len(own)), own] -= RESIDUE
-        right -= (shares.astype(np.float64).T @ held).astype(np.int64)
-    return np.concatenate([products.ravel(), STEPS * right.ravel()])
+    if not solved:
+        return MultinomialPlan(made, target, mechanism, turns, penalty)
+    fine, last = refine_steps(
+        lambda to: calibrate_part(budget, bound_class_step(made, rows, to), LAST / NEWTON), STEPS, FINEST
+    )
+    return MultinomialPlan(made, target, mechanism, turns, penalty, last, fine)
 
 
 def sum_class_gradients(entries: Entries, truth: Wholes, weights: Numbers) -> Wholes:
@@ -534,18 +581,8 @@ def sum_class_gradients(entries: Entries, truth: Wholes, weights: Numbers) -> Wh
     total = np.zeros(weights.shape, np.int64)
     for start in range(0, len(entries), CHUNK):
         held = entries[start : start + CHUNK].astype(np.float64)
-        residuals = share_classes(held @ whole.T)
+        residuals = share_classes(held @ whole.T, RESIDUE)
         own = truth[start : start + CHUNK]
         residuals[np.arange(len(own)), own] -= RESIDUE
         total += (residuals.astype(np.float64).T @ held).astype(np.int64)
     return total
-
-
-def share_classes(logits: Numbers) -> Wholes:
-    """Each value's probability in steps of 1/RESIDUE, rounded down, by integers alone from whole logits."""
-    cells = ((logits.max(axis=1, keepdims=True) - logits) // (WEIGHT * STEPS // FINE)).astype(np.int64)
-    powers = _POWERS[np.minimum(cells, len(_POWERS) - 1)]
-    return np.asarray(powers * RESIDUE // powers.sum(axis=1, keepdims=True), np.int64)
-
-
-_POWERS = np.rint(DEEP * np.exp(-np.arange(16 * FINE) / FINE)).astype(np.int64)

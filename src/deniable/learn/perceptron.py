@@ -43,14 +43,17 @@ from deniable.learn.features import (
     NumberTarget,
     Progress,
 )
-from deniable.learn.linear import estimate_shares
-from deniable.learn.logistic import LOGISTIC, RESIDUE, SHARPNESS, WEIGHT, count_entries, share_classes
+from deniable.learn.linear import WEIGHT, estimate_shares, share_classes
+from deniable.learn.logistic import SHARPNESS, count_entries, link_logistic
 from deniable.policy.budget import Amount, Budget, exact
 from deniable.policy.schema import Neighboring, PrivacyUnit
 
 Wholes = NDArray[np.int64]
 Goal = ClassTarget | NumberTarget | LabelsTarget
 
+RESIDUE = STEPS
+"""Steps of a residual: RESIDUE is 1."""
+LOGISTIC = link_logistic(RESIDUE)
 HIDDEN, MOST_HIDDEN = 16, 256
 TURNS, MOST_TURNS = 300, 10_000
 RATE, LEAST_RATE = Fraction(1, 10), Fraction(1, 10_000)
@@ -322,7 +325,7 @@ def count_hidden(weights: int, width: int, outputs: int) -> int:
 def find_residues(target: Goal, logits: Numbers, truth: Wholes) -> Wholes:
     """What is expected of each row less what is there, in steps of 1/RESIDUE, from whole logits alone."""
     if isinstance(target, LabelsTarget):
-        found = share_classes(logits)
+        found = share_classes(logits, RESIDUE)
         found[np.arange(len(truth)), truth] -= RESIDUE
         return found
     if isinstance(target, ClassTarget):

@@ -35,8 +35,9 @@ from deniable.dp.accounting import (
 from deniable.dp.mechanisms import ExponentialMechanism
 from deniable.dp.samplers import SYSTEM, Entropy
 from deniable.errors import InternalError, ParameterError, nearest
-from deniable.learn.boosting import BoostedPlan, plan_boosted
+from deniable.learn.boosting import BayesPlan, BoostedPlan, plan_bayes, plan_boosted
 from deniable.learn.features import (
+    STEPS,
     ClassTarget,
     Design,
     Labels,
@@ -56,8 +57,8 @@ from deniable.learn.features import (
     encode_units,
     find_column,
 )
-from deniable.learn.linear import BayesPlan, plan_bayes, plan_linear
-from deniable.learn.logistic import plan_logistic, plan_multinomial, plan_poisson
+from deniable.learn.linear import LinearPlan, plan_linear
+from deniable.learn.logistic import PoissonPlan, plan_logistic, plan_multinomial, plan_poisson
 from deniable.learn.model import LearnedModel, convert_to_units
 from deniable.learn.perceptron import Goal, PerceptronPlan, plan_perceptron
 from deniable.learn.structure import plan_components, plan_groups
@@ -200,7 +201,8 @@ def train_model(
     what: Planned, rows: pa.Table, entropy: Entropy = SYSTEM, progress: Progress | None = None
 ) -> LearnedModel:
     """Learn from rows of which each unit has no more than `most_rows`. Rows without a target are left out."""
-    wanted, known = encode_target(what.target, rows)
+    steps = what.plan.steps if isinstance(what.plan, LinearPlan | PoissonPlan) else STEPS
+    wanted, known = encode_target(what.target, rows, steps)
     encode = encode_codes if isinstance(what.plan, BoostedPlan | BayesPlan) else encode_rows
     held: NDArray[Any] = encode(what.design, rows)[known]
     if isinstance(what.plan, PerceptronPlan):
@@ -279,7 +281,7 @@ def _build_plan(
     budget: Budget,
     rows: int,
 ) -> Plan:
-    own = {} if task.penalty is None else {"penalty": float(task.penalty)}
+    own: dict[str, Any] = {} if task.penalty is None else {"penalty": float(task.penalty)}
     if isinstance(goal, LabelsTarget):
         if method == "bayes":
             return plan_bayes(made, goal, budget, rows)
