@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import combinations
 from pathlib import Path
 
 from deniable.assess.parity import derive_workload, find_columns_named, load_findings
@@ -42,8 +43,18 @@ def test_a_statement_asks_for_the_columns_in_its_text(tmp_path: Path) -> None:
     assert find_columns_named(finding.function, COLUMNS) == ("job", "salary")
 
 
-def test_single_columns_and_more_than_five_ask_for_nothing_and_none_is_asked_twice(tmp_path: Path) -> None:
+def test_single_columns_and_more_than_ten_ask_for_nothing_and_none_is_asked_twice(tmp_path: Path) -> None:
     (tmp_path / "findings.py").write_text(PYTHON)
     functions = [f.function for f in load_findings(tmp_path / "findings.py", "staff")]
     assert derive_workload([*functions, *functions], COLUMNS) == (("sex", "salary"), COLUMNS)
-    assert derive_workload(functions, (*COLUMNS, "rows")) == (("sex", "salary", "rows"), ("job", "rows"))
+    more = tuple(f"column_{place}" for place in range(6))
+    (tmp_path / "many.sql").write_text(f"-- much: Much.\nSELECT {' + '.join((*COLUMNS, *more))} FROM staff")
+    (many,) = load_findings(tmp_path / "many.sql", "staff")
+    assert derive_workload([many.function], (*COLUMNS, *more)) == ()
+
+
+def test_a_finding_of_more_than_five_columns_asks_for_every_two_of_them(tmp_path: Path) -> None:
+    (tmp_path / "findings.py").write_text(PYTHON)
+    functions = [f.function for f in load_findings(tmp_path / "findings.py", "staff")]
+    six = (*COLUMNS, "rows")
+    assert derive_workload(functions, six) == (("sex", "salary", "rows"), *combinations(six, 2))

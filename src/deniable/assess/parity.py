@@ -14,6 +14,7 @@ import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from pathlib import Path
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
@@ -179,8 +180,9 @@ def _estimate_kept(finding: str, method: str, epsilon: float, kept: list[bool]) 
     return Kept(finding, method, epsilon, sum(kept), len(kept), bounds.low, bounds.high)
 
 
-MOST_COLUMNS = 5
-"""A finding that names more columns than this asks for nothing: their table would be too large to say anything."""
+MOST_COLUMNS, MOST_PAIRED = 5, 10
+"""A finding that names more columns than the first asks for every two of them: the table of all would be too large to
+say anything. One that names more than the second asks for nothing."""
 
 
 def find_columns_named(function: Callable[..., Any], columns: Sequence[str]) -> tuple[str, ...]:
@@ -190,9 +192,14 @@ def find_columns_named(function: Callable[..., Any], columns: Sequence[str]) -> 
 
 
 def derive_workload(functions: Sequence[Callable[..., Any]], columns: Sequence[str]) -> tuple[tuple[str, ...], ...]:
-    """What several findings ask for: two to five columns each, once."""
-    named = (find_columns_named(function, columns) for function in functions)
-    return tuple(dict.fromkeys(names for names in named if 1 < len(names) <= MOST_COLUMNS))
+    """What several findings ask for: two to five columns each, once; of more, every two."""
+    found: dict[tuple[str, ...], None] = {}
+    for names in (find_columns_named(function, columns) for function in functions):
+        if len(names) <= MOST_COLUMNS:
+            found |= {names: None} if len(names) > 1 else {}
+        elif len(names) <= MOST_PAIRED:
+            found |= dict.fromkeys(combinations(names, 2))
+    return tuple(found)
 
 
 def _sources(function: Callable[..., Any], seen: set[str]) -> list[str]:
