@@ -191,6 +191,31 @@ def test_what_is_too_long_or_no_request_is_refused_before_more_of_it_comes(serve
     assert send_raw(served, b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03").startswith(b"HTTP/1.1 400")
 
 
+def test_fields_after_a_body_are_no_headers(served):
+    body = json.dumps({"sql": COUNT, "epsilon": "5"}).encode()
+    chunked = b"%x\r\n%b\r\n0\r\n" % (len(body), body)
+    start = b"POST /v1/query HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+    token = f"Authorization: Bearer {served.tokens['ana']}\r\n".encode()
+    close = b"Connection: close\r\nTransfer-Encoding: chunked\r\n"
+    assert send_raw(served, start + token + close + b"\r\n" + chunked + b"\r\n").startswith(b"HTTP/1.1 200")
+    told = send_raw(served, start + close + b"\r\n" + chunked + token + b"\r\n")
+    assert told.startswith(b"HTTP/1.1 401")
+
+
+def test_an_offer_of_another_protocol_is_ignored_and_what_is_no_request_is_refused_as_all_is(served):
+    body = json.dumps({"sql": COUNT, "epsilon": "5"})
+    headers = {"authorization": f"Bearer {served.tokens['ana']}", "content-type": "application/json"}
+    offer = {"connection": "Upgrade, HTTP2-Settings", "upgrade": "h2c", "http2-settings": "AAMAAABkAAQAoAAAAAIAAAAA"}
+    with httpx.Client(base_url=served.http, timeout=60) as client:
+        for _ in range(2):  # on one connection
+            assert client.post("/v1/query", content=body, headers=headers | offer).status_code == 200
+    told = send_raw(served, b"POST /v1/query HTTP/1.1\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab")
+    head, _, shown = told.partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 400")
+    assert b"x-content-type-options: nosniff" in head
+    assert json.loads(shown)["charged"] is False
+
+
 def test_parameters_beyond_those_of_the_question_and_endless_numbers_are_refused(served):
     asked = {"sql": OLD + " > $1", "epsilon": "0.5"}
     refused = ask(served, {**asked, "parameters": [1, 2, 3]})

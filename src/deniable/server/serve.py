@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from deniable.curator.context import ledger_of
 from deniable.curator.curator import Curator
-from deniable.errors import DeniableError, MissingExtra, ParameterError, StorageError
+from deniable.errors import NOTHING_CHARGED, DeniableError, MissingExtra, ParameterError, StorageError
 from deniable.policy.document import read
 from deniable.server.limits import LOOPBACK, Connections, Limits, is_address
 from deniable.server.monitoring import Log, log_to_stderr
@@ -358,17 +358,44 @@ def _serve_requests(given: Mapping[str, Any], transport: asyncio.Transport, held
     protocol.data_received(held)
 
 
+def _ignore_upgrade(data: bytes) -> bytes:
+    """A request without its offer of another protocol, which parsers would take its body for."""
+    head, end, rest = data.partition(b"\r\n\r\n")
+    if b"upgrade:" not in head.lower():
+        return data
+    return b"\r\n".join(line for line in head.split(b"\r\n") if not line.lower().startswith(b"upgrade:")) + end + rest
+
+
 @cache
 def _build_guarded(limits: Limits) -> type[Any]:
     """uvicorn's HTTP protocol, with a time limit for headers, and connections that make room for one another."""
     from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
+    from deniable.server.http.endpoints import HEADERS, respond_refusal
+
     class GuardedProtocol(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
         waiting: asyncio.TimerHandle | None = None
 
         def data_received(self, data: bytes) -> None:
-            super().data_received(data)
+            working = self.cycle is not None and not self.cycle.response_complete
+            super().data_received(data if working else _ignore_upgrade(data))
             self._wait_for_headers()
+
+        def on_headers_complete(self) -> None:
+            super().on_headers_complete()
+            self.headers: list[Any] = []  # fields that come after the body are no headers of the request
+
+        def send_400_response(self, _message: str) -> None:
+            """Refuse what is no request, in the shape of all refusals."""
+            response = respond_refusal(ParameterError("what was sent is no request of HTTP", charge=NOTHING_CHARGED))
+            headers = (
+                *response.raw_headers,
+                *((n.encode(), v.encode()) for n, v in HEADERS),
+                (b"connection", b"close"),
+            )
+            lines = (b"%b: %b\r\n" % each for each in headers)
+            self.transport.write(b"HTTP/1.1 400 Bad Request\r\n" + b"".join(lines) + b"\r\n" + bytes(response.body))
+            self.transport.close()
 
         def on_response_complete(self) -> None:
             super().on_response_complete()

@@ -251,6 +251,8 @@ def expand_arrays(statement: Statement, values: Sequence[Any]) -> tuple[str, tup
     >>> [question] = split_statements("SELECT COUNT(*) FROM people WHERE sex = ANY($1::text[])")
     >>> expand_arrays(question, [["F", "M"]])
     ('SELECT COUNT(*) FROM people WHERE sex IN ($1, $2)', ('F', 'M'))
+    >>> expand_arrays(split_statements("SELECT COUNT(*) FROM people WHERE sex<>ALL($1)AND age>3")[0], [["F"]])[0]
+    'SELECT COUNT(*) FROM people WHERE sex NOT IN ($1)AND age>3'
     """
     tokens, pieces, end = statement.tokens, [], 0
     filled = ["{}" if each == [] else each for each in values]
@@ -272,7 +274,8 @@ def expand_arrays(statement: Statement, values: Sequence[Any]) -> tuple[str, tup
         filled[number - 1] = given[0]
         filled += given[1:]
         listed = ", ".join(f"${each}" for each in places)
-        pieces += [statement.text[end : tokens[at].start], f"{word} ({listed})"]
+        before = statement.text[end : tokens[at].start]
+        pieces += [before if before[-1:].isspace() else f"{before} ", f"{word} ({listed})"]
         end = tokens[closing].end
     plain = tuple(None if isinstance(each, list) else each for each in filled)
     return "".join([*pieces, statement.text[end:]]), plain
