@@ -143,8 +143,8 @@ def refuse_other_question(known: Entry, posting: Posting) -> None:
     """Refuse a posting under the request id of an entry that is about something else."""
     if known.question != posting.fingerprint:
         raise AccessRefused(
-            f"request id '{posting.request}' was used for another question",
-            remedy="Take a new request id for a new question",
+            f"request id '{posting.request}' was used for another question, or before the data or the policy changed",
+            remedy="Take a new request id",
             request=posting.request,
         )
 
