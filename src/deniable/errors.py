@@ -7,6 +7,7 @@ This module imports nothing else of the package, so that every module may refuse
 
 from __future__ import annotations
 
+import copy
 import difflib
 import functools
 import inspect
@@ -147,16 +148,18 @@ class BudgetUnstated(QueryRefused):
         "assistant": "the argument epsilon, such as 0.5",
     }
 
-    def __init__(self, *, batch: bool = False, way: str = "") -> None:
-        self.batch = batch
-        happened = "no budget was stated" + (" for the batch" if batch else "")
+    def __init__(self, *, batch: bool = False) -> None:
         together = " on all of its questions together" if batch else ""
         allowed = "" if batch else "; or which error is allowed: WITHIN 50 after the question"
-        super().__init__(happened, remedy=f"Say how much to spend{together}: {self.ways[way]}{allowed}")
+        self.spend = f"Say how much to spend{together}: {{}}{allowed}"
+        happened = "no budget was stated" + (" for the batch" if batch else "")
+        super().__init__(happened, remedy=self.spend.format(self.ways[""]))
 
     def state_by(self, way: str) -> BudgetUnstated:
-        """The same for one way of asking."""
-        return BudgetUnstated(batch=self.batch, way=way)
+        """The same, with whatever was told of charges since, for one way of asking."""
+        said = copy.copy(self)
+        said.fields, said.remedy = dict(self.fields), self.spend.format(self.ways[way])
+        return said
 
 
 class BudgetExceeded(DeniableError):

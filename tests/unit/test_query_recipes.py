@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import pickle
 from datetime import date
 from fractions import Fraction
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 
 import clinic
-from deniable.errors import InternalError, ParameterError, QueryRefused
+from deniable.errors import BudgetUnstated, InternalError, ParameterError, QueryRefused
 from deniable.policy.budget import ApproxDP, PureDP
 from deniable.policy.schema import Bounding, Bounds, Column, ColumnType, PrivacyUnit, TableSchema
 from deniable.query import calibration
@@ -323,6 +324,19 @@ def test_a_value_is_clamped_in_steps_unless_it_is_as_it_was_read() -> None:
 def test_what_cannot_be_planned_is_refused_by_its_reason(text: str, budget: Any, told: str) -> None:
     with pytest.raises(QueryRefused, match=told):
         compile_query(text, clinic.TABLES, budget)
+
+
+@pytest.mark.parametrize("batch", [False, True])
+def test_how_a_budget_is_stated_is_told_for_one_way_of_asking_with_what_was_charged_before(batch: bool) -> None:
+    refusal = BudgetUnstated(batch=batch)
+    assert "psql" in refusal.remedy
+    refusal.recall_charge("entry 7")
+    for way, told in (("psql", ": SET deniable.epsilon = 0.5"), ("assistant", ": the argument epsilon, such as 0.5")):
+        said = pickle.loads(pickle.dumps(refusal)).state_by(way)  # as it comes from a process that works questions out
+        assert told in said.remedy
+        assert "Python" not in said.message
+        assert (said.happened, said.charged, said.fields) == (refusal.happened, refusal.charged, refusal.fields)
+    assert "psql" in refusal.remedy
 
 
 def test_quantiles_have_no_gaussian_form_and_blocks_two_kinds_of_tables() -> None:
