@@ -12,9 +12,10 @@ import json
 import threading
 import time
 import urllib.request
+from base64 import urlsafe_b64decode
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -40,8 +41,10 @@ LOST_SECONDS = 3600.0
 """After so many seconds without a look at the key set, no key of it counts."""
 LEAST_BITS = 2048
 """Bits of an RSA key at least."""
-LAST_TIME = 253_402_300_799
-"""The end of the year 9999, beyond which no time can be told."""
+LONGEST_TERM = timedelta(days=31)
+"""A token that counts for longer than this is not taken: there is no revoking it here."""
+KINDS = ("", "jwt", "at+jwt")
+"""What the header `typ` of a token may say: others are for logging out, or for other tasks."""
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
@@ -122,6 +125,10 @@ class Verifier:
         if len(token) > LONGEST_TOKEN:
             raise ValueError
         head, age = self._jwt.get_unverified_header(token), time.monotonic() - self._fetched
+        if str(head.get("typ", "")).lower().removeprefix("application/") not in KINDS:
+            raise ValueError
+        for part in token.split(".")[:2]:  # a name that stands twice could mean one thing here and another elsewhere
+            json.loads(urlsafe_b64decode(part + "==="), object_pairs_hook=_refuse_twice)
         key = self._keys.get(str(head.get("kid", "")))
         if key is None or age > STALE_SECONDS:
             self._refresh_in_background()
@@ -142,7 +149,9 @@ class Verifier:
             raise ValueError
         if self._issuer.name == "email" and claims.get("email_verified") is not True:
             raise ValueError  # anybody may write somebody else's address into an account
-        expires = datetime.fromtimestamp(min(int(claims["exp"]), LAST_TIME), UTC)
+        expires = datetime.fromtimestamp(int(claims["exp"]), UTC)
+        if expires > datetime.now(UTC) + LONGEST_TERM:
+            raise ValueError
         purposes = self._list_purposes(name, claims) if role is Role.ANALYST else None
         return Grant(name, role, self._policy.dataset, purposes, expires, f"oidc {name}")
 
@@ -184,7 +193,12 @@ class Verifier:
             raise DataError("the issuer's key set cannot be read", expected="A JSON Web Key Set") from None
         found = {}
         for form in listed:
-            if isinstance(form, dict) and form.get("kid") and form.get("use", "sig") == "sig":
+            if (
+                isinstance(form, dict)
+                and form.get("kid")
+                and form.get("use", "sig") == "sig"
+                and ("verify" in form.get("key_ops", ["verify"]))
+            ):
                 try:
                     key = self._jwt.PyJWK.from_dict(form)
                 except (self._jwt.PyJWTError, ValueError, TypeError, KeyError):
@@ -200,6 +214,12 @@ class Verifier:
             return (self._issuer.folder / self._issuer.jwks).read_bytes()[:MOST_KEYS]
         with urllib.request.urlopen(self._issuer.jwks, timeout=10) as response:  # noqa: S310  https, or loopback
             return bytes(response.read(MOST_KEYS))
+
+
+def _refuse_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    if len(dict(pairs)) != len(pairs):
+        raise ValueError
+    return dict(pairs)
 
 
 def _least(key: Any) -> int:
