@@ -20,7 +20,7 @@ from deniable.engines.duckdb import DuckDBEngine
 from deniable.engines.fetching import SEVERAL, count_combinations
 from deniable.errors import QueryRefused
 from deniable.policy.budget import ZCDP
-from deniable.policy.schema import Bounding
+from deniable.policy.schema import Bounding, ColumnType
 from deniable.query.algebra.relation import tables_of
 from deniable.query.compile import compile_query
 from deniable.query.execute import measure
@@ -28,7 +28,7 @@ from deniable.query.keys import PublicKeys
 from deniable.query.plan import QueryPlan
 from deniable.query.sql.dialects import refuse_unsupported
 from deniable.synth.describe import encode_table, render_bounded_select
-from deniable.synth.domain import attributes_of, build_domain
+from deniable.synth.domain import Labels, attributes_of, build_domain
 from deniable.synth.encode import RowsElsewhere
 from deniable.synth.marginal import count_all
 from engines_elsewhere import UploadingAdbc, UploadingPostgreSQL, UploadingSpark
@@ -190,6 +190,21 @@ def test_marginals_are_counted_in_each_engine_as_python_counts_them(both: Both) 
     people = Counter(rows["pid"].to_pylist())
     few = RowsElsewhere(render_bounded_select(table, UNIT, 2, MEASURED), both.there.run).encode(attributes)
     assert count_all(few, domain, [(0,)])[0].sum() == sum(min(each, 2) for each in people.values())
+
+
+def test_many_labels_are_told_apart_in_each_engine_as_in_python(both: Both) -> None:
+    """They are searched by halves, in an order that is the same everywhere."""
+    words = ("Ada", "ada", "a", "B", "Brin", "AA", "Z", "z", "~", " ", "", "b'c", "10", "9", *map(chr, range(97, 115)))
+    attributes = (
+        Labels("city", ColumnType.TEXT, tuple(dict.fromkeys(words)), True),
+        Labels("age", ColumnType.INTEGER, (200, *range(60, 0, -3), -5), True),
+    )
+    rows, domain, cliques = both.here.run("SELECT * FROM visits"), build_domain(attributes), [(0,), (1,), (0, 1)]
+    exact = count_all(encode_table(rows, attributes), domain, cliques)
+    for engine in (both.here, both.there):
+        there = RowsElsewhere("SELECT city, age FROM visits", engine.run).encode(attributes)
+        for one, other in zip(exact, count_all(there, domain, cliques), strict=True):
+            assert (one == other).all()
 
 
 def test_combinations_are_counted_in_each_engine_as_python_counts_them(both: Both) -> None:

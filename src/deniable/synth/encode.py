@@ -198,8 +198,28 @@ def render_code(attribute: Coded, mapping: Sequence[int]) -> str:
                 ends.append(write_value(least))
                 codes.append(code)
         return f"CASE WHEN {column} IS NULL THEN {missing} ELSE {_search(column, ends, codes)} END"
+    known = list(zip(attribute.labels, mapping, strict=False))
+    if all(isinstance(label, int) or str(label).isascii() for label in attribute.labels):  # one order everywhere
+        return _search_labels(column, sorted(known, key=lambda each: each[0]), missing)
+    return _compare_labels(column, known, missing)
+
+
+def _search_labels(column: str, known: Sequence[tuple[Any, int]], missing: int) -> str:
+    """The code of a label, by halves; what is no label ends among some others, and is none of them."""
+    if len(known) <= MOST_COMPARED:
+        return _compare_labels(column, known, missing)
+    half = len(known) // 2
+    below, above = (_search_labels(column, part, missing) for part in (known[:half], known[half:]))
+    return f"CASE WHEN {column} < {write_value(known[half][0])} THEN {below} ELSE {above} END"
+
+
+MOST_COMPARED = 8
+"""Labels that are compared one after the other."""
+
+
+def _compare_labels(column: str, known: Sequence[tuple[Any, int]], missing: int) -> str:
     listed: dict[int, list[str]] = {}
-    for label, code in zip(attribute.labels, mapping, strict=False):
+    for label, code in known:
         listed.setdefault(code, []).append(write_value(label))
     cases = " ".join(f"WHEN {column} IN ({', '.join(values)}) THEN {code}" for code, values in listed.items())
     return f"CASE {cases} ELSE {missing} END"
