@@ -1,5 +1,5 @@
-"""Twelve tables for synthesis: categorical, continuous, small and wide ones, real where they are at hand. And two that
-are made, a chain of columns and a star: a tree of pairs says all of them.
+"""Twelve tables for synthesis: categorical, continuous, small and wide ones, real where they are at hand. And three
+that are made, a chain of columns and two stars: a tree of pairs says all of them.
 
 Each is declared as a policy would: categories from the codebook (here, from the rows), bounds as round numbers."""
 
@@ -134,6 +134,16 @@ def _star(size: int, columns: int) -> Table:
     return _declare(pa.table({"c0": first, **others}), {})
 
 
+def _hub(size: int, columns: int) -> Table:
+    """Each column is a function of the first, of twenty values, with a chance of 0.8, and else any of four values."""
+    lots = np.random.default_rng(7)
+    first, others = lots.integers(0, 20, size), {}
+    for place in range(1, columns):
+        told = lots.integers(0, 4, 20)[first]
+        others[f"c{place}"] = np.where(lots.random(size) < 0.8, told, lots.integers(0, 4, size))
+    return _declare(pa.table({"c0": first, **others}), {})
+
+
 TABLES: dict[str, Callable[[], Table]] = {
     "adult": lambda: _adult(30_162),
     "adult14": _adult14,
@@ -149,4 +159,5 @@ TABLES: dict[str, Callable[[], Table]] = {
     "salaries": lambda: _world("salaries", "salaries", 4000),
     "chain": lambda: _chain(3000, 10),
     "star": lambda: _star(4000, 10),
+    "hub": lambda: _hub(4000, 10),
 }

@@ -13,12 +13,13 @@ from hypothesis import strategies as st
 from deniable.dp.accounting import cheap_epsilon
 from deniable.errors import ParameterError
 from deniable.policy.budget import ApproxDP, PureDP
+from deniable.synth.bins import sum_by_group
 from deniable.synth.domain import Domain
+from deniable.synth.estimate import Estimates, ImpliedTables, find_spanning_tree
 from deniable.synth.estimate.residuals import fit_axis_margins, project_to_simplex
 from deniable.synth.generate import apportion_counts, draw_records, restore_codes
 from deniable.synth.marginal import convert_budget, count
 from deniable.synth.methods import METHODS, run_method
-from deniable.synth.select import find_spanning_tree
 from seeded import SeededEntropy
 
 numbers = st.lists(st.floats(-50, 50), min_size=1, max_size=6)
@@ -72,6 +73,35 @@ def test_the_spanning_tree_is_the_heaviest_of_all(case: tuple[int, list[int]]) -
     weight = dict(zip(pairs, weights, strict=True))
     best = max(sum(weight[e] for e in edges) for edges in itertools.combinations(pairs, columns - 1) if is_tree(edges))
     assert sum(weight[e] for e in chosen) == best
+
+
+@given(st.integers(0, 10**6))
+@settings(max_examples=60, deadline=None)
+def test_what_a_forest_of_pairs_implies_is_the_margin_of_its_whole_table_also_by_groups(seed: int) -> None:
+    generator = np.random.default_rng(seed)
+    columns = int(generator.integers(2, 7))
+    sizes = [int(size) for size in generator.integers(1, 4, columns)]
+    # Every column hangs on an earlier one, or on none. A column is the first of a tree in one case of five.
+    above = [int(generator.integers(0, place)) if generator.random() > 0.2 else -1 for place in range(1, columns)]
+    shuffled = generator.permutation(columns)
+    edges = [tuple(sorted((int(shuffled[a]), int(shuffled[b])))) for b, a in enumerate(above, 1) if a >= 0]
+    whole = np.ones(sizes)
+    for a, b in edges:
+        whole = whole * (generator.random((sizes[a], sizes[b])) + 0.1).reshape(
+            [size if place in (a, b) else 1 for place, size in enumerate(sizes)]
+        )
+    whole *= 1000 / whole.sum()
+
+    def margin(clique: tuple[int, ...]) -> np.ndarray:
+        return whole.sum(axis=tuple(place for place in range(columns) if place not in clique))
+
+    estimates = Estimates(1000.0, tuple(margin((p,)) for p in range(columns)), {edge: margin(edge) for edge in edges})
+    implied = ImpliedTables(estimates)
+    for way in range(1, columns + 1):
+        for clique in itertools.combinations(range(columns), way):
+            assert implied.table(clique) == pytest.approx(margin(clique))
+            maps = tuple(tuple(code // 2 for code in range(sizes[place])) for place in clique)
+            assert implied.table(clique, maps) == pytest.approx(sum_by_group(margin(clique), maps))
 
 
 @given(st.lists(st.floats(0.01, 10), min_size=1, max_size=8), st.integers(0, 40), st.integers(0, 2**31))

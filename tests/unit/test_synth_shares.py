@@ -21,7 +21,7 @@ from deniable.errors import ParameterError
 from deniable.policy.budget import ZCDP, ApproxDP, PureDP
 from deniable.synth.bins import CollapsedDomain, GroupedClique, collapse_domain
 from deniable.synth.domain import Areas, Domain
-from deniable.synth.estimate import estimate_marginals, estimate_total
+from deniable.synth.estimate import ImpliedTables, estimate_marginals, estimate_total
 from deniable.synth.estimate.graphical_model import build_junction_tree, fit_graphical_model
 from deniable.synth.marginal import (
     Codes,
@@ -62,7 +62,6 @@ from deniable.synth.select import (
     expect_counts,
     group_candidates,
     group_workload,
-    imply_pairs,
     parts_of,
     select_larger_cliques,
     select_pairs,
@@ -160,8 +159,9 @@ def twin_of_auto(spend: GaussianBudget, workload: tuple[tuple[int, ...], ...], e
     events: list[Any] = [m.event for m in first]
     found = 0
     if tried:
-        so_far = imply_pairs(estimate_marginals(collapsed, known[:5], known[5:]))
-        distances = [l1_distance(one.count(joined), expect_counts(one, so_far)) for one in tried]
+        so_far = estimate_marginals(collapsed, known[:5], known[5:])
+        implied = ImpliedTables(so_far)
+        distances = [l1_distance(one.count(joined), expect_counts(one, so_far, implied)) for one in tried]
         told, deviation, event = score_distances(distances, spend, 0.03, entropy)
         events.append(event)
         gains = discount_noise(tried, told, deviation, known[5:])

@@ -23,8 +23,8 @@ from deniable.errors import NOTHING_CHARGED, ParameterError
 from deniable.synth.constraints import Condition, ConstraintEngine, build_condition, weigh_members
 from deniable.synth.domain import Clique, Domain, Surrogate
 from deniable.synth.encode import decode_column, generate_surrogates
-from deniable.synth.estimate import Estimates
-from deniable.synth.estimate.graphical_model import find_unmet_cliques, order_cliques
+from deniable.synth.estimate import Estimates, dependence_of
+from deniable.synth.estimate.graphical_model import find_unmet_cliques, order_by_strength, order_cliques
 from deniable.synth.estimate.residuals import fit_axis_margins
 from deniable.synth.marginal import Codes, Floats, index_cells
 from deniable.synth.model import Description, SynthModel
@@ -160,20 +160,12 @@ def draw_records(estimates: Estimates, domain: Domain, records: int, seed: int |
     """So many records over the collapsed domain."""
     generator = np.random.default_rng(seed)
     order = order_cliques(estimates.tables, {clique: dependence_of(estimates, clique) for clique in estimates.tables})
-    codes = draw_along_cliques(estimates, domain, records, generator, order)
     unmet = find_unmet_cliques(estimates.tables, order)
+    codes = draw_along_cliques(estimates, domain, records, generator, order_by_strength(estimates) if unmet else order)
     if records and unmet:
         targets = {clique: table * (records / table.sum()) for clique, table in estimates.tables.items()}
         _fit_records(codes, targets, domain, range(len(domain)), generator)
     return codes
-
-
-def dependence_of(estimates: Estimates, clique: Clique) -> float:
-    """How far a clique's estimate is from independent columns, in records."""
-    expected: Floats = estimates.columns[clique[0]]
-    for place in clique[1:]:
-        expected = np.multiply.outer(expected, estimates.columns[place]) / estimates.total
-    return float(np.abs(estimates.tables[clique] - expected).sum()) + 1e-9
 
 
 def _fit_records(

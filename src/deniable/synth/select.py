@@ -1,9 +1,10 @@
 """Selection: which cliques to measure. Made from noisy scores and public sizes, so it costs nothing beyond the scores.
 
 Pairs: a spanning tree, or the pairs that bring more than their noise costs. A tree says something of every pair, so
-further pairs are scored against what it implies. Cliques of three: scored against what their pairs tell, the most even
-table that has the pairs as estimated (the model without an interaction of three). The distance of that table from the
-real counts is what only measuring the clique can tell. As in AIM (McKenna et al. 2022), a clique is selected by the
+further pairs are scored against what it implies. So are cliques of three: the table that the tree implies is moved to
+the measured pairs (without a tree, the most even table that has them). Three columns that hang on a fourth depend on
+one another in ways that their own pairs do not tell, but the pairs with the fourth do. The distance of that table from
+the real counts is what only measuring the clique can tell. As in AIM (McKenna et al. 2022), a clique is selected by the
 improvement expected against the noise that measuring it brings, also to all else, which gets less of the budget."""
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 
 from deniable.synth.bins import GroupedClique, group_clique, sum_by_group
 from deniable.synth.domain import Clique, Domain
-from deniable.synth.estimate import Estimates, margins_within, multiply_columns
+from deniable.synth.estimate import Estimates, ImpliedTables, find_spanning_tree, margins_within
 from deniable.synth.estimate.residuals import fit_margins
 from deniable.synth.marginal import Floats, Marginal
 
@@ -75,25 +76,6 @@ class Selection:
     shares: tuple[float, ...]
     reason: str = ""
     """Why these, in a sentence made of public numbers."""
-
-
-def find_spanning_tree(columns: int, pairs: list[Clique], scores: Floats) -> tuple[Clique, ...]:
-    """The spanning forest of the largest total score (Kruskal); pairs without a positive score are left out."""
-    parent = list(range(columns))
-
-    def find_root(node: int) -> int:
-        while parent[node] != node:
-            parent[node] = parent[parent[node]]
-            node = parent[node]
-        return node
-
-    tree = []
-    for i in np.argsort(-scores, kind="stable"):
-        a, b = pairs[i]
-        if scores[i] > 0 and find_root(a) != find_root(b):
-            parent[find_root(a)] = find_root(b)
-            tree.append(pairs[i])
-    return tuple(tree)
 
 
 REFRESHED, MOST_NEAR = 25, 200
@@ -186,38 +168,6 @@ def follow_tree(problem: SelectionProblem, tree: Sequence[Clique]) -> tuple[Floa
                 for pair in way:
                     weights[pair] += float(implied[start, here]) / strengths[pair]
     return np.array([implied[pair] for pair in problem.pairs]) * most, weights
-
-
-def imply_pairs(estimates: Estimates) -> Estimates:
-    """The estimates with every pair that the measured ones imply along the strongest tree of them.
-
-    From every column on, tables are multiplied along the tree: the next column depends on those before through the one
-    beside it alone. Columns of different trees are independent.
-    """
-    columns = len(estimates.columns)
-    held: dict[Clique, Floats] = {pair: table for pair, table in estimates.tables.items() if len(pair) == 2}
-    strengths = np.array([_dependence(estimates, pair) for pair in held])
-    beside: dict[int, list[int]] = {place: [] for place in range(columns)}
-    for a, b in find_spanning_tree(columns, list(held), strengths):
-        beside[a].append(b)
-        beside[b].append(a)
-    tables: dict[Clique, Floats] = dict(held)
-    for start in range(columns):
-        waiting: list[tuple[int, int, Floats]] = [(start, start, np.diag(estimates.columns[start]))]
-        while waiting:
-            here, before, joint = waiting.pop()
-            if here > start:
-                tables.setdefault((start, here), joint)
-            for after in (place for place in beside[here] if place != before):
-                table = held[here, after] if here < after else held[after, here].T
-                given = table / np.maximum(table.sum(axis=1, keepdims=True), 1e-300)
-                waiting.append((after, here, joint @ given))
-    return replace(estimates, tables=tables)
-
-
-def _dependence(estimates: Estimates, pair: Clique) -> float:
-    expected = np.outer(estimates.columns[pair[0]], estimates.columns[pair[1]]) / max(estimates.total, 1.0)
-    return float(np.abs(estimates.tables[pair] - expected).sum()) + 1e-9
 
 
 def parts_of(problem: SelectionProblem, chosen: Selection) -> list[float]:
@@ -401,14 +351,11 @@ def _list_smallest(domain: Domain, done: set[Clique], most: int) -> list[Clique]
     return [clique for _, clique in sorted(found)[:most]]
 
 
-def expect_counts(one: GroupedClique, estimates: Estimates) -> Floats:
-    """What the pairs tell of a clique by groups: the most even table that agrees with them."""
+def expect_counts(one: GroupedClique, estimates: Estimates, implied: ImpliedTables) -> Floats:
+    """What the pairs tell of a clique by groups: the table that their tree implies, with all pairs as estimated."""
     margins = margins_within(one.clique, estimates.columns, estimates.tables)
     by_group = {axes: sum_by_group(margin, tuple(one.maps[axis] for axis in axes)) for axes, margin in margins.items()}
-    columns = [
-        sum_by_group(estimates.columns[place], (groups,)) for place, groups in zip(one.clique, one.maps, strict=True)
-    ]
-    return fit_margins(multiply_columns(columns, estimates.total), by_group, rounds=20)
+    return fit_margins(implied.table(one.clique, one.maps), by_group, rounds=20)
 
 
 def discount_noise(

@@ -55,7 +55,8 @@ def estimate_marginals(collapsed: CollapsedDomain, one_way: list[Marginal], meas
     columns = [project_to_simplex(reconstruct(held, (place,)).counts, total) for place in range(len(one_way))]
     full = [marginal for marginal in measured if not marginal.maps]
     pairs = {pair: _estimate_pair(reconstruct(held, pair), columns, total) for pair in _pairs_within(full)}
-    tables = {marginal.clique: _estimate_clique(marginal, held, columns, pairs) for marginal in measured}
+    implied = ImpliedTables(Estimates(total, tuple(columns), pairs))
+    tables = {marginal.clique: _estimate_clique(marginal, held, columns, pairs, implied) for marginal in measured}
     return Estimates(total, tuple(columns), tables, noise_of(measured, total))
 
 
@@ -76,8 +77,13 @@ def _estimate_pair(told: ReconstructedMarginal, columns: list[Floats], total: fl
     return fit_margins(project_to_simplex(shift_to_margins(told.counts, margins), total), margins)
 
 
-def _estimate_clique(marginal: Marginal, held: Residuals, columns: list[Floats], pairs: dict[Clique, Floats]) -> Floats:
-    """A clique's counts moved to agree with what is known of its pairs, and of columns that no such pair holds."""
+def _estimate_clique(
+    marginal: Marginal, held: Residuals, columns: list[Floats], pairs: dict[Clique, Floats], implied: ImpliedTables
+) -> Floats:
+    """A clique's counts moved to agree with what is known of its pairs, and of columns that no such pair holds.
+
+    Within groups it is divided as the tree of pairs implies.
+    """
     clique, total = marginal.clique, max(1.0, held.total)
     if clique in pairs:
         return pairs[clique]
@@ -90,7 +96,7 @@ def _estimate_clique(marginal: Marginal, held: Residuals, columns: list[Floats],
         axes: sum_by_group(margin, tuple(marginal.maps[axis] for axis in axes)) for axes, margin in margins.items()
     }
     groups = fit_margins(project_to_simplex(shift_to_margins(marginal.counts, by_group, ROUNDS), total), by_group)
-    return _refine_groups(groups, marginal.maps, multiply_columns([columns[place] for place in clique], total), margins)
+    return _refine_groups(groups, marginal.maps, implied.table(clique), margins)
 
 
 def margins_within(clique: Clique, columns: Sequence[Floats], pairs: Mapping[Clique, Floats]) -> dict[Clique, Floats]:
@@ -105,12 +111,94 @@ def margins_within(clique: Clique, columns: Sequence[Floats], pairs: Mapping[Cli
     return found | {(axis,): columns[clique[axis]] for axis in axes if axis not in held}
 
 
-def multiply_columns(columns: Sequence[Floats], total: float) -> Floats:
-    """The table of independent columns."""
-    table: Floats = columns[0]
-    for column in columns[1:]:
-        table = np.multiply.outer(table, column) / max(total, 1.0)
-    return table
+def dependence_of(estimates: Estimates, clique: Clique) -> float:
+    """How far a clique's estimate is from independent columns, in records."""
+    expected: Floats = estimates.columns[clique[0]]
+    for place in clique[1:]:
+        expected = np.multiply.outer(expected, estimates.columns[place]) / estimates.total
+    return float(np.abs(estimates.tables[clique] - expected).sum()) + 1e-9
+
+
+def find_spanning_tree(columns: int, pairs: Sequence[Clique], scores: Floats) -> tuple[Clique, ...]:
+    """The spanning forest of the largest total score (Kruskal); pairs without a positive score are left out."""
+    parent = list(range(columns))
+
+    def find_root(node: int) -> int:
+        while parent[node] != node:
+            parent[node] = parent[parent[node]]
+            node = parent[node]
+        return node
+
+    tree = []
+    for i in np.argsort(-scores, kind="stable"):
+        a, b = pairs[i]
+        if scores[i] > 0 and find_root(a) != find_root(b):
+            parent[find_root(a)] = find_root(b)
+            tree.append(pairs[i])
+    return tuple(tree)
+
+
+class ImpliedTables:
+    """What measured pairs imply of any columns: along the strongest tree of them, with nothing else between columns.
+
+    In a tree a column depends on all others through those beside it alone. Columns of different trees are independent.
+    """
+
+    def __init__(self, estimates: Estimates) -> None:
+        self._total, self._columns = estimates.total, estimates.columns
+        held = [clique for clique in estimates.tables if len(clique) == 2]
+        strengths = np.array([dependence_of(estimates, pair) for pair in held])
+        beside: dict[int, list[int]] = {place: [] for place in range(len(self._columns))}
+        for a, b in find_spanning_tree(len(self._columns), held, strengths):
+            beside[a].append(b)
+            beside[b].append(a)
+        self._order: dict[int, int] = {}
+        """Each column's place in an order in which the one above it comes first."""
+        self._root: dict[int, int] = {}
+        self._above: dict[int, tuple[int, Floats]] = {}
+        """The column above, and for each of its values the shares of the column's own."""
+        for root in beside:
+            waiting = [root] if root not in self._root else []
+            while waiting:
+                here = waiting.pop()
+                self._order[here], self._root[here] = len(self._order), root
+                for below in (place for place in beside[here] if place not in self._root):
+                    table = estimates.tables[here, below] if here < below else estimates.tables[below, here].T
+                    self._above[below] = here, table / np.maximum(table.sum(axis=1, keepdims=True), 1e-300)
+                    waiting.append(below)
+
+    def table(self, clique: Clique, maps: Maps = ()) -> Floats:
+        """The expected counts of a clique, by groups where maps are given."""
+        groups = dict(zip(clique, maps, strict=True)) if maps else {}
+        joint, axes = np.array(self._total), list[int]()
+        for root in dict.fromkeys(self._root[place] for place in clique):
+            own = [place for place in clique if self._root[place] == root]
+            table, named = self._multiply_along(own, groups)
+            joint, axes = np.multiply.outer(joint, table) / self._total, axes + named
+        return joint.transpose([axes.index(place) for place in clique])
+
+    def _multiply_along(self, members: list[int], groups: Mapping[int, tuple[int, ...]]) -> tuple[Floats, list[int]]:
+        """The table of columns of one tree, and the order of its axes.
+
+        From the lowest up, each column hands on what it and those below say given each value of the one above.
+        """
+        told = {place: (np.ones(self._columns[place].size), list[int]()) for place in members}
+        while True:
+            here = max(told, key=self._order.__getitem__)
+            below, named = told.pop(here)
+            above, given = self._above[here] if told else (-1, self._columns[here][np.newaxis, :])
+            if here in members:
+                below = given.reshape(*given.shape, *(1 for _ in named)) * below
+                if here in groups:
+                    below = sum_by_group(below, (tuple(range(given.shape[0])), groups[here]))
+                named = [here, *named]
+            else:
+                below = np.tensordot(given, below, 1)
+            if not told:
+                return below[0], named
+            beside, others = told.get(above, (np.ones(given.shape[0]), []))
+            beside = beside.reshape(*beside.shape, *(1 for _ in named))
+            told[above] = beside * below.reshape(below.shape[0], *(1 for _ in others), *below.shape[1:]), others + named
 
 
 def _refine_groups(groups: Floats, maps: Maps, start: Floats, margins: dict[Clique, Floats]) -> Floats:

@@ -228,6 +228,39 @@ def order_cliques(cliques: Collection[Clique], strengths: Mapping[Clique, float]
     return order
 
 
+def order_by_strength(estimates: Estimates) -> list[Clique]:
+    """The cliques that add columns, first those that say most of the columns that they add.
+
+    For cliques that no order keeps all of. What is left to changes of single records is then what is weak: a strong
+    pair is drawn, even if larger cliques of its neighbors could be drawn exactly without it.
+    """
+    order: list[Clique] = []
+    done: set[int] = set()
+    found: dict[tuple[Clique, Clique], float] = {}
+
+    def rank(clique: Clique) -> tuple[int, float]:
+        known = tuple(place for place in clique if place in done)
+        if (clique, known) not in found:
+            found[clique, known] = _tell_fresh(estimates, clique, known)
+        hangs = len(known) == 1 or any(set(known).issubset(drawn) for drawn in order)
+        return (2 if hangs else 0) if known else 1, found[clique, known]
+
+    while adding := [clique for clique in estimates.tables if not done.issuperset(clique)]:
+        order.append(max(adding, key=rank))
+        done.update(order[-1])
+    return order
+
+
+def _tell_fresh(estimates: Estimates, clique: Clique, known: Clique) -> float:
+    """How far a clique is from one whose other columns hang on nothing, in records for each of them."""
+    table, axes = estimates.tables[clique], tuple(clique.index(place) for place in known)
+    alone: Floats = broadcast_axes(marginalize(table, axes), axes, len(clique))
+    fresh = [place for place in clique if place not in known]
+    for place in fresh:
+        alone = alone * _expand_factor(estimates.columns[place], (place,), clique) / estimates.total
+    return float(np.abs(table - alone).sum()) / max(len(fresh) - (not known), 1)
+
+
 def maximal_cliques(cliques: Collection[Clique]) -> list[Clique]:
     """The cliques that no other one contains.
 

@@ -16,7 +16,7 @@ from deniable.dp.accounting import ComposedEvent, Event
 from deniable.dp.samplers import Entropy
 from deniable.synth.bins import CollapsedDomain, GroupedClique, collapse_again, collapse_domain
 from deniable.synth.domain import Domain
-from deniable.synth.estimate import estimate_marginals
+from deniable.synth.estimate import ImpliedTables, estimate_marginals
 from deniable.synth.marginal import GaussianBudget, Marginal, Records, measure_counts
 from deniable.synth.measure import (
     MethodSettings,
@@ -38,7 +38,6 @@ from deniable.synth.select import (
     expect_counts,
     group_candidates,
     group_workload,
-    imply_pairs,
     parts_of,
     select_larger_cliques,
     select_tree,
@@ -110,8 +109,9 @@ def _measure_in_rounds(
     larger, parts = list(plan.asked), weigh_workload(plan.asked, sum(sized))
     events: list[Event] = [marginal.event for marginal in first]
     if plan.tried:
-        so_far = imply_pairs(estimate_marginals(collapsed, known[: len(domain)], known[len(domain) :]))
-        distances = [l1_distance(one.count(joined), expect_counts(one, so_far)) for one in plan.tried]
+        so_far = estimate_marginals(collapsed, known[: len(domain)], known[len(domain) :])
+        implied = ImpliedTables(so_far)
+        distances = [l1_distance(one.count(joined), expect_counts(one, so_far, implied)) for one in plan.tried]
         found, deviation, event = score_distances(distances, spend, CLIQUE_SCORES, entropy)
         events.append(event)
         gains = discount_noise(plan.tried, found, deviation, known[len(domain) :])

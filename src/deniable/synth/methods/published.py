@@ -31,7 +31,7 @@ from deniable.dp.accounting import ComposedEvent, Event, NoOpEvent
 from deniable.dp.samplers import Entropy
 from deniable.synth.bins import CollapsedDomain, collapse_domain
 from deniable.synth.domain import Clique, Domain
-from deniable.synth.estimate import Estimates, estimate_marginals, noise_of
+from deniable.synth.estimate import Estimates, estimate_marginals, find_spanning_tree, noise_of
 from deniable.synth.estimate.graphical_model import GraphicalModel, build_junction_tree, fit_graphical_model
 from deniable.synth.marginal import Floats, Marginal, Records, count_all
 from deniable.synth.measure import (
@@ -44,7 +44,7 @@ from deniable.synth.measure import (
     score_pairs,
 )
 from deniable.synth.model import Description
-from deniable.synth.select import Selection, SelectionProblem, find_spanning_tree
+from deniable.synth.select import Selection, SelectionProblem
 
 
 @dataclass(frozen=True, slots=True)
