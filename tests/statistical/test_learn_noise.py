@@ -265,3 +265,15 @@ def test_a_target_that_is_small_within_its_bounds_is_not_rounded_away() -> None:
     rows = rows.set_column(rows.column_names.index("charge"), "charge", pa.array(half))
     told = train_model(what, rows).coefficient_table()[0]
     assert abs(told["coefficient"] - half.mean()) < 3 * told["error"] + 0.002
+
+
+def test_errors_know_of_a_slope_that_the_penalty_took_where_values_fill_little_of_their_bounds() -> None:
+    count, draw = 50_000, np.random.default_rng(9)
+    what = plan_training(table(), ROW, Task("charge", ("age",), "linear", penalty=1e-3), ApproxDP(20, "1e-6"))
+    age = draw.integers(0, 3, count)  # of 0 to 100 years
+    rows = people(count, 3)
+    rows = rows.set_column(rows.column_names.index("age"), "age", pa.array(age, rows.schema.field("age").type))
+    rows = rows.set_column(rows.column_names.index("charge"), "charge", pa.array(200.0 + 40 * age))
+    told = train_model(what, rows).coefficient_table()[1]
+    assert told["coefficient"] < 35, "the penalty shrinks it"
+    assert abs(told["coefficient"] - 40) < 2 * told["error"]

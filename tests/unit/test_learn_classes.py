@@ -24,7 +24,7 @@ from deniable.learn.logistic import RESIDUE, MultinomialPlan, sum_class_gradient
 from deniable.learn.model import LearnedModel, from_plain, to_plain
 from deniable.learn.training import Planned, Task, plan_training, train_model
 from deniable.policy.budget import ApproxDP
-from deniable.policy.schema import PrivacyUnit
+from deniable.policy.schema import Column, ColumnType, PrivacyUnit
 from learning import PERSON, ROW, Pooled, almost_exact, people, rows_of, table
 
 BUDGET = ApproxDP(1, "1e-6")
@@ -218,6 +218,9 @@ def test_a_number_and_a_positive_value_are_refused(method: str) -> None:
         plan_training(table(), ROW, Task("charge", None, method), BUDGET)
     with pytest.raises(ParameterError, match="tells all values apart"):
         plan_training(table(), ROW, Task("town", None, method, positive="Ada"), BUDGET)
+    one = Column("one", ColumnType.TEXT, categories=("only",), nullable=False)
+    with pytest.raises(ParameterError, match="has one declared value"):
+        plan_training(replace(table(), columns=(*table().columns, one)), ROW, Task("one", None, method), BUDGET)
 
 
 @pytest.mark.parametrize(("counted", "violated"), [(1, False), (3, True)])

@@ -526,6 +526,8 @@ def build_labels_target(table: TableSchema, name: str, others: str = "linear, bo
     column = build_feature(find_column(table, name), table)
     if not isinstance(column, Labels):
         raise ParameterError(f"'{name}' is a number, and has no listed values to tell apart", remedy=f"Use {others}")
+    if len(column.labels) < 2:
+        raise ParameterError(f"'{name}' has one declared value", expected="At least two, to tell them apart")
     return LabelsTarget(column)
 
 

@@ -33,6 +33,7 @@ from deniable.learn.features import (
     Fit,
     Knots,
     Labels,
+    Number,
     Numbers,
     NumberTarget,
     Progress,
@@ -215,11 +216,23 @@ def solve_ridge(design: Design, released: Numbers, deviation: float, penalty: fl
     level = float(np.clip(found.right[0] / found.rows, -1.0, 1.0))
     whole = np.concatenate([[level - found.means @ weights], weights])
     left = float(found.square - 2 * whole @ found.right + whole @ found.gram @ whole)
-    residual, unknown = max(deviation, left) / found.rows, float(np.max(weights**2, initial=1.0))
-    spread = _estimate_covariance(found, whole, inverse, unknown * pull @ pull.T, deviation, residual)
+    residual, hidden = max(deviation, left) / found.rows, _bound_hidden(design, found, weights, deviation)
+    spread = _estimate_covariance(found, whole, inverse, (pull * hidden) @ pull.T, deviation, residual)
     effects = _map_effects(design, found.gram[0])
     errors = np.sqrt(np.maximum(np.diag(effects @ spread @ effects.T), 0.0))
     return Fit(effects @ whole, errors, found.rows)
+
+
+def _bound_hidden(design: Design, found: Moments, weights: Numbers, deviation: float) -> Numbers:
+    """How large each coefficient may be, squared: as the largest that was found, and as one that spans the target.
+
+    Values of a number may fill a small part of its bounds: what spans the target is then as much larger than 1.
+    """
+    largest = np.full(len(weights), float(np.max(weights**2, initial=1.0)))
+    varied = np.diag(found.gram)[1:] / found.rows - found.means**2
+    numbers = np.array([isinstance(design.features[owner - 1], Number) for owner in design.owners[1:]], np.bool_)
+    spans = 1 / np.maximum(varied, max(deviation / found.rows, 1e-12))
+    return np.where(numbers, np.maximum(largest, spans), largest)
 
 
 def _filter_inverse(found: Moments, added: float, hidden: float) -> tuple[Numbers, Numbers]:

@@ -435,26 +435,28 @@ def _describe_shares(shares: Mapping[str, float] | None) -> tuple[Section, ...]:
 
 
 def _draw_effects(column: str, effects: list[Mapping[str, Any]]) -> Section:
-    """A line for ordered bins, bars for values; a table where there are too many values to draw."""
+    """A line for ordered bins, bars for values; a table of what cannot be drawn: too many values, null, intervals."""
     rows = [_build_row(each) for each in effects]
     series = "of" if effects[0]["of"] else None
-    band = series is None and effects[0]["error"] is not None
-    low, high = ("low", "high") if band else (None, None)
-    alt = f"Effects of the values of {column}" + (", with intervals of 95%" if band else "")
+    told = effects[0]["error"] is not None
+    low, high = ("low", "high") if told and series is None else (None, None)
+    alt = f"Effects of the values of {column}" + (", with intervals of 95%" if told else "")
     if not effects[0]["ordered"] and len(rows) > MOST_BARS:
         return Section(column, (Table.of(rows, alt, "Search values"),))
     if effects[0]["ordered"]:
         placed = _number_places(rows)
         drawn = plots.draw_lines(placed, x="place", y="effect", series=series, alt=alt, low=low, high=high)
+        seen = {row["value"] for row in placed}
     else:
         drawn = plots.draw_bars(rows, category="value", value="effect", series=series, alt=alt, low=low, high=high)
-    return Section(column, (Plot(drawn, alt),))
+        seen = {row["value"] for row in rows}
+    listed = [row for row in rows if (told and series) or row["value"] not in seen]
+    return Section(column, (Plot(drawn, alt), *((Table.of(listed, alt, "Search values"),) if listed else ())))
 
 
 def _build_row(each: Mapping[str, Any]) -> dict[str, object]:
     row: dict[str, object] = {"value": each["value"], "effect": each["effect"]}
-    if each["of"]:
-        return row | {"of": each["of"]}
+    row |= {"of": each["of"]} if each["of"] else {}
     if each["error"] is None:
         return row
     return row | {"low": each["effect"] - WIDTH * each["error"], "high": each["effect"] + WIDTH * each["error"]}
