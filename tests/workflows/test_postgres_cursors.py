@@ -40,6 +40,8 @@ def test_prepare_execute_and_deallocate(served, asking):
         with pytest.raises(psycopg.Error) as refused:
             asking.execute(wrong)
         assert refused.value.sqlstate == state, wrong
+    asking.execute("DISCARD PLANS")
+    assert asking.execute("EXECUTE older(17)").fetchone() == first, "only DISCARD ALL forgets statements"
     asking.execute("DEALLOCATE PREPARE older")
     with pytest.raises(psycopg.errors.InvalidSqlStatementName):
         asking.execute("EXECUTE older(17)")

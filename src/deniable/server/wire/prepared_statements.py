@@ -189,6 +189,8 @@ def infer_types(statement: Statement | None, oids: tuple[int, ...], columns: Map
     >>> [question] = split_statements("SELECT COUNT(*) FROM people WHERE age BETWEEN $1 AND $2 AND sex = ANY($3)")
     >>> infer_types(question, (), {"age": v.INT8, "sex": v.TEXT})
     (20, 20, 1009)
+    >>> infer_types(split_statements('SELECT $1::"pg_catalog"."int8"::text, CAST($2 AS pg_catalog.date)')[0], (), {})
+    (20, 1082)
     """
     tokens = statement.tokens if statement else ()
     numbers = {place: _read_number(token) for place, token in enumerate(tokens) if token.kind is Kind.PARAMETER}
@@ -204,7 +206,9 @@ def infer_types(statement: Statement | None, oids: tuple[int, ...], columns: Map
 
 def _infer_type(words: Sequence[str], place: int, columns: Mapping[str, int], operands: dict[int, int]) -> int | None:
     """The type that the words around a parameter ask for, if they do; `operands` are those found for others before."""
-    before, after = words[max(0, place - 3) : place], words[place + 1 : place + 5]
+    before, after = words[max(0, place - 3) : place], list(words[place + 1 : place + 7])
+    if after[1:3] == ["pg_catalog", "."]:
+        del after[1:3]
     if after[:1] == ["::"] or (after[:1] == ["as"] and before[-2:] == ["cast", "("]):
         inner = _TYPE_WORDS.get(after[1]) if len(after) > 1 else None
         return v.ARRAY_OF.get(inner) if inner is not None and after[2:4] == ["[", "]"] else inner

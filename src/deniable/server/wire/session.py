@@ -312,7 +312,7 @@ class Session:
             self._settings.save(name)
         elif word == "release":
             self._settings.release(name)
-        elif word == "discard":
+        elif statement.starts("discard", "all"):
             self._statements.prepared.clear()
             self._statements.portals.clear()
         return outcome
