@@ -242,7 +242,8 @@ def choose_regression(attributes: Sequence[Attribute]) -> tuple[str, tuple[str, 
 def compare_regressions(
     real: pa.Table, made: pa.Table, attributes: Sequence[Attribute], target: str, by: Sequence[str]
 ) -> Regression | None:
-    """Both tables' regressions; None where one has too few rows, or where columns say the same."""
+    """Both tables' regressions; None where one has too few rows. A term that a table does not determine is left out:
+    where columns say the same, or where nobody has the value to which it is compared."""
     known = {attribute.name: attribute for attribute in attributes}
     designs = [_design(rows, known, target, by) for rows in (real, made)]
     fits = [_fit(wanted, columns) for wanted, columns, _ in designs]
@@ -250,8 +251,9 @@ def compare_regressions(
     if any(fit is None for fit in fits) or len(names) > MOST_TERMS:
         return None
     first, second = (fit for fit in fits if fit is not None)
-    terms = [Term(name, a, b) for name, a, b in zip(names, first, second, strict=True)]
-    return Regression(target, tuple(terms[1:]))
+    told = list(zip(names, first, second, strict=True))[1:]
+    terms = tuple(Term(name, a, b) for name, a, b in told if a is not None and b is not None)
+    return Regression(target, terms) if terms else None
 
 
 def _design(
@@ -290,23 +292,24 @@ def _number(attribute: Bins, column: pa.ChunkedArray) -> Numbers:
     return np.asarray(column.cast(pa.float64()).to_numpy(zero_copy_only=False))
 
 
-def _fit(wanted: Numbers, columns: Numbers) -> list[Estimate] | None:
-    """Least squares with the sandwich of White; a term that is constant in a table has no interval to speak of."""
+def _fit(wanted: Numbers, columns: Numbers) -> list[Estimate | None] | None:
+    """Least squares with the sandwich of White; None for a term that the columns do not determine."""
     records, terms = columns.shape
     if records <= terms + 1:
         return None
     # Scaled columns keep the products well conditioned; a constant column has no spread and stays as it is.
     scale = np.where((spread := columns.std(axis=0)) > 0, spread, 1.0)
     scaled = columns / scale
-    inverse = np.linalg.pinv(scaled.T @ scaled)
+    inverse = np.linalg.pinv(scaled.T @ scaled, hermitian=True)
+    determined = np.abs(np.diag(inverse @ (scaled.T @ scaled)) - 1) < 1e-6
     coefficients = inverse @ scaled.T @ wanted
     left = wanted - scaled @ coefficients
     meat = (scaled * left[:, np.newaxis] ** 2).T @ scaled * (records / (records - terms))
     errors = np.sqrt(np.maximum(np.diag(inverse @ meat @ inverse), 0.0)) / scale
     values = coefficients / scale
     return [
-        Estimate(float(v), float(v - NORMAL_95 * e), float(v + NORMAL_95 * e))
-        for v, e in zip(values, errors, strict=True)
+        Estimate(float(v), float(v - NORMAL_95 * e), float(v + NORMAL_95 * e)) if known else None
+        for v, e, known in zip(values, errors, determined, strict=True)
     ]
 
 
