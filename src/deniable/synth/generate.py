@@ -152,6 +152,8 @@ def _decode_batch(model: SynthModel, drawn: Codes, start: tuple[int, int], only:
 TRIES_A_RECORD, FEWEST_TRIES = 60, 6
 MOST_VISITS = 1_000_000_000
 """How many cells are looked at, all tries together, before there are fewer tries: some 10 seconds."""
+FEWEST_FITTED = 1000
+"""Records that are fitted at least: fewer would be moved to the most frequent cells, which parts of a record favor."""
 ONE_COLUMN = 0.5
 """The share of tries that change one column; the others change the columns of one clique."""
 
@@ -161,11 +163,13 @@ def draw_records(estimates: Estimates, domain: Domain, records: int, seed: int |
     generator = np.random.default_rng(seed)
     order = order_cliques(estimates.tables, {clique: dependence_of(estimates, clique) for clique in estimates.tables})
     unmet = find_unmet_cliques(estimates.tables, order)
-    codes = draw_along_cliques(estimates, domain, records, generator, order_by_strength(estimates) if unmet else order)
-    if records and unmet:
-        targets = {clique: table * (records / table.sum()) for clique, table in estimates.tables.items()}
-        _fit_records(codes, targets, domain, range(len(domain)), generator)
-    return codes
+    if not (records and unmet):
+        return draw_along_cliques(estimates, domain, records, generator, order)
+    made = max(records, FEWEST_FITTED)
+    codes = draw_along_cliques(estimates, domain, made, generator, order_by_strength(estimates))
+    targets = {clique: table * (made / table.sum()) for clique, table in estimates.tables.items()}
+    _fit_records(codes, targets, domain, range(len(domain)), generator)
+    return codes if made == records else codes[:, generator.permutation(made)[:records]]
 
 
 def _fit_records(
