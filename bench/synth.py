@@ -17,7 +17,8 @@ that is not enough to tell). `--private-pgm` with `--tables` runs beside private
 coded in 16 stretches for both.
 `--findings` does another thing: it prints how many published findings about four real frames (`_held_out.py`, with
 their sources) are kept at epsilon 1, by `auto` that is asked for them as `deniable parity` asks, and by each of our
-other methods. With `--private-pgm`, and with `--peer ROWS` on that many rows, the same of as many runs of a peer.
+other methods. With `--private-pgm`, and with `--peer ROWS` on that many rows, the same of as many runs of a peer, which
+is asked for nothing: what compares with it on equal terms is `auto` without being asked, which is printed too.
 """
 
 from __future__ import annotations
