@@ -16,6 +16,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+with contextlib.suppress(ImportError):  # an extra
+    from httpx._config import DEFAULT_TIMEOUT_CONFIG
+
+    # Five seconds of waiting are over soon on a machine where three tests run at once.
+    for part in ("connect", "read", "write", "pool"):
+        setattr(DEFAULT_TIMEOUT_CONFIG, part, 120.0)
+
 CANARY = "CANARY"
 PEOPLE = 300
 POLICY = """\
