@@ -28,7 +28,7 @@ def server() -> Iterator[ClassServer]:
 
 
 def call(server: ClassServer, method: str, path: str, body: Any = None, **headers: str) -> tuple[int, Any]:
-    connection = http.client.HTTPConnection("127.0.0.1", server.server_address[1], timeout=5)
+    connection = http.client.HTTPConnection("127.0.0.1", server.server_address[1], timeout=60)
     sent = json.dumps(body) if method == "POST" else None
     kind = {"Content-Type": "application/json"} if method == "POST" else {}
     connection.request(method, path, sent, kind | {name.replace("_", "-"): value for name, value in headers.items()})
@@ -114,7 +114,7 @@ def test_the_class_has_a_largest_size(monkeypatch):
 
 
 def send_raw(server: ClassServer, text: bytes) -> bytes:
-    with socket.create_connection(("127.0.0.1", server.server_address[1]), timeout=5) as peer:
+    with socket.create_connection(("127.0.0.1", server.server_address[1]), timeout=60) as peer:
         peer.sendall(text)
         with contextlib.suppress(OSError):  # it may have closed the connection already
             peer.shutdown(socket.SHUT_WR)
