@@ -380,11 +380,11 @@ def test_a_postgres_ledger_that_is_locked_stops_questions_and_nothing_else(
             waiting = threading.Thread(target=httpx.post, args=(up.http + "/v1/query",), kwargs={
                 "json": COUNT, "headers": ana, "timeout": 60})  # fmt: skip
             waiting.start()
-            assert httpx.get(up.http + "/ready", timeout=20).status_code == 503
-            refused = httpx.get(up.http + "/v1/remaining", headers=ana, timeout=20)
+            assert httpx.get(up.http + "/ready", timeout=50).status_code == 503
+            refused = httpx.get(up.http + "/v1/remaining", headers=ana, timeout=50)
             assert refused.status_code == 503
             assert refused.json()["charged"] is False
-            assert httpx.get(up.http + "/health", timeout=5).status_code == 200
+            assert httpx.get(up.http + "/health", timeout=50).status_code == 200
             waiting.join(60)
         assert httpx.post(up.http + "/v1/query", json=COUNT, headers=ana, timeout=60).status_code == 200
 
