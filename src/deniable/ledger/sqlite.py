@@ -63,8 +63,9 @@ class Turns:
     def __init__(self) -> None:
         self.patience = PATIENCE
         """Seconds that a writer waits for its turn."""
-        self._held, self._waits = -HELD_SECONDS, 0
-        self._last: sqlite3.Connection | None = None
+        self._held = -HELD_SECONDS
+        self._told: tuple[tuple[sqlite3.Connection, int], ...] = ()
+        """The last two connections, and how long each was told to wait."""
 
     @property
     def held(self) -> bool:
@@ -74,9 +75,9 @@ class Turns:
     def take(self, connection: sqlite3.Connection) -> None:
         """Take the write lock."""
         waits = int((100 if self.held else 1000) * self.patience)
-        if self._last is not connection or self._waits != waits:
+        if not any(told is connection and patience == waits for told, patience in self._told):
             connection.execute(f"PRAGMA busy_timeout = {waits}")
-            self._last, self._waits = connection, waits
+            self._told = ((connection, waits), *(each for each in self._told if each[0] is not connection))[:2]
         try:
             connection.execute("BEGIN IMMEDIATE")
         except sqlite3.OperationalError as failure:
