@@ -161,8 +161,10 @@ FOUND = (
     "SELECT sex, SUM(CLAMP(COALESCE(NULL, NULL, age), 0, 100)) AS s FROM visits GROUP BY sex",
     "SELECT COUNT(*) AS n, SUM(CASE WHEN NULL THEN age ELSE 1 END) AS s FROM visits WHERE age > 1 OR NULL",
     "SELECT COUNT(*) FILTER (WHERE NULL) AS n, COUNT(*) AS m FROM visits WHERE COALESCE(NULL, NULL)",
+    "SELECT delta, COUNT(*) AS n, COUNT(LEFT(city, CASE WHEN delta > 0 THEN 1 END)) AS m FROM visits GROUP BY delta",
+    "SELECT delta, COUNT(*) AS n, COUNT(RIGHT(city, CASE WHEN delta > 0 THEN 1 END)) AS m FROM visits GROUP BY delta",
 )
-"""Random questions that one engine refused once."""
+"""Random questions that one engine refused once, or counted otherwise."""
 
 
 @pytest.mark.parametrize("text", FOUND)

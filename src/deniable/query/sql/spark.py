@@ -50,6 +50,7 @@ SPARK_TYPES = {
 }
 _SMALL = "{a} BETWEEN -4503599627370496D AND 4503599627370496D"  # may have places after the point
 _LENGTH = "char_length({a})"
+_KEPT = f"`if`({{b}} >= 0, {{b}}, `if`({{b}} IS NOT NULL, greatest(0, `+`({_LENGTH}, {{b}})), NULL))"
 _ENDS = f"`+`(`if`({{b}} < 0, `+`({_LENGTH}, 1), 0), greatest({{b}}, -1000000000L))"
 _BEGIN = f"`+`({_ENDS}, least({{c}}, 0L))"
 _COUNT = "abs(greatest({c}, -1000000000L))"
@@ -69,8 +70,8 @@ SPARK: dict[str, str] = {
     "modulo": f"`if`({{b}} <> 0D, `%`({_EXACTLY.format('{a}')}, {_EXACTLY.format('{b}')})::DOUBLE, NULL)",
     "sign": "`if`({a} < 0, -1, `if`({a} > 0 AND NOT {nan}, 1, `if`({a} IS NOT NULL, 0, NULL)))",
     "whole_quotient": f"`/`(`-`({{a}}, `%`({{a}}, {{b}})), {{b}})::{WHOLE}",
-    "left": f"`if`({{b}} >= 0, `left`({{a}}, {{b}}), `left`({{a}}, greatest(0, `+`({_LENGTH}, {{b}}))))",
-    "right": f"`if`({{b}} >= 0, `right`({{a}}, {{b}}), `right`({{a}}, greatest(0, `+`({_LENGTH}, {{b}}))))",
+    "left": f"`left`({{a}}, {_KEPT})",
+    "right": f"`right`({{a}}, {_KEPT})",
     "substring": (
         "`if`({b} IS NOT NULL AND {c} IS NOT NULL, "
         f"`substring`({{a}}, greatest({_BEGIN}, 1L)::INT, greatest({_REST}, 0L)::INT), NULL)"
