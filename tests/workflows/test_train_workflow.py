@@ -138,8 +138,9 @@ def test_control_c_says_whether_something_was_charged_and_how_to_go_on(
     town: Path, where: str, told: tuple[str, ...], entries: int
 ) -> None:
     def count() -> int:
+        """How many models the ledger has; there is none before the first charge."""
         shown = json.loads(run_command("ledger", "show", "--last", "1000", "--json", cwd=town).stdout)
-        return len([each for each in shown["entries"] if "model" in json.dumps(each)])
+        return len([each for each in shown.get("entries", []) if "model" in json.dumps(each)])
 
     module, name = where.rsplit(".", 1)
     script = f"""
