@@ -380,7 +380,7 @@ def _plan_turns(
 def bound_residuals(entries: Entries, most_squared: int) -> NDArray[np.int64]:
     """The largest whole residual of each row whose gradient keeps the bound: cap^2 |x|^2 <= most_squared, in integers.
 
-    The intercept makes |x|^2 at least STEPS^2, and most_squared is below 2**53, so the float root is off by one at
+    The intercept makes |x|^2 at least STEPS^2, so that the quotient is below 2**53, and its float root off by one at
     most, which is mended.
     """
     norms = np.einsum("ij,ij->i", entries, entries, dtype=np.int64)
