@@ -398,6 +398,10 @@ def test_backups_beside_writers_are_each_of_one_moment(policy: Path, tmp_path: P
 
 
 def test_a_backup_moves_between_sqlite_and_postgresql(policy: Path, tmp_path: Path, postgres_address: str) -> None:
+    psycopg = pytest.importorskip("psycopg")
+    with psycopg.connect(postgres_address, autocommit=True) as owner:
+        owner.execute("CREATE DATABASE moved")  # other tests may have a ledger of this dataset
+    postgres_address = postgres_address.replace("/postgres?", "/moved?")
     given = ask(policy, 1, 2)
     run("ledger", "backup", tmp_path / "one.backup", "-p", policy)
     restore_backup(tmp_path / "one.backup", "clinic", postgres_address)
