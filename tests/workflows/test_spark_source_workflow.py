@@ -188,7 +188,8 @@ def test_rows_that_several_statements_read_are_computed_once_and_let_go(
             engine.run(counted.format(held).replace("age", "missing"))
         assert not kept()
         assert list(engine.away) == ["visits"]
-        assert not [each for each in engine._session.catalog.listTables() if each.name.startswith("deniable")]
+        # By name alone: describing all tables fails where a view of another test has lost its files.
+        assert not engine._session.sql("SHOW TABLES LIKE 'deniable*'").collect()
 
 
 def test_decimals_and_times_in_a_zone_leave_in_the_types_of_a_file(tmp_path: Path) -> None:
