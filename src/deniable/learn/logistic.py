@@ -77,7 +77,7 @@ BENDING = 1 / 4
 WHOLE = 1 << 24
 """Entries up to this many (128 MB) are kept as floating point; of more, a chunk at a time is converted in each turn."""
 MOST_SOLVED = 1000
-"""Coefficients of a multinomial regression, over all values, up to which a last step is made."""
+"""Coefficients of a multinomial regression, over all values, up to which last steps are made."""
 
 Table = NDArray[np.int64]
 
@@ -90,9 +90,9 @@ class LogisticPlan:
     square root of `most_squared` (see `bound_residuals` and `count_entries`), and a unit by so much for each of its
     rows. The weights between turns are post-processing; composition is adaptive. **Utility.** The counts tell how
     strongly the loss may curve at most in each direction, so that steps are long where it is flat (see `Curvature`);
-    they are damped until noise alone moves the logit of a row by about 1/2. A Newton step from a release of its own
-    (`last`) ends the descent and tells errors. **Runtime.** turns passes over the rows, 2 width operations each, and
-    one of width^2."""
+    they are damped until noise alone moves the logit of a row by about 1/2. Newton steps, each from a release of its
+    own (`last`), end the descent and tell errors. **Runtime.** turns passes over the rows, 2 width operations each,
+    and one of width^2 for each Newton step."""
 
     design: Design
     mechanism: GaussianMechanism
@@ -102,20 +102,20 @@ class LogisticPlan:
     adapts: bool = False
     """Whether residuals are clipped to half where noise is what limits the descent."""
     last: GaussianMechanism | None = None
-    """The noise of the Newton step, where there is one."""
+    """The noise of each Newton step, where there are any."""
     fine: int = RESIDUE
-    """The steps of a residual in it."""
+    """The steps of a residual in them."""
 
     @property
     def event(self) -> ComposedEvent | SelfComposedEvent:
-        """The same Gaussian in every turn, and once for the counts; then that of the last step."""
+        """The same Gaussian in every turn, and once for the counts; then that of the last steps."""
         turns = SelfComposedEvent(self.mechanism.event, self.turns + 1)
         return turns if self.last is None else ComposedEvent((turns, SelfComposedEvent(self.last.event, NEWTON)))
 
     def fit(
         self, entries: Entries, truth: NDArray[np.int64], entropy: Entropy = SYSTEM, progress: Progress | None = None
     ) -> Fit:
-        """Count, descend with momentum (Nesterov 1983), and make the last step."""
+        """Count, descend with momentum (Nesterov 1983), and make the last steps."""
         rows, counts = count_entries(
             self.mechanism,
             self.most_squared,
@@ -124,7 +124,8 @@ class LogisticPlan:
             entropy,
             lambda scale: scale * truth.sum(keepdims=True),
         )
-        start = math.log(find_odds(counts[-1:], self.measure_noise(rows, RESIDUE))[0])
+        (share,) = clip_shares(counts[-1:], self.measure_noise(rows, RESIDUE))
+        start = math.log(share / (1 - share))
         link, fine = (replace(link_logistic(each), start=start) for each in (RESIDUE, self.fine))
         weights, bend = self._descend(entries, RESIDUE * truth, link, (rows, counts[:-1]), entropy, progress)
         return self._end(entries, self.fine * truth, fine, weights, bend, rows, entropy)
@@ -274,11 +275,10 @@ def count_entries(
     return rows, np.asarray(noisy / rows, np.float64)
 
 
-def find_odds(shares: Numbers, noise: float) -> Numbers:
-    """The odds of what has these shares: none is nearer to 0 or 1 than twice the noise may bring it."""
+def clip_shares(shares: Numbers, noise: float) -> Numbers:
+    """Noisy shares, of which none is nearer to 0 or 1 than twice the noise may bring it."""
     least = min(0.5, max(2 * noise, 1 / RESIDUE))
-    inside = np.clip(shares, least, 1 - least)
-    return np.asarray(inside / (1 - inside))
+    return np.clip(shares, least, 1 - least)
 
 
 def descend(
@@ -461,7 +461,7 @@ LAST, NEWTON = Fraction(3, 20), 2
 
 
 def sum_last(entries: Entries, wanted: NDArray[np.int64], weights: Numbers, link: Link) -> NDArray[Any]:
-    """What the last step is computed from: curvature and residuals at these weights, as exact integers."""
+    """What a last step is computed from: curvature and residuals at these weights, as exact integers."""
     whole, cells = np.rint(np.clip(weights, -MOST_WEIGHT, MOST_WEIGHT) * WEIGHT), np.zeros(len(entries), np.int64)
     for start in range(0, len(entries), CHUNK):
         rows = slice(start, start + CHUNK)
@@ -474,10 +474,10 @@ class MultinomialPlan:
     """Multinomial logistic regression by `turns` noisy gradients, after one turn that counts the rows and entries.
 
     **Guarantee.** turns + 1 releases of the Gaussian mechanism, each on a vector that one row moves by at most the
-    square root of `most_squared`: see `sum_class_gradients`. Then one of the last step: see `bound_class_step`.
+    square root of `most_squared`: see `sum_class_gradients`. Then those of the last steps: see `bound_class_step`.
     **Utility.** As of `LogisticPlan`: steps are damped where noise would move a row's logits by more than about 1/2,
-    and the Newton step tells errors. Coefficients add up to 0 over the values. **Runtime.** turns passes over the rows,
-    2 width operations each for every value of the target, and one of width^2 for every two values.
+    and the Newton steps tell errors. Coefficients add up to 0 over the values. **Runtime.** turns passes over the rows,
+    2 width operations each for every value of the target, and some of width^2 for every two values.
     """
 
     design: Design
@@ -486,9 +486,9 @@ class MultinomialPlan:
     turns: int = TURNS
     penalty: float = 1e-5
     last: GaussianMechanism | None = None
-    """The noise of the Newton step, where there is one."""
+    """The noise of each Newton step, where there are any."""
     fine: int = RESIDUE
-    """The steps of a residual in it."""
+    """The steps of a residual in them."""
 
     @property
     def most_squared(self) -> int:
@@ -497,12 +497,12 @@ class MultinomialPlan:
 
     @property
     def event(self) -> ComposedEvent | SelfComposedEvent:
-        """The same Gaussian in every turn, and once for the count; then that of the last step."""
+        """The same Gaussian in every turn, and once for the count; then that of the last steps."""
         descent = SelfComposedEvent(self.mechanism.event, self.turns + 1)
         return descent if self.last is None else ComposedEvent((descent, SelfComposedEvent(self.last.event, NEWTON)))
 
     def fit(self, entries: Entries, truth: Wholes, entropy: Entropy = SYSTEM, progress: Progress | None = None) -> Fit:
-        """Count, descend with momentum (Nesterov 1983), and make the last step."""
+        """Count, descend with momentum (Nesterov 1983), and make the last steps."""
         classes = len(self.target.column.labels)
         rows, counts = count_entries(
             self.mechanism, self.most_squared, entries, self.design, entropy,
@@ -510,7 +510,7 @@ class MultinomialPlan:
         )  # fmt: skip
         noise = math.sqrt(float(self.mechanism.variance)) / (RESIDUE * STEPS * rows)
         start = np.zeros((classes, self.design.width))
-        start[:, 0] = np.log(find_odds(counts[-classes:], noise))
+        start[:, 0] = np.log(clip_shares(counts[-classes:], noise))
         start[:, 0] -= start[:, 0].mean()
         least = 2 * self.penalty + (self.design.blocks - 1) * noise
         bend = damp_curvature(self.design, counts[:-classes], 1 / 2, least, noise, self.turns)
