@@ -98,6 +98,7 @@ def test_a_request_id_is_charged_once_even_when_sent_at_once(served):
     assert {each.status_code for each in found} == {200}
     assert len({json.dumps(each.json()["rows"]) for each in found}) == 1
     assert sum(entry.request == "same" for entry in served.curator.ledger.entries(acts=("charge",))) == 1
+    assert sorted(each.headers["x-deniable-charged"] for each in found) == ["false"] * 5 + ["true"]
     other = ask(served, {"sql": COUNT, "epsilon": "0.125"}, **{"x-request-id": "same"})
     assert other.status_code == 403
 

@@ -115,7 +115,7 @@ class Service:
         self._rate = RateLimiter(self.limits.rate, self.limits.burst)
         self._grants: TTLCache[str, Grant] = TTLCache(MOST_REPEATS, REPEAT_SECONDS)
         self._confirmed: TTLCache[str, bool] = TTLCache(MOST_REPEATS, REPEAT_SECONDS)
-        self._asking: set[tuple[Grant, Question]] = set()
+        self._asking: set[Hashable] = set()
         """Questions that are being answered: equal ones that join them are not charged."""
         self._answers: TTLCache[tuple[Grant, Question], QueryAnswer] = TTLCache(MOST_REPEATS, REPEAT_SECONDS)
         # One wrong token costs a drop; a bucket refills in a minute.
@@ -284,18 +284,19 @@ class Service:
         if stored is not None:
             return stored
         asked = _fill_parameters(question)
-        # One asker's equal questions at one moment are one question, unless they may be taken back one by one. Another
-        # question under the same request id is another piece of work, which the ledger refuses.
+        # One asker's equal questions at one moment are one question, unless they may be taken back one by one: then
+        # those under one request id. Another question under the same id is other work, which the ledger refuses.
         given = self._build_query_arguments(asked, who)
         check, request = self._check_later(grant), asked.request or work_name
-        joins = not request and key in self._asking
-        if not request and not joins:
-            self._asking.add(key)
+        asking = (key, request)
+        joins = asking in self._asking
+        if not joins:
+            self._asking.add(asking)
         try:
             answer: QueryAnswer = await self.scheduler.work(grant.name, "query", given, key, request, check)
         finally:
-            if not request and not joins:
-                self._asking.discard(key)
+            if not joins:
+                self._asking.discard(asking)
         if joins:
             return replace(answer, repeated=True, receipt=None)  # the charge was told to the one who asked first
         if answer.repeated:

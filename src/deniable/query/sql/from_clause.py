@@ -209,7 +209,8 @@ def _scan(node: exp.Table, alias: str, context: Context) -> Relation:
     elif table is None or node.db not in SCHEMAS or node.catalog:
         known = [t.name for t in context.tables] + list(context.named)
         if table is not None:
-            raise scope.refusal(node, f"there is no schema '{node.db}'", remedy=f"Write {table.name} alone")
+            where = f"database '{node.catalog}'" if node.catalog else f"schema '{node.db}'"
+            raise scope.refusal(node, f"there is no {where}", remedy=f"Write {table.name} alone")
         asked = ".".join(part for part in (node.catalog, node.db, name) if part)
         raise scope.refusal(node, f"there is no table '{asked}'", expected="The tables are " + ", ".join(sorted(known)),
                             remedy=nearest(name, known))  # fmt: skip
