@@ -57,16 +57,20 @@ def _plan(target: str, method: str = "auto") -> Planned:
 
 
 def _training(what: Planned, rows: pa.Table, **twin: Any) -> Run:
-    """A training to be run again and again, and all that it releases; encoding has no noise, and is done once."""
+    """A training to be run again and again, and what it releases; encoding has no noise, and is done once.
+
+    The last steps are left out, and audited by themselves: how a person moves them depends on the noise before.
+    """
     encode = training.encode_codes if isinstance(what.plan, BoostedPlan) else training.encode_rows
     plan: Any = what.plan
     steps = getattr(plan, "steps", STEPS)
     entries, (wanted, known) = encode(what.design, rows), training.encode_target(what.target, rows, steps)
     pooled = Pooled(replace(plan.mechanism, **twin))
+    own = {"last": None} if hasattr(plan, "last") else {}
 
     def run() -> list[np.ndarray]:
         witness = Witness(pooled)
-        replace(plan, mechanism=witness).fit(entries[known], wanted[known])
+        replace(plan, mechanism=witness, **own).fit(entries[known], wanted[known])
         return witness.released
 
     return run

@@ -259,8 +259,24 @@ FIND_WIDE_TABLES = """() => [...document.querySelectorAll("main table")]
   .filter((each) => each.getBoundingClientRect().right > innerWidth + 1).map((each) => each.innerText)"""
 
 
-@pytest.mark.parametrize(("width", "media"), [(360, "screen"), (700, "print"), (1200, "screen")])
-def test_long_names_make_no_page_wider_than_the_view(visit, up, width, media):
+VIEWS = ((360, "screen"), (700, "print"), (1200, "screen"))
+
+
+def find_wide(page: Any) -> dict[tuple[int, str], list[str]]:
+    """What is wider than each view of a page that was loaded once, at the width of a phone."""
+    found = {}
+    for width, media in VIEWS:
+        page.set_viewport_size({"width": width, "height": 800})
+        page.emulate_media(media=media)
+        found[width, media] = page.evaluate(FIND_WIDE)
+        if media == "print":
+            found[width, media] += page.evaluate(FIND_WIDE_TABLES)
+    page.set_viewport_size({"width": VIEWS[0][0], "height": 800})
+    page.emulate_media(media="screen")
+    return {view: wide for view, wide in found.items() if wide}
+
+
+def test_long_names_make_no_page_wider_than_the_view(visit, up):
     question = {"sql": f"SELECT {LONG}, COUNT(*) AS n FROM odd GROUP BY {LONG}", "epsilon": "0.1"}
     found = {}
     for who, port, paths in (
@@ -268,20 +284,16 @@ def test_long_names_make_no_page_wider_than_the_view(visit, up, width, media):
         ("ben", up.http, ("/terms",)),
         ("steward", up.steward, STEWARD),
     ):
-        page = visit(who, width=width)
-        page.emulate_media(media=media)
+        page = visit(who, width=VIEWS[0][0])
         for path in paths:
             page.goto(port + path)
-            found[who, path] = page.evaluate(FIND_WIDE)
-            if media == "print":
-                found[who, path] += page.evaluate(FIND_WIDE_TABLES)
-    page = visit("ana", "/?" + urlencode(question), width=width)
+            found[who, path] = find_wide(page)
+    page = visit("ana", "/?" + urlencode(question), width=VIEWS[0][0])
     page.wait_for_selector("html[data-ready=yes]")
     with page.expect_response("**/ask/answer"):
         page.locator("button[value=ask]").click()
     page.locator(".answer table").wait_for()
-    page.emulate_media(media=media)
-    found["ana", "answer"] = page.evaluate(FIND_WIDE)
+    found["ana", "answer"] = find_wide(page)
     assert {place: wide for place, wide in found.items() if wide} == {}
 
 
