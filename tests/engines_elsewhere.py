@@ -180,6 +180,16 @@ EDGES = [0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 1.5, 2.5, -2.5, 0.49999999999999994, 4
 """Numbers on which engines differ."""
 TEXTS = ["", "a", "hello", "ẞtraße", "e\u0301e", "🙂x", "a_b", "100%", "a\\b", "Ä"]
 """Texts on which engines differ."""
+FAR = (-(2**62), -(2**31) - 1, -(2**31), -(2**31) + 1, -1_500_000_000, -(2**30), -5, -1, 0, 1, 2, 2**30, 2**31 - 2,
+       2**31 - 1, 2**31, 2**62)  # fmt: skip
+"""Numbers of characters, up to where 32 bits end, and beyond."""
+CUTS = {
+    "left": "left(s, TRY_CAST(n AS INTEGER))",
+    "right": "right(s, TRY_CAST(n AS INTEGER))",
+    "the rest": "substr(s, TRY_CAST(n AS INTEGER))",
+    "a part": "substr(s, TRY_CAST(n AS INTEGER), TRY_CAST(m AS INTEGER))",
+}
+"""Cuts of a text s by numbers n and m."""
 NAMES = {"x": "ratio", "y": "score", "t": "note", "d": "day", "m": "seen", "c": "insured"}
 TABLE = TableSchema(
     "visits",

@@ -10,6 +10,7 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
+import duckdb
 import psycopg
 import pyarrow as pa
 import pytest
@@ -33,7 +34,7 @@ from deniable.query.sql.dialects import (
     render_for_postgresql,
 )
 from deniable.query.sql.postgresql import POSTGRESQL
-from engines_elsewhere import EDGES, TABLE, TEXTS, UploadingPostgreSQL, read_exactly, write_form
+from engines_elsewhere import CUTS, EDGES, FAR, TABLE, TEXTS, UploadingPostgreSQL, read_exactly, write_form
 
 SMALLEST = 2.4e-308
 
@@ -164,6 +165,15 @@ def test_parts_of_texts_are_cut_alike(connection: Any) -> None:
     )
     assert found == [cut(*case) for case in cases]
     assert compute(connection, "substr(s, TRY_CAST(n AS INTEGER), 1)", s=["abc", "b"], n=[None, 1]) == [None, "b"]
+
+
+@pytest.mark.parametrize("name", CUTS)
+def test_no_number_makes_a_cut_fail_and_all_are_those_of_duckdb(connection: Any, name: str) -> None:
+    cases = [(s, n, m) for s in ("abcdefgh", "", "Ä🙂") for n in FAR for m in (FAR if name == "a part" else (0,))]
+    s, n, m = (list(each) for each in zip(*cases, strict=True))
+    rows = pa.table({"i": range(len(cases)), "s": s, "n": n, "m": m})
+    expected = duckdb.from_arrow(rows).query("t", f"SELECT {CUTS[name]} FROM t ORDER BY i").fetchall()
+    assert compute(connection, CUTS[name], s=s, n=n, m=m) == [value for (value,) in expected]
 
 
 def test_texts_are_compared_sign_by_sign(connection: Any) -> None:

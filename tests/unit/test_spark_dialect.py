@@ -32,7 +32,7 @@ from deniable.query.sql.dialects import (
     render_for_postgresql,
     render_for_spark,
 )
-from engines_elsewhere import EDGES, TABLE, TEXTS, UploadingSpark, read_exactly, write_form, write_parquet
+from engines_elsewhere import CUTS, EDGES, FAR, TABLE, TEXTS, UploadingSpark, read_exactly, write_form, write_parquet
 
 NUMBERS = [
     "x + y", "x - y", "x * y", "x / NULLIF(y, 0)", "round(x)", "round(x, 2)", "round(x, -2)", "floor(x)", "ceil(x)",
@@ -110,6 +110,12 @@ def test_texts_are_computed_alike(engines: Any) -> None:
     texts += ["".join(drawn.choice("abAB é🙂\\%_'\u0301Ω") for _ in range(drawn.randint(0, 9))) for _ in range(200)]
     rows = pa.table({"i": range(len(texts)), "s": texts})
     assert compare(engines, rows, WORDS) > 6_000
+
+
+def test_no_number_makes_a_cut_fail_and_all_are_alike(engines: Any) -> None:
+    cases = [(s, n, m) for s in ("abcdefgh", "", "Ä🙂", None) for n in (*FAR, None) for m in (*FAR, None)]
+    s, n, m = zip(*cases, strict=True)
+    assert compare(engines, pa.table({"i": range(len(cases)), "s": s, "n": n, "m": m}), list(CUTS.values())) > 4_000
 
 
 def test_letters_of_all_of_unicode_change_their_case_alike(engines: Any) -> None:

@@ -70,6 +70,10 @@ _WHOLE = (
 )
 """A whole number in double precision without loss; above 2^63 it is a multiple of 2048."""
 
+_BEGIN = "((CASE WHEN {b} < 0 THEN char_length({a}) + 1 ELSE 0 END) + {b})"
+_LOW = f"greatest({_BEGIN} + least({{c}}, 0), 1)"
+"""Where a part of a text begins, from its end below 0; a length below 0 takes what stands before. All in 64 bits."""
+
 POSTGRESQL: dict[str, str] = {
     "add": f"CASE WHEN ({{a}} < 0) = ({{b}} < 0) AND {_SUM_IS_TOO_LARGE} THEN {_BY_SIGN} ELSE {{a}} + {{b}} END",
     "subtract": f"CASE WHEN ({{a}} < 0) <> ({{b}} < 0) AND {_SUM_IS_TOO_LARGE} THEN {_BY_SIGN} ELSE {{a}} - {{b}} END",
@@ -95,16 +99,12 @@ POSTGRESQL: dict[str, str] = {
         "CASE WHEN {a} BETWEEN -4503599627370496 AND 4503599627370496 "
         "THEN trunc({a}) + trunc(({a} - trunc({a})) * 2) ELSE {a} END"
     ),
-    "left": "left({a}, {b})",
+    "right": "CASE WHEN {b} IS NOT NULL THEN right({a}, greatest({b}, -2147483647)) END",
     "substring": (
-        "CASE WHEN {b} IS NOT NULL AND {c} IS NOT NULL THEN substr({a}, CAST((CASE WHEN {b} < 0 "
-        "THEN char_length({a}) + 1 ELSE 0 END) + greatest({b}, -1000000000) + least({c}, 0) AS integer), "
-        "abs(greatest({c}, -1000000000))) END"
+        f"CASE WHEN {{b}} IS NOT NULL AND {{c}} IS NOT NULL THEN substr({{a}}, CAST({_LOW} AS integer), "
+        f"CAST(greatest({_BEGIN} + greatest({{c}}, 0) - {_LOW}, 0) AS integer)) END"
     ),
-    "substring_rest": (
-        "CASE WHEN {b} IS NOT NULL THEN substr({a}, greatest(CAST((CASE WHEN {b} < 0 THEN char_length({a}) + 1 "
-        "ELSE 0 END) + greatest({b}, -1000000000) AS integer), 1)) END"
-    ),
+    "substring_rest": (f"CASE WHEN {{b}} IS NOT NULL THEN substr({{a}}, CAST(greatest({_BEGIN}, 1) AS integer)) END"),
     "starts_with": "left({a}, char_length({b})) = {b}",
     "ends_with": "right({a}, char_length({b})) = {b}",
     "contains": "strpos({a}, {b}) > 0",
@@ -353,14 +353,14 @@ class PostgreSQLGenerator(PostgresGenerator):  # type: ignore[misc]  # the parse
 
     def right_sql(self, node: exp.Right) -> str:
         """The last characters."""
-        return f"right({self.sql(node.this)}, {self.sql(node.expression)})"
+        return _write("right", self.sql(node.this), self.sql(node.expression))
 
     def substring_sql(self, node: exp.Substring) -> str:
         """A part of a text; a start below 0 counts from its end."""
         start = f"CAST({self.sql(node.args['start'])} AS bigint)"
         if node.args.get("length") is None:
             return _write("substring_rest", self.sql(node.this), start)
-        length = f"CAST({self.sql(node.args['length'])} AS integer)"
+        length = f"CAST({self.sql(node.args['length'])} AS bigint)"
         return _write("substring", self.sql(node.this), start, length)
 
     def trim_sql(self, node: exp.Trim) -> str:

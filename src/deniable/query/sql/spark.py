@@ -51,10 +51,9 @@ SPARK_TYPES = {
 _SMALL = "{a} BETWEEN -4503599627370496D AND 4503599627370496D"  # may have places after the point
 _LENGTH = "char_length({a})"
 _KEPT = f"`if`({{b}} >= 0, {{b}}, `if`({{b}} IS NOT NULL, greatest(0, `+`({_LENGTH}, {{b}})), NULL))"
-_ENDS = f"`+`(`if`({{b}} < 0, `+`({_LENGTH}, 1), 0), greatest({{b}}, -1000000000L))"
-_BEGIN = f"`+`({_ENDS}, least({{c}}, 0L))"
-_COUNT = "abs(greatest({c}, -1000000000L))"
-_REST = f"`-`(least(`+`({_BEGIN}, {_COUNT}), 2147483647L), greatest({_BEGIN}, 1L))"
+_ENDS = f"`+`(`if`({{b}} < 0, `+`({_LENGTH}, 1), 0), {{b}})"
+_BEGIN = f"greatest(`+`({_ENDS}, least({{c}}, 0L)), 1L)"
+_REST = f"`-`(`+`({_ENDS}, greatest({{c}}, 0L)), {_BEGIN})"
 _EXACTLY = (
     f"`if`(abs({{0}}) < 9223372036854775807D, {{0}}::BIGINT::{WHOLE}, `if`(abs({{0}}) < 1.8e22D, "
     f"`*`(`/`({{0}}, 2048D)::BIGINT::{WHOLE}, 2048), NULL))"
@@ -74,7 +73,7 @@ SPARK: dict[str, str] = {
     "right": f"`right`({{a}}, {_KEPT})",
     "substring": (
         "`if`({b} IS NOT NULL AND {c} IS NOT NULL, "
-        f"`substring`({{a}}, greatest({_BEGIN}, 1L)::INT, greatest({_REST}, 0L)::INT), NULL)"
+        f"`substring`({{a}}, {_BEGIN}::INT, greatest({_REST}, 0L)::INT), NULL)"
     ),
     "substring_rest": f"`if`({{b}} IS NOT NULL, `substring`({{a}}, greatest({_ENDS}, 1L)::INT), NULL)",
     "sum_in_parts": (
