@@ -40,7 +40,9 @@ NUMBERS = [
     "NULLIF(x, CAST('NaN' AS DOUBLE))",
     "TRY_CAST(x AS BIGINT)", "TRY_CAST(round(x) AS BIGINT)", "TRY_CAST(x AS INTEGER)", "x = y", "x < y", "x IS NULL",
     "CASE WHEN x BETWEEN -10 AND 10 THEN x END", "i // 7", "(i * i) // 7", "-i // 7", "i % 7",
-    "(CAST(i AS DOUBLE) * 9007199254740993) % 7",
+    *(f"CAST((TRY_CAST({x} AS DECIMAL(22, 0)) % NULLIF(TRY_CAST({y} AS DECIMAL(22, 0)), 0)) AS DOUBLE)"
+      for x, y in (("i", "7"), ("7", "i - 5"), ("CAST(i AS DOUBLE) * 9007199254740993", "7"),
+                   ("round(x)", "round(y)"))),
     "CAST(x > y AS BIGINT)", "CAST(i > 2 OR NOT x = y AS BIGINT)", "-(i + 1) * (2 - i) % 7", "- (- 5)",
     "CASE WHEN (i > 3 OR x < y) AND y IS NOT NULL THEN (x + 1e-3) / 2.5 WHEN i % 2 = 0 THEN -x ELSE 0.1 END",
     "CASE i % 3 WHEN 0 THEN x WHEN 1 THEN y END",

@@ -40,6 +40,7 @@ def is_double(*nodes: Any) -> bool:
 MOST, LEAST = "CAST('1.7976931348623157e308' AS double precision)", "CAST('2.3e-308' AS double precision)"
 INF, NEGATIVE_INF = "CAST('Infinity' AS double precision)", "CAST('-Infinity' AS double precision)"
 NAN = "CAST('NaN' AS double precision)"
+ROOT = f"CAST('{2.0**-512!r}' AS double precision)"
 SHORT = 64
 """Characters of an argument that is written again where it is needed twice; a longer one is computed once."""
 
@@ -59,16 +60,12 @@ def bind(body: str, **arguments: str) -> str:
     return f'(SELECT {inner} FROM (SELECT {columns} OFFSET 0) AS "#let")'
 
 
-_LARGER, _SMALLER = "greatest(abs({a}), abs({b}))", "least(abs({a}), abs({b}))"
 _SIGNED = f"(CASE WHEN ({{a}} < 0) = ({{b}} < 0) THEN {INF} ELSE {NEGATIVE_INF} END)"
-_SUM_IS_TOO_LARGE = f"{_LARGER} BETWEEN 1e300 AND {MOST} AND {_LARGER} > {MOST} - {_SMALLER}"
+_FINITE = f"abs({{a}}) < {INF} AND abs({{b}}) < {INF}"
+_SUM_IS_TOO_LARGE = f"{_FINITE} AND greatest(abs({{a}}), 1) / 2 + greatest(abs({{b}}), 1) / 2 > {MOST} / 2"
+_PRODUCT_IS_TOO_LARGE = f"{_FINITE} AND greatest(abs({{a}}), 1) * {ROOT} * (greatest(abs({{b}}), 1) * {ROOT}) >= 1"
+"""Scaled by a power of two a result is rounded as it would be, and neither too large nor too small to be had."""
 _BY_SIGN = f"(CASE WHEN {{a}} < 0 THEN {NEGATIVE_INF} ELSE {INF} END)"
-
-_WHOLE = (
-    "(CASE WHEN abs({0}) < 9223372036854775807 THEN CAST(CAST({0} AS bigint) AS numeric) "
-    "WHEN abs({0}) < 1.8e22 THEN CAST(CAST({0} / 2048 AS bigint) AS numeric) * 2048 END)"
-)
-"""A whole number in double precision without loss; above 2^63 it is a multiple of 2048."""
 
 _BEGIN = "((CASE WHEN {b} < 0 THEN char_length({a}) + 1 ELSE 0 END) + {b})"
 _LOW = f"greatest({_BEGIN} + least({{c}}, 0), 1)"
@@ -78,17 +75,14 @@ POSTGRESQL: dict[str, str] = {
     "add": f"CASE WHEN ({{a}} < 0) = ({{b}} < 0) AND {_SUM_IS_TOO_LARGE} THEN {_BY_SIGN} ELSE {{a}} + {{b}} END",
     "subtract": f"CASE WHEN ({{a}} < 0) <> ({{b}} < 0) AND {_SUM_IS_TOO_LARGE} THEN {_BY_SIGN} ELSE {{a}} - {{b}} END",
     "multiply": (
-        f"CASE WHEN abs({{a}}) < {INF} AND abs({{b}}) < {INF} AND abs({{a}}) > {MOST} / greatest(abs({{b}}), 1) "
-        f"THEN {_SIGNED} WHEN abs({{b}}) < 1 AND abs({{a}}) < {LEAST} / greatest(abs({{b}}), {LEAST}) "
+        f"CASE WHEN {_PRODUCT_IS_TOO_LARGE} THEN {_SIGNED} "
+        f"WHEN abs({{b}}) < 1 AND abs({{a}}) < {LEAST} / greatest(abs({{b}}), {LEAST}) "
         "THEN 0 ELSE {a} * {b} END"
     ),
     "divide": (
         f"CASE WHEN {{b}} = 0 THEN NULL WHEN abs({{a}}) < {INF} AND abs({{a}}) > {MOST} * least(abs({{b}}), 1) "
         f"THEN {_SIGNED} WHEN abs({{b}}) > 1 AND abs({{b}}) <= {INF} AND abs({{a}}) < {LEAST} * abs({{b}}) "
         "THEN 0 ELSE {a} / {b} END"
-    ),
-    "modulo": (
-        f"CASE WHEN {{b}} <> 0 THEN CAST({_WHOLE.format('{a}')} % {_WHOLE.format('{b}')} AS double precision) END"
     ),
     "exp": f"CASE WHEN {{a}} > 709.782712893384 AND {{a}} <= {INF} THEN {INF} WHEN {{a}} < -745.13 THEN 0 "
     "ELSE exp({a}) END",
@@ -109,6 +103,11 @@ POSTGRESQL: dict[str, str] = {
     "ends_with": "right({a}, char_length({b})) = {b}",
     "contains": "strpos({a}, {b}) > 0",
     "like": "{a} LIKE {b} ESCAPE ''",
+    "to_numeric": "CASE WHEN abs(CAST({a} AS numeric)) < 1e22 THEN CAST({a} AS numeric) END",
+    "double_to_numeric": (  # a cast would keep 15 digits; above 2^63 it is a multiple of 2048
+        "CASE WHEN abs({a}) < 9223372036854775807 THEN CAST(CAST({a} AS bigint) AS numeric) "
+        "WHEN abs({a}) < 1e22 THEN CAST(CAST({a} / 2048 AS bigint) AS numeric) * 2048 END"
+    ),
     "to_whole": "CASE WHEN {{a}} >= -{size} AND {{a}} < {size} THEN CAST({{a}} AS {type}) END",
     "is_finite": f"abs({{a}}) < {INF}",
     "is_infinite": f"abs({{a}}) = {INF}",
@@ -174,9 +173,7 @@ class PostgreSQLGenerator(PostgresGenerator):  # type: ignore[misc]  # the parse
         return _write("divide", self._double(node.this), self._double(node.expression))
 
     def mod_sql(self, node: exp.Mod) -> str:
-        """A rest; of whole numbers in double precision it is taken as of 64-bit integers."""
-        if is_double(node.this, node.expression):
-            return _write("modulo", self._double(node.this), self._double(node.expression))
+        """A rest, of whole numbers."""
         return f"({self.sql(node.this)} % {self.sql(node.expression)})"
 
     def intdiv_sql(self, node: exp.IntDiv) -> str:
@@ -259,6 +256,8 @@ class PostgreSQLGenerator(PostgresGenerator):  # type: ignore[misc]  # the parse
         source, target, text = name_type(node.this), name_type(node), self.sql(node.this)
         if target in RANGES:
             return self._to_whole(source, target, text)
+        if target == "DECIMAL":
+            return _write("double_to_numeric" if source == "DOUBLE" else "to_numeric", text)
         if target == "DOUBLE" and source in ("DATE", "TIMESTAMP"):
             return "CAST(NULL AS double precision)"
         return self.cast_sql(node)

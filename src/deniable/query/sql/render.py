@@ -96,6 +96,10 @@ def render_value(value: Value) -> str:
             raise InternalError(f"a {type(value).__name__} cannot be written as SQL")
 
 
+WHOLE_REST = "CAST((TRY_CAST({0} AS DECIMAL(22, 0)) % NULLIF(TRY_CAST({1} AS DECIMAL(22, 0)), 0)) AS DOUBLE)"
+"""A rest of whole numbers: exact in every engine, and null from 10^22 on, where not all of them have such numbers."""
+
+
 def render_expression(tree: Expression, side: str = "") -> str:
     """One expression over the fields of the relation below it; `side` names that relation where there are two."""
     text = _render_parts(tree, side)
@@ -125,7 +129,8 @@ def _render_parts(tree: Expression, side: str) -> str:
             if name in ("starts_with", "ends_with") and arguments[1] == literal(""):
                 # DuckDB 2.0.0 gives true here where a column inside the text is not null and the text itself is.
                 return f"(CASE WHEN {written[0]} IS NOT NULL THEN TRUE END)"
-            text = _SLOT.sub(lambda match: _fill_slot(match, written), FUNCTIONS[name].template)
+            template = WHOLE_REST if name == "modulo" and tree.facts.kind is Kind.INTEGER else FUNCTIONS[name].template
+            text = _SLOT.sub(lambda match: _fill_slot(match, written), template)
             # A text can name a date that functions of dates fail on, and a date can be moved to one.
             return _render_in_calendar(text, tree.facts.kind) if name in IN_CALENDAR[2:] else text
 

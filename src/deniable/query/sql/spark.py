@@ -54,11 +54,6 @@ _KEPT = f"`if`({{b}} >= 0, {{b}}, `if`({{b}} IS NOT NULL, greatest(0, `+`({_LENG
 _ENDS = f"`+`(`if`({{b}} < 0, `+`({_LENGTH}, 1), 0), {{b}})"
 _BEGIN = f"greatest(`+`({_ENDS}, least({{c}}, 0L)), 1L)"
 _REST = f"`-`(`+`({_ENDS}, greatest({{c}}, 0L)), {_BEGIN})"
-_EXACTLY = (
-    f"`if`(abs({{0}}) < 9223372036854775807D, {{0}}::BIGINT::{WHOLE}, `if`(abs({{0}}) < 1.8e22D, "
-    f"`*`(`/`({{0}}, 2048D)::BIGINT::{WHOLE}, 2048), NULL))"
-)
-"""A whole number in double precision without loss; above 2^63 it is a multiple of 2048."""
 
 SPARK: dict[str, str] = {
     "round": f"`if`({_SMALL}, `+`({{cut}}, `*`(`-`({{a}}, {{cut}}), 2D)::BIGINT), {{a}})",
@@ -66,7 +61,11 @@ SPARK: dict[str, str] = {
     "truncate": f"`if`({_SMALL}, {{cut}}, {{a}})",
     "floor": f"`if`({_SMALL}, floor({{a}})::DOUBLE, {{a}})",
     "ceil": f"`if`({_SMALL}, ceil({{a}})::DOUBLE, {{a}})",
-    "modulo": f"`if`({{b}} <> 0D, `%`({_EXACTLY.format('{a}')}, {_EXACTLY.format('{b}')})::DOUBLE, NULL)",
+    "to_decimal": f"`if`(abs({{a}}::{WHOLE}) < 10000000000000000000000, {{a}}::{WHOLE}, NULL)",
+    "double_to_decimal": (  # above 2^63 it is a multiple of 2048
+        f"`if`(abs({{a}}) < 9223372036854775807D, {{a}}::BIGINT::{WHOLE}, `if`(abs({{a}}) < 1e22D, "
+        f"`*`(`/`({{a}}, 2048D)::BIGINT::{WHOLE}, 2048), NULL))"
+    ),
     "sign": "`if`({a} < 0, -1, `if`({a} > 0 AND NOT {nan}, 1, `if`({a} IS NOT NULL, 0, NULL)))",
     "whole_quotient": f"`/`(`-`({{a}}, `%`({{a}}, {{b}})), {{b}})::{WHOLE}",
     "left": f"`left`({{a}}, {_KEPT})",
@@ -315,9 +314,7 @@ class DeniableSparkGenerator(SparkGenerator):  # type: ignore[misc]  # the parse
         return f"`/`({self._double(node.this)}, {self._double(node.expression)})"
 
     def mod_sql(self, node: exp.Mod) -> str:
-        """A rest; of whole numbers in double precision it is taken as of 64-bit integers."""
-        if is_double(node.this, node.expression):
-            return _write("modulo", self._double(node.this), self._double(node.expression))
+        """A rest, of whole numbers."""
         return f"`%`({self.sql(node.this)}, {self.sql(node.expression)})"
 
     def intdiv_sql(self, node: exp.IntDiv) -> str:
@@ -400,6 +397,8 @@ class DeniableSparkGenerator(SparkGenerator):  # type: ignore[misc]  # the parse
         source, target, text = name_type(node.this), name_type(node), self._close(node.this)
         if target in RANGES:
             return self._to_whole(source, target, text)
+        if target == "DECIMAL":
+            return _write("double_to_decimal" if source == "DOUBLE" else "to_decimal", text)
         if target == "DOUBLE" and source in ("DATE", "TIMESTAMP"):
             return "NULL::DOUBLE"
         return self.cast_sql(node)
