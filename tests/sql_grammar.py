@@ -16,7 +16,8 @@ class Grammar:
 
     def number(self, depth: int) -> str:
         if depth <= 0 or self.draw.random() < 0.3:
-            return self.one("age", "delta", "charge", "score", "ratio", "1", "0", "-3", "2.5", "1e9", "NULL", "0.001")
+            return self.one("age", "delta", "charge", "score", "score", "ratio", "1", "0", "-3", "2.5", "1e9", "NULL",
+                            "0.001", "2147483647", "-2147483648", "9223372036854775807", "1e308")  # fmt: skip
         x, y, text, day = self.number(depth - 1), self.number(depth - 1), self.text(depth - 1), self.day(depth - 1)
         op = self.one("+", "-", "*", "/", "%")
         return self.one(
@@ -53,9 +54,9 @@ class Grammar:
             f"LOWER({x})",
             f"UPPER({x})",
             f"TRIM({x})",
-            f"SUBSTRING({x}, {n}, 2)",
+            f"SUBSTRING({x}, {n}, {self.number(depth - 1)})",
             f"LEFT({x}, {n})",
-            f"RIGHT({x}, 1)",
+            f"RIGHT({x}, {n})",
             f"REPLACE({x}, 'A', {x})",
             f"CONCAT({x}, '-', city)",
             f"{x} || note",

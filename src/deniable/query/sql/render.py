@@ -108,6 +108,8 @@ def render_expression(tree: Expression, side: str = "") -> str:
 
 def _render_argument(tree: Expression, side: str, above: str) -> str:
     """An argument; inside arithmetic NaN may pass, since it is made null where the arithmetic ends."""
+    if tree.facts.kind is Kind.NULL:  # of no type: a column of nulls alone would be a text in some engines
+        return "NULL"
     return _render_parts(tree, side) if above in ARITHMETIC else render_expression(tree, side)
 
 
@@ -118,7 +120,7 @@ def _render_parts(tree: Expression, side: str) -> str:
         case Literal(held):
             return render_value(held)
         case Call("case", arguments):
-            return _render_case([render_expression(argument, side) for argument in arguments])
+            return _render_case([_render_argument(argument, side, "case") for argument in arguments])
         case Call(name, arguments):
             written = [_render_argument(argument, side, name) for argument in arguments]
             if name in ("add", "subtract") and arguments[0].facts.kind is Kind.DATE:
