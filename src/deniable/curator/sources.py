@@ -72,6 +72,9 @@ def _open_adbc(folder: Path, **limits: Any) -> AdbcEngine:
 
 def find_table_at(policy: Policy, source: str, name: str | None) -> str:
     """The private table of the policy whose source is an address, or a refusal."""
+    from deniable.policy.schema import refuse_secret
+
+    refuse_secret(source)
     for table in policy.private:
         if table.source == source and name in (None, table.name):
             return table.name
@@ -164,9 +167,13 @@ def refuse_no_rows(rows: pa.Table, source: Any) -> None:
 def hold_frames(sources: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
     """The sources, with rows that another library offers as a stream held as a table, since they are read again."""
     from deniable.engines.sources import as_arrow, is_stream
+    from deniable.policy.schema import refuse_secret
 
     if sources is None:
         return None
+    for source in sources.values():
+        if isinstance(source, str | Path):
+            refuse_secret(source)
     return {name: as_arrow(source) if is_stream(source) else source for name, source in sources.items()}
 
 

@@ -26,7 +26,7 @@ import pyarrow.compute as pc
 
 from deniable.engines.base import normalize_names
 from deniable.errors import DataError, MissingExtra, ParameterError, Place, nearest
-from deniable.policy.schema import find_codec
+from deniable.policy.schema import find_codec, refuse_secret
 from deniable.storage import ROW_ENDINGS, escape_formula, storage_errors, whole_file, write_whole
 
 if TYPE_CHECKING:
@@ -88,6 +88,7 @@ def resolve_source(source: str | Path, root: Path) -> Files:
     ...     resolve_source("people.csv", Path(folder)).format
     <Format.CSV: 'csv'>
     """
+    refuse_secret(source)
     text, forced = _split_scheme(str(source))
     path, table = _split_table(root / Path(text).expanduser(), forced)
     if path.is_dir():

@@ -16,6 +16,7 @@ from datetime import date, datetime
 from enum import StrEnum
 from fractions import Fraction
 from typing import TypeVar
+from urllib.parse import unquote
 
 from deniable.errors import ParameterError
 
@@ -465,3 +466,34 @@ class TableSchema:
     def with_role(self, *roles: Role) -> tuple[Column, ...]:
         """The columns having one of these roles."""
         return tuple(column for column in self.columns if column.role in roles)
+
+
+_SECRET = re.compile(
+    r"(?:^|[\s?&;])[\w.-]*(?:password|passwd|pwd|secret|token|scram_\w+_key|access_?key)[\w.-]*\s*=", re.IGNORECASE
+)
+_LOGIN = re.compile(r":/+[^/@]*:[^/@]*@|^\W*postgres[^:]*:[^?@]*:[^?@]*@[^?]*[/#]", re.IGNORECASE)
+
+
+def holds_secret(address: str) -> bool:
+    """Whether an address holds a password or what stands for one, in whatever spelling, and whether it leads anywhere.
+
+    >>> holds_secret("postgresql://ana:pw@db/clinic#visits"), holds_secret("host=db pass%77ord=pw")
+    (True, True)
+    >>> holds_secret("postgresql://db:5432/clinic?user=ana@corp#visits"), holds_secret("visits.csv")
+    (False, False)
+    """
+    plain = address
+    while (decoded := unquote(plain)) != plain:
+        plain = decoded
+    login = re.sub("%3a", ":", address, flags=re.IGNORECASE)  # in a name, a colon is a password that was misspelled
+    return _SECRET.search(plain) is not None or _LOGIN.search(login) is not None
+
+
+def refuse_secret(source: object) -> None:
+    """Refuse an address with a password before anything is done with it; the message does not repeat it."""
+    if holds_secret(str(source)):
+        raise ParameterError(
+            "the address holds a password, or a key in place of one",
+            expected="An address without it: sources are written into policies and reports",
+            remedy="Leave it to PGPASSFILE or PGPASSWORD; change it if others see this machine's processes or history",
+        )

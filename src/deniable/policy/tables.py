@@ -41,6 +41,7 @@ from deniable.policy.schema import (
     Spec,
     TableSchema,
     find_codec,
+    holds_secret,
 )
 from deniable.policy.yaml_tree import Leaf, Mistakes
 
@@ -197,11 +198,17 @@ def _follow_links(
 def _source(entry: Section, mistakes: Mistakes) -> None:
     """Refuse unknown schemes, and passwords, which have no place in a file that is shared and hashed."""
     source = entry.get("source", "")
+    if holds_secret(source):
+        remedy = "Leave it to PGPASSFILE or PGPASSWORD"
+        mistakes.add(entry.place_of("source"), "the source holds a password, or a key in place of one", remedy=remedy)
+        return
     scheme, colon, rest = source.partition(":")
-    if not colon or len(scheme) < 2 or not scheme.replace("+", "").isalnum():
+    if not colon or len(scheme) < 2 or not scheme.replace("+", "").strip().isalnum():
         return  # a path; a single letter is a drive
     place = entry.place_of("source")
-    if scheme not in SCHEMES:
+    if scheme.strip() in SCHEMES and scheme != scheme.strip():
+        mistakes.add(place, "the source begins with a space", remedy="Leave the space out")
+    elif scheme not in SCHEMES:
         expected = "A path, or one of duckdb:, postgresql:, spark:, DIALECT+adbc:"
         if scheme.endswith("+adbc"):
             expected = f"One of {', '.join(BY_ADBC)} before +adbc:"
@@ -209,8 +216,6 @@ def _source(entry: Section, mistakes: Mistakes) -> None:
     elif scheme.endswith("+adbc") and not re.fullmatch(r"//[A-Za-z0-9_-]+#.+", rest):
         happened = "a source that is reached by ADBC names a profile and a table, and no address"
         mistakes.add(place, happened, f"Such as {scheme}://PROFILE#schema.table")
-    elif (":" in rest.partition("//")[2].partition("@")[0] and "@" in rest) or "password=" in rest.lower():
-        mistakes.add(place, "the source holds a password", remedy="Leave it to PGPASSFILE or PGPASSWORD")
     elif not rest.strip("/"):
         mistakes.add(place, f"'{scheme}:' names no database", f"Such as {scheme}:NAME#TABLE")
 

@@ -22,6 +22,7 @@ from deniable.errors import CHARGED, AccessRefused, BudgetExceeded, DataError, D
 from deniable.governance.grants import Asker, Role
 from deniable.governance.requests import Status
 from deniable.policy.document import read
+from deniable.policy.schema import holds_secret
 from deniable.release import verify
 
 if TYPE_CHECKING:
@@ -229,8 +230,8 @@ def say_command(policy: Path, ledger: str, identity: str) -> str:
 def _leave_out_passwords(address: str) -> str:
     """An address without the passwords before its host and among its options."""
     parts = urlsplit(address)
-    options = [each for each in parts.query.split("&") if "password" not in each.partition("=")[0].lower()]
-    return parts._replace(netloc=re.sub(r":[^@]*@", "@", parts.netloc), query="&".join(options)).geturl()
+    options = [each for each in parts.query.split("&") if not holds_secret(each)]
+    return parts._replace(netloc=re.sub(r":.*@", "@", parts.netloc), query="&".join(options)).geturl()
 
 
 def refuse_changed_file(policy: Path, served: str) -> None:

@@ -140,7 +140,7 @@ def draft_table(
     columns = draft_columns(rows, fields, profiles, show_values=show_values)
     found = None if unit is not None else _find_unit(rows, profiles, columns)
     _tell(progress, 1.0)
-    made = Draft(name_table(source), _relate(source, folder), csv, unit, count, columns, doubtful=doubtful)
+    made = Draft(name_table(source), relate(source, folder), csv, unit, count, columns, doubtful=doubtful)
     if found is None:
         return made
     decided = tuple(_name_people(column, found) for column in columns)
@@ -448,7 +448,7 @@ def name_table(source: str) -> str:
     return re.sub(r"[^A-Za-z0-9_]+", "_", stem).strip("_") or "table"
 
 
-def _relate(source: str, folder: Path | None) -> str:
+def relate(source: str, folder: Path | None) -> str:
     """A file as it is found from the policy's folder, also one with its format before it; other sources as they are."""
     scheme, path = m.groups() if (m := re.match(r"([a-z]{2,}:)(.*)", source, re.DOTALL)) else ("", source)
     if folder is None or scheme not in ("", *FILE_SCHEMES):

@@ -8,7 +8,6 @@ of ARX has roles, hierarchies and the models that were asked for; its rows stay 
 from __future__ import annotations
 
 import math
-import os
 import re
 import zipfile
 from collections import Counter
@@ -18,10 +17,10 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from deniable.curator.policy.draft import Draft, Drafted, save, write_document, yaml_word
+from deniable.curator.policy.draft import Draft, Drafted, relate, save, write_document, yaml_word
 from deniable.errors import DataError, ParameterError
 from deniable.policy.budget import format_number
-from deniable.policy.schema import ColumnType, CsvDialect, DateOrder, Role, Spec
+from deniable.policy.schema import ColumnType, CsvDialect, DateOrder, Role, Spec, refuse_secret
 
 MOST_BYTES = 20 << 20
 SMARTNOISE_TYPES = {
@@ -72,8 +71,8 @@ def import_metadata(
             found, unit = _read_description(document, table or file.stem)
         else:
             found, unit = _read_smartnoise(document, table)
-    where = source or f"{found.table}.csv"
-    placed = os.path.relpath(where, folder) if folder is not None and source is not None else where
+    refuse_secret(source)
+    placed = relate(source, folder) if source else f"{found.table}.csv"
     return Imported(write_document(replace(found, source=placed), [f"    unit: {unit}"], rest=rest), files)
 
 

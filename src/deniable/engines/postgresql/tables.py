@@ -25,7 +25,7 @@ from deniable.engines.remote import (
     show_declared,
 )
 from deniable.errors import DataError, nearest
-from deniable.policy.schema import ColumnType, TableSchema, normalize_spelling
+from deniable.policy.schema import ColumnType, TableSchema, normalize_spelling, refuse_secret
 
 SCHEME = "postgresql:"
 
@@ -58,6 +58,7 @@ def locate_table(source: str) -> Located:
     >>> locate_table("postgresql://ana@db/clinic#care.visits")
     Located(address='postgresql://ana@db/clinic', schema='care', table='visits')
     """
+    refuse_secret(source)
     address, _, table = source.partition("#")
     names = [(quoted or plain).replace('""', '"') for quoted, plain in _NAME.findall(table)]
     if not 1 <= len(names) <= 2:
