@@ -167,6 +167,19 @@ def test_without_a_valid_token_nothing_is_told(served: Any) -> None:
         assert "clinic" not in refused.text
 
 
+def test_a_body_that_does_not_arrive_is_not_waited_for(served: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    import socket
+
+    from deniable.server.http import endpoints
+
+    monkeypatch.setattr(endpoints, "BODY_SECONDS", 0.1)
+    host, port = served.http.removeprefix("http://").split(":")
+    head = f"POST /mcp HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {served.tokens['ana']}\r\n"
+    with socket.create_connection((host, int(port)), timeout=120) as wire:
+        wire.sendall(f"{head}Content-Type: application/json\r\nContent-Length: 1000\r\n\r\n ".encode())
+        assert wire.recv(100).startswith(b"HTTP/1.1 504 ")
+
+
 def test_a_token_that_is_revoked_stops_the_assistant_at_its_next_call(served: Any) -> None:
     token, grant = requests.issue(served.curator.context, "ana", Role.ANALYST, ["research"])
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
+import re
 import socket
 import threading
 import time
 from typing import Any
+from urllib.parse import quote
 
 import httpx
 import pyarrow as pa
@@ -17,6 +20,7 @@ import deniable
 from deniable.client import dbapi
 from deniable.curator.query.metadata import QuestionPreview
 from deniable.errors import AccessRefused, BudgetExceeded, ParameterError, QueryRefused
+from deniable.server.service import refuse_request_id
 
 OLD = "SELECT COUNT(*) AS n FROM people WHERE age"
 COUNT = "SELECT sex, COUNT(*) AS n FROM people GROUP BY sex ORDER BY sex"
@@ -448,6 +452,51 @@ def test_taking_back_a_question_says_what_was_charged_under_its_id(served):
     assert "epsilon 0.01" in told["charged_before"]
     other = {"authorization": f"Bearer {served.tokens['ben']}"}
     assert httpx.delete(f"{served.http}/v1/queries/{own}", headers=other).json() == nothing, "it is the asker's own"
+
+
+def test_a_question_whose_id_has_a_slash_can_be_taken_back(served):
+    for age, own in enumerate(("a/b", "a//b/", "../a", "é ü"), 71):
+        headers = {"authorization": f"Bearer {served.tokens['ana']}", "x-request-id": own.encode("latin-1")}
+        asked = {"sql": f"SELECT COUNT(*) AS n FROM people WHERE age <> {age}", "epsilon": "0.01"}
+        assert httpx.post(served.http + "/v1/query", json=asked, headers=headers, timeout=120).status_code == 200
+        del headers["x-request-id"]
+        told = httpx.delete(f"{served.http}/v1/queries/{quote(own, safe='')}", headers=headers, timeout=120).json()
+        assert told.get("charged_before", "").startswith("entry "), (own, told)
+    rules = httpx.get(served.http + "/openapi.json").json()["paths"]["/v1/query"]["post"]["parameters"]
+    pattern = next(each["schema"]["pattern"] for each in rules if each["name"] == "X-Request-Id")
+    for place in range(256):
+        with contextlib.suppress(ParameterError):
+            refuse_request_id(chr(place))
+            assert re.fullmatch(pattern, chr(place)), place
+        if re.fullmatch(pattern, chr(place)):
+            refuse_request_id(chr(place))
+
+
+def test_a_balance_is_told_for_granted_purposes_alone(served):
+    assert get(served, "/v1/remaining?purpose=research").status_code == 200
+    refused = get(served, "/v1/remaining?purpose=care")
+    assert (refused.status_code, refused.json()["happened"]) == (403, "purpose 'care' is outside the grant")
+
+
+@pytest.mark.parametrize("own", ["", "batches at once"])
+def test_equal_batches_at_once_say_one_charge(served, own):
+    from concurrent.futures import ThreadPoolExecutor
+
+    texts = [f"SELECT COUNT(*) AS n FROM people WHERE age > {age + len(own)}" for age in (20, 40)]
+    asked = {"questions": texts, "epsilon": "0.01"}
+    headers = {"authorization": f"Bearer {served.tokens['ana']}"} | ({"x-request-id": own} if own else {})
+    before = sum(1 for _ in served.curator.ledger.entries(acts=("charge",)))
+
+    def send(_: int) -> httpx.Response:
+        return httpx.post(served.http + "/v1/batch", json=asked, headers=headers, timeout=120)
+
+    with ThreadPoolExecutor(6) as threads:
+        found = list(threads.map(send, range(6)))
+    assert [each.status_code for each in found] == [200] * 6
+    assert sum(1 for _ in served.curator.ledger.entries(acts=("charge",))) == before + 1
+    assert sum(each.headers["x-deniable-charged"] == "true" for each in found) == 1
+    assert sum(each.json()["repeated"] for each in found) == 5
+    assert len({json.dumps([part["rows"] for part in each.json()["answers"]]) for each in found}) == 1
 
 
 def test_equal_questions_at_once_say_one_charge(served):

@@ -14,6 +14,7 @@ import httpx
 import pytest
 
 from deniable.errors import AccessRefused, DataError, ParameterError
+from deniable.server.oidc import LEEWAY
 
 jwt = pytest.importorskip("jwt", reason="the oidc extra is not installed")
 ec = pytest.importorskip("cryptography.hazmat.primitives.asymmetric.ec")
@@ -153,8 +154,17 @@ def test_tokens_of_the_issuer_are_let_in_and_broken_ones_are_not(serve, issuer: 
             "cut off": f"{head}.{body}.",
             "not yet valid": signed(nbf=int(time.time()) + 3600),
             "nonsense": "a.b.c",
+            "brackets within brackets": f"{head}.{'Wltb' * 3000}.{mark}",
+            "a head of brackets": f"{'Wltb' * 3000}.{body}.{mark}",
         }
         assert {why: status(token) for why, token in broken.items()} == dict.fromkeys(broken, 401)
+        assert status(signed(sub="ana", scope="care")) == 403, "the balance of a purpose that the claim leaves out"
+        late = signed(**scope, exp=int(time.time()) + 2 - LEEWAY)  # clocks may differ by so much
+        seen = [status(late)]
+        while seen[-1] == 200:
+            seen.append(status(late))
+        assert seen[0] == 200
+        assert seen[-1] == 401, "whoever has a token that has ended signs on again"
         assert status(signed(sub="eve", scope="research")) in (200, 403)
         eve = {"authorization": f"Bearer {signed(sub='eve', scope='research')}"}
         refused = httpx.post(f"{served.http}/v1/query", json=asked | {"epsilon": "3"}, headers=eve, timeout=120)
@@ -191,6 +201,36 @@ def test_an_issuer_is_described_safely_or_refused(tmp_path: Path):
         with pytest.raises(AccessRefused, match="not valid"):
             found.grant(signed(exp=far))
     assert found.grant(jwt.encode(claims(), RSA, "RS256", {"kid": "r1", "typ": "at+jwt"})).name == "ana"
+
+
+ODD_KEYS = [
+    *({"key_ops": given} for given in (None, 5, {}, [])),
+    *({"alg": given} for given in ("none", ["RS256"], {"RS256": 1}, 7, "HS256")),
+    *({"kid": given} for given in (None, "", ["x"], {"a": 1}, 3)),
+    *({name: given} for name in ("n", "e", "kty") for given in (None, 5, [], {}, "", "*")),
+]
+
+
+def test_an_odd_key_leaves_out_itself_and_an_odd_set_leaves_the_keys_that_are_known(tmp_path: Path, capfd) -> None:
+    from deniable.server.oidc import Issuer, Verifier
+
+    policy = type("Policy", (), {"dataset": "clinic", "budgets": None, "expires": None})()
+    good, file = public(RSA, "r1", "RS256"), tmp_path / "keys.json"
+    described = Issuer(ISSUER, AUDIENCE, "keys.json", folder=tmp_path)
+    odd = [good | {"kid": "odd"} | each for each in ODD_KEYS]
+    file.write_text(json.dumps({"keys": [*odd, 5, None, "x", [], [[]], good]}))
+    verifier = Verifier(described, policy)
+    assert verifier.grant(signed()).name == "ana"
+    assert set(verifier._keys) == {"r1"}
+    for text in ("", "[" * 100_000, '{"keys": null}', '{"keys": 5}', "[]", "5", "null", '{"keys": ' + "[" * 100_000):
+        file.write_text(text)
+        with pytest.raises(DataError, match="key set"):
+            Verifier(described, policy)
+        verifier._refresh()  # as in its thread
+        assert verifier.grant(signed()).name == "ana"
+    told = capfd.readouterr().err
+    assert "the keys that are known stay" in told
+    assert "Traceback" not in told
 
 
 def _counts(verifier: Any, token: str) -> bool:

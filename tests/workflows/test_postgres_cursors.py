@@ -131,32 +131,111 @@ def test_a_session_holds_a_limited_number_of_words_and_rows(asking):
     with pytest.raises(psycopg.Error, match="20000 words and signs"):
         asking.execute("SELECT " + "1, " * 10_000 + "1")
     wide = "SELECT " + ", ".join(["1"] * 9_000)
-    for place in range(5):
+    for place in range(3):
         asking.execute(f"PREPARE w{place} AS {wide}")
-    with pytest.raises(psycopg.Error, match="prepared statements have more than 100000 words"):
-        asking.execute(f"PREPARE w AS {wide}")
+    for place in range(2):
+        asking.execute(f"DECLARE w{place} CURSOR WITH HOLD FOR {wide}")
+    for more in ("PREPARE w AS", "DECLARE w CURSOR WITH HOLD FOR"):
+        with pytest.raises(psycopg.errors.ConfigurationLimitExceeded, match="cursors have more than 100000 words"):
+            asking.execute(f"{more} {wide}")
     asking.execute("DEALLOCATE ALL")
-    asking.execute(f"PREPARE w AS {wide}")
+    asking.execute(f"DECLARE w CURSOR WITH HOLD FOR {wide}")
+    asking.execute("CLOSE ALL")
     rows = "SELECT " + ", ".join(f"a AS c{place}" for place in range(300)) + " FROM generate_series(1, 1600) a"
     asking.execute("BEGIN")
-    for place in range(3):
+    for place in range(5):
         asking.execute(f"DECLARE c{place} CURSOR FOR {rows}")
         asking.execute(f"FETCH 1 FROM c{place}")
     asking.execute("DECLARE d CURSOR FOR SELECT COUNT(*) AS n FROM people WHERE age > 61")
-    with pytest.raises(psycopg.errors.ConfigurationLimitExceeded, match="cursors hold too many rows"):
+    asking.execute("SAVEPOINT s")
+    with pytest.raises(psycopg.errors.ConfigurationLimitExceeded, match="not all fetched have more than 16000000"):
         asking.execute("FETCH 1 FROM d")
+    asking.execute("ROLLBACK TO s")
+    assert asking.execute("MOVE ALL IN c0").statusmessage == "MOVE 1599"
+    assert asking.execute("FETCH 1 FROM d").fetchone() is not None, "rows that were taken are not held"
     asking.execute("ROLLBACK")
-    assert asking.execute("SELECT COUNT(*) AS n FROM people WHERE age > 61").fetchone() is not None
 
 
-def test_values_of_portals_are_limited_together():
-    from deniable.server.wire.codec import WireRefusal
-    from deniable.server.wire.prepared_statements import MOST_BYTES, Portal, Prepared, PreparedStatements
+@pytest.mark.parametrize("take", ["MOVE ALL IN", "FETCH ALL FROM", "FETCH 3 FROM"])
+def test_rows_that_were_taken_are_let_go(served, take):
+    import gc
 
-    session, large = PreparedStatements(), MOST_BYTES - 10
+    from deniable.server.wire.codec import TableRows
+
+    gc.collect()
+    before = sum(isinstance(each, TableRows) for each in gc.get_objects())
+    with psycopg.connect(served.dsn(), autocommit=True) as connection:
+        connection.execute("BEGIN")
+        for place in range(20):
+            connection.execute(f"DECLARE c{place} CURSOR FOR SELECT repeat('x', 1900) FROM generate_series(1, 3) a")
+            assert connection.execute(f"{take} c{place}").statusmessage == f"{take.split()[0]} 3"
+        gc.collect()
+        assert sum(isinstance(each, TableRows) for each in gc.get_objects()) == before
+        assert connection.execute("FETCH ALL FROM c0").fetchall() == []
+
+
+def portal(values=(), formats=(), text="", oids=()):
+    from deniable.server.wire.lexer import split_statements
+    from deniable.server.wire.prepared_statements import Portal, Prepared
+
+    return Portal(Prepared(split_statements(f"SELECT '{text}'")[0], oids), values, formats)
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ({"values": ("x" * 4_000_000,)}, {"values": ("y" * 4_000_000,)}),
+        ({"values": ([None] * 300_000,)}, {"values": ([1] * 100_000,)}),
+        ({"formats": (1,) * 120_000}, {"formats": (1,) * 120_000}),
+        ({"oids": (25,) * 120_000}, {"oids": (25,) * 120_000}),
+        ({"text": "x" * 90_000}, {"values": ("y" * 7_900_000,)}),
+    ],
+)
+def test_whatever_a_portal_holds_counts(first, second):
+    from deniable.server.wire.codec import ResultColumn, WireRefusal
+    from deniable.server.wire.prepared_statements import PreparedStatements
+
+    session = PreparedStatements()
     for _ in range(3):
-        session.open("", Portal(Prepared(None, ()), (), (), large))  # each takes the place of the last one
-    session.open("small", Portal(Prepared(None, ()), (), (), 10))
-    with pytest.raises(WireRefusal, match="bytes of values"):
-        session.open("more", Portal(Prepared(None, ()), (), (), 1))
-    assert set(session.portals) == {"", "small"}
+        session.open("", portal(**second))  # each takes the place of the last one
+        session.open("", portal(**first))
+    session.refuse_rows()
+    with pytest.raises(WireRefusal, match="more than 8000000 bytes"):
+        session.open("more", portal(**second))
+    assert set(session.portals) == {""}
+    session.portals[""].describe(tuple(ResultColumn(f"c{place}", 25) for place in range(80_000)))
+    for more in (session.refuse_columns, session.refuse_rows):
+        with pytest.raises(WireRefusal, match="more than 8000000 bytes"):
+            more()
+    session.portals[""].describe(None)
+    session.refuse_rows()
+
+
+def test_a_statement_that_was_replaced_counts_while_a_portal_is_bound_to_it():
+    from deniable.server.wire.codec import WireRefusal
+    from deniable.server.wire.lexer import split_statements
+    from deniable.server.wire.prepared_statements import Portal, Prepared, PreparedStatements
+
+    session, [wide] = PreparedStatements(), split_statements("SELECT " + "1, " * 9_000 + "1")
+    for place in range(5):
+        session.prepare("", Prepared(wide, ()))
+        for name in ("a", "b"):  # several portals of one statement count once
+            session.open(f"{name}{place}", Portal(session.statement(""), (), ()))
+    with pytest.raises(WireRefusal, match="more than 100000 words"):
+        session.prepare("", Prepared(wide, ()))
+    for place in range(5):
+        del session.portals[f"a{place}"], session.portals[f"b{place}"]
+    session.prepare("", Prepared(wide, ()))
+
+
+def test_savepoints_and_values_of_settings_are_limited(asking):
+    with pytest.raises(psycopg.Error, match="more than 1000 characters"):
+        asking.execute(f"SET application_name = '{'x' * 1001}'")
+    asking.execute("BEGIN")
+    for _ in range(2000):  # as drivers do before each statement
+        asking.execute("SAVEPOINT a")
+    many = (f"SET application_name = '{place}'; SAVEPOINT b{place}" for place in range(2000))
+    with pytest.raises(psycopg.errors.ConfigurationLimitExceeded, match="savepoints keep more than 4000000 bytes"):
+        list(map(asking.execute, many))
+    asking.execute("ROLLBACK")
+    assert asking.execute("SHOW application_name").fetchone() == ("",)

@@ -7,6 +7,7 @@ import threading
 import time
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -15,9 +16,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from deniable.curator.governance import requests
+from deniable.errors import Cancelled
 from deniable.policy.document import read
 from deniable.query import execute
 from deniable.server.limits import Limits
+from deniable.server.scheduler import Scheduler
 from deniable.server.service import Service
 
 FOREVER = "SELECT sum(a.range * b.range % 7) AS m0 FROM range(1000000) a, range(1000000) b"
@@ -72,6 +75,30 @@ def test_over_http_one_running_question_is_stopped_and_stays_charged(serve, endl
         assert found["slow"].status_code == 409
         assert (found["slow"].json()["error"], found["slow"].json()["charged"]) == ("cancelled", True)
         assert len([each for each in served.curator.ledger.entries(acts=("charge",)) if each.request == "slow"]) == 1
+
+
+def test_taking_back_an_id_stops_all_questions_of_that_id_and_no_others():
+    async def run() -> None:
+        scheduler, both = Scheduler(SimpleNamespace(interrupt=lambda _thread: None), Limits()), threading.Barrier(3)
+
+        def work(stop: threading.Event) -> bool:
+            both.wait(60)
+            return stop.wait(60)
+
+        # The same question in three forms, of which two are worked on at once and one waits; and one of another id.
+        forms = [asyncio.create_task(scheduler.charge("ana", work, form, "own")) for form in ("a", "b", "c")]
+        other = asyncio.create_task(scheduler.charge("ana", lambda stop: stop.is_set(), "a", "other"))
+        await asyncio.to_thread(both.wait, 60)
+        assert scheduler.cancel("ben", "own") is None
+        assert scheduler.cancel("ana", "own") == (False, None)
+        found = await asyncio.gather(*forms, return_exceptions=True)
+        assert found[:2] == [True, True]
+        assert isinstance(found[2], Cancelled)
+        assert await other is False
+        assert scheduler.cancel("ana", "own") is None
+        scheduler.close()
+
+    asyncio.run(run())
 
 
 @pytest.mark.parametrize("request_id", ["", "slow"])

@@ -123,14 +123,17 @@ def test_no_statement_reads_rows_files_or_settings_over_the_wire(served):
 
 def startup(served: Any) -> socket.socket:
     """A connection that has entered with a token as password, under a name that has none of its own to prove."""
+    return enter(served, served.tokens["ana"])[0]
+
+
+def enter(served: Any, password: str) -> tuple[socket.socket, list[tuple[bytes, bytes]]]:
+    """A connection, and what was said to it after its password."""
     wire = socket.create_connection(("127.0.0.1", served.postgres), timeout=20)
     content = struct.pack("!i", 196608) + b"user\0anybody\0database\0clinic\0\0"
     wire.sendall(struct.pack("!i", len(content) + 4) + content)
     read_until(wire, b"R")
-    token = served.tokens["ana"].encode() + b"\0"
-    wire.sendall(b"p" + struct.pack("!i", len(token) + 4) + token)
-    read_until(wire, b"Z")
-    return wire
+    wire.sendall(message(b"p", password.encode() + b"\0"))
+    return wire, read_until(wire, b"Z")
 
 
 def read_until(wire: socket.socket, letter: bytes) -> list[tuple[bytes, bytes]]:
@@ -407,6 +410,37 @@ def test_an_answer_about_the_catalog_is_limited_in_bytes_and_cells(served):
                 connection.execute(f"SELECT {columns} {pairs}")
         assert len(connection.execute("SELECT * FROM pg_attribute").fetchall()) > 1
         assert len(connection.execute("SELECT 1 FROM generate_series(1, 1900) a").fetchall()) == 1900
+
+
+def test_a_wrong_token_is_a_wrong_password_and_who_is_to_wait_is_told_so(serve):
+    from deniable.server.limits import Limits
+
+    with serve(limits=Limits(rate=0.001, burst=1)) as served:
+        for password, said in ((served.tokens["ana"], b"Z"), (served.tokens["ana"], b"C53400"), ("no", b"C28P01")):
+            wire, told = enter(served, password)
+            wire.close()
+            assert said in told[-1][0] + b"\0".join(part for part in told[-1][1].split(b"\0") if part[:1] == b"C")
+        assert b"Wait 0.0" not in told[-1][1]
+
+
+def test_a_portal_gives_its_rows_and_its_lines_once(served):
+    def parse(sql: bytes) -> bytes:
+        return message(b"P", b"\0" + sql + b"\0\0\0") + message(b"B", b"p\0\0" + struct.pack("!hhh", 0, 0, 0))
+
+    def run(most: int) -> bytes:
+        return message(b"E", b"p\0" + struct.pack("!i", most))
+
+    with startup(served) as wire:
+        asked = parse(b"SELECT a FROM generate_series(1, 5) a")
+        wire.sendall(asked + run(2) + run(2) + run(2) + run(0) + message(b"S", b""))
+        letters = b"".join(letter for letter, _ in read_until(wire, b"Z"))
+        assert letters == b"12" + b"DDs" + b"DDs" + b"DC" + b"C" + b"Z"
+        wire.sendall(message(b"C", b"Pp\0") + message(b"S", b""))
+        read_until(wire, b"Z")
+        wire.sendall(parse(b"COPY (SELECT 1 AS n) TO STDOUT") + run(0) + run(0) + message(b"S", b""))
+        found = read_until(wire, b"Z")
+        assert b"".join(letter for letter, _ in found) == b"12HdcCEZ"
+        assert b"C55000\0" in found[-2][1]
 
 
 def test_a_steward_is_needed_for_the_stewards_port(served):

@@ -295,6 +295,45 @@ def test_an_explanation_with_thousands_of_measurements_is_refused_before_it_is_w
         assert told.json()["charged"] is False
 
 
+def test_answers_are_written_in_pieces_and_long_values_are_read_in_their_askers_turn(
+    serve: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    psycopg = pytest.importorskip("psycopg")
+    from deniable.server.wire import codec, prepared_statements
+    from deniable.server.wire.session import Session
+
+    send, flush, expand = Session._send, Session._flush, prepared_statements.expand_arrays
+    since, most, threads = [0], [0], set()
+
+    def count(self: Any, message: bytes) -> None:
+        since[0] += 200 * (message[:1] in b"Dd")
+        most[0] = max(most[0], since[0])
+        send(self, message)
+
+    async def rest(self: Any) -> None:
+        since[0] = 0
+        await flush(self)
+
+    def note(*given: Any) -> Any:
+        threads.add(threading.current_thread().name)
+        return expand(*given)
+
+    monkeypatch.setattr(Session, "_send", count)
+    monkeypatch.setattr(Session, "_flush", rest)
+    monkeypatch.setattr(prepared_statements, "expand_arrays", note)
+    wide = f"SELECT {', '.join(['a'] * 200)} FROM generate_series(1, 500) a"
+    with serve() as served, psycopg.connect(served.dsn(), autocommit=True) as connection:
+        assert len(connection.execute(wide).fetchall()) == 500
+        with connection.cursor() as cursor, cursor.copy(f"COPY ({wide}) TO STDOUT (FORMAT binary)") as copy:
+            assert len(list(copy.rows())) == 500
+        assert 0 < most[0] <= codec.PIECE_CELLS
+        connection.execute("SET deniable.epsilon = 1")
+        names = [f"name {place}" for place in range(1000)]
+        connection.execute("SELECT COUNT(*) FROM people WHERE sex = ANY(%s)", (names,))
+    assert threads
+    assert all(name.startswith("deniable") for name in threads), threads
+
+
 def test_the_stewards_port_needs_tls_too() -> None:
     with pytest.raises(ParameterError, match="unencrypted"):
         _require_tls(ServerOptions(steward="0.0.0.0:8401"))

@@ -109,6 +109,8 @@ class Job(Generic[Measured]):
     """How it is stored where it is no answer to a question; what a request id was charged for is stored under it."""
     anew: str = ASK_ANEW
     """How it is asked anew where the request id is not the asker's to choose; told where its answer is gone."""
+    rehearse: Callable[[Engine], None] | None = None
+    """What refuses, before the charge, statements that the engine could not be given; no row is read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,6 +230,8 @@ def run_job(
     if opened.key and (stored := find_answer(context.store, opened.key)) is not None:
         return _result(job, stored, opened, None, True)
     engine, receipt, shared = attach_tables(context, job, opened.epoch), None, False
+    if job.rehearse is not None:
+        job.rehearse(engine)
     with _take_turn(context, job, stop):
         if not job.free:
             _refuse_cancelled(stop)
@@ -476,7 +480,7 @@ def job_of(plan: QueryPlan, *, seconds: float | None = None) -> Job[NoisyResults
     """A compiled question as a job."""
     from deniable.query.algebra.relation import tables_of
     from deniable.query.canonical import arrange, restore
-    from deniable.query.execute import measure
+    from deniable.query.execute import measure, rehearse_statements
     from deniable.release import Technique
 
     if seconds is not None:
@@ -498,6 +502,7 @@ def job_of(plan: QueryPlan, *, seconds: float | None = None) -> Job[NoisyResults
         restore=lambda found: restore(plan, found),
         inside=None if plan.free else tuple(dict.fromkeys(table.name for table in read if table.public)),
         details={"asked": plan.text},
+        rehearse=lambda engine: rehearse_statements(plan, engine),
     )
 
 
@@ -547,12 +552,8 @@ def _write_answer(answer: StoredAnswer, form: Form | None = None) -> bytes:
     told = {"release": answer.release, "time": answer.time.isoformat()}
     if form is not None:
         return json.dumps(told).encode() + b"\n" + form.write(answer.measured)
-    streams = [
-        _write_stream(table)
-        for parts in answer.measured.values()
-        for part in parts
-        for table in (part.keys, _values_table(part.values))
-    ]
+    every = [part for parts in answer.measured.values() for part in parts]
+    streams = [_write_stream(table) for part in every for table in (part.keys, _values_table(part.values))]
     steps = {name: len(parts) for name, parts in answer.measured.items()}
     head = told | {"steps": steps, "lengths": [len(each) for each in streams]}
     return json.dumps(head).encode() + b"\n" + b"".join(streams)
@@ -579,8 +580,7 @@ def _write_stream(table: pa.Table) -> bytes:
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)
-    stream: bytes = sink.getvalue().to_pybytes()
-    return stream
+    return cast(bytes, sink.getvalue().to_pybytes())
 
 
 def _read_stream(value: bytes, start: int, length: int) -> pa.Table:

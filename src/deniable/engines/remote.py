@@ -227,6 +227,10 @@ class RemoteEngine(ABC, Generic[V]):
             return self._local.run(sql, parameters, seconds=seconds, frames=frames, one_row=one_row)
         return self._run_there(statement, parameters, frames or {}, seconds)
 
+    def translate(self, sql: str, frames: Frames) -> None:
+        """Write a statement in the engine's language, and run nothing: what cannot be written fails here."""
+        self._prepare(sql, None, frames)
+
     def stream(
         self, sql_or_table: str, batch_rows: int = BATCH_ROWS, parameters: Parameters | None = None
     ) -> Iterator[pa.RecordBatch]:

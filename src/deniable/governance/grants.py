@@ -64,7 +64,7 @@ ALLOWED: dict[Role, frozenset[Action]] = {
 }
 
 FOR_A_PURPOSE = frozenset({Action.QUERY, Action.EXPLAIN, Action.READ, Action.REQUEST})
-"""What is done for a purpose, and therefore names one."""
+"""What is done for a purpose, and therefore names one. One that is named for another action must be granted, too."""
 
 AFTER_EXPIRY = frozenset(
     {Action.AUDIT, Action.REGISTER, Action.PURGE, Action.SUBJECT_REPORT, Action.BALANCE, Action.WITHDRAW}
@@ -108,7 +108,8 @@ class Grant:
         self.refuse_ended(now)
         if policy_expires is not None and now.date() > policy_expires and action not in AFTER_EXPIRY:
             raise AccessRefused(f"the policy expired on {policy_expires}", remedy="The steward may extend it")
-        if action in FOR_A_PURPOSE and self.purposes is not None and purpose not in self.purposes:
+        named = bool(purpose) or action in FOR_A_PURPOSE
+        if named and self.purposes is not None and purpose not in self.purposes:
             happened = f"purpose '{purpose}' is outside the grant" if purpose else "no purpose was named"
             raise AccessRefused(happened, expected=f"Granted are: {', '.join(self.purposes) or 'none'}")
 

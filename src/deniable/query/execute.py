@@ -11,7 +11,7 @@ steps, and the other sets are summed from them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date, datetime
 from typing import Any, Protocol
@@ -152,6 +152,57 @@ def rehearse(plan: QueryPlan, engine: Runner) -> None:
             expected="ORDER BY, HAVING and window functions over columns and numbers of the answer",
             remedy="Look at their arguments and frames",
         ) from None
+    except RecursionError:
+        raise _refuse_depth() from None
+
+
+SPARE = 60
+"""Calls within calls that may still follow where a statement is written again to be run."""
+
+
+def rehearse_statements(plan: QueryPlan, engine: Runner | None = None) -> None:
+    """Refuse, before anything is charged, a question whose statements cannot be written, or not for an engine.
+
+    Long chains of operators are nested deeply in them; in the language of an engine elsewhere more than here.
+    """
+    translate = getattr(engine, "translate", None)
+    if translate is None and (engine is not None or len(plan.text) < LONG):
+        return
+
+    def write(depth: int = SPARE) -> None:
+        if depth:
+            return write(depth - 1)
+        frames: Frames = {}
+        for node in plan.nodes:
+            for statement in (each for step in node.steps for each in _list_statements(node, step)):
+                if translate is not None:
+                    translate(statement, frames)
+            if node is not plan.nodes[-1]:
+                frames[node.node.name] = _build_frame(node, tuple(_invent_step(node, s) for s in node.steps), PLAIN)
+        return None
+
+    try:
+        write()
+    except RecursionError:
+        raise _refuse_depth() from None
+
+
+def _refuse_depth() -> QueryRefused:
+    return QueryRefused("the statement is nested too deeply", remedy="Ask in several questions")
+
+
+LONG = 1_000
+"""Characters of a question from which on its statements are written once before the charge."""
+
+
+def _list_statements(node: NodePlan, step: Step) -> Iterator[str]:
+    """What is run to measure a step, with a salt that chooses nothing."""
+    statement = private_sql.render_step(node.node, step, 0)
+    if statement is not None:
+        yield statement
+    for each in (placed.measurement for placed in step.placed):
+        if isinstance(each, Distinct | Ordered):
+            yield private_sql.render_value_counts(node.node, step.places, each, step.limits, step.keys, 0)
 
 
 INVENTED: dict[Kind, tuple[Any, Any]] = {

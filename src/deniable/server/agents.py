@@ -35,7 +35,7 @@ from deniable.governance.grants import Action, Grant
 from deniable.server.formats import encode_json
 from deniable.server.http.app import AGENTS_PATH
 from deniable.server.http.bodies import BatchBody, QuestionBody, RequestBody, read_body
-from deniable.server.http.endpoints import admit_request, read_bearer_token, respond_refusal
+from deniable.server.http.endpoints import admit_request, read_bearer_token, read_bytes, respond_refusal
 from deniable.server.refusals import describe_refusal, translate_failure
 from deniable.server.service import ASSISTANT, Question, Service
 
@@ -114,18 +114,31 @@ class AgentApp:
             await asyncio.Event().wait()
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        """Pass a request on, if its token counts."""
-        from starlette.requests import Request
+        """Pass a request on, if its token counts and its body arrives in time."""
+        from starlette.requests import ClientDisconnect, Request
 
         request = Request(scope, receive)
         try:
             await admit_request(self._service, request, read_bearer_token(request))
+            body = await read_bytes(request, self._service.limits.body)
             self._wanted.set()
             application = await asyncio.shield(self._application)
+        except ClientDisconnect:
+            return
         except Exception as failure:
             await respond_refusal(translate_failure(failure))(scope, receive, send)
         else:
-            await application(scope, receive, send)
+            await application(scope, _put_before({"type": "http.request", "body": body}, receive), send)
+
+
+def _put_before(first: dict[str, Any], receive: Callable[[], Awaitable[Any]]) -> Callable[[], Awaitable[Any]]:
+    """What gives a message that was received already, and then those that follow it."""
+    waiting = [first]
+
+    async def receive_next() -> Any:
+        return waiting.pop() if waiting else await receive()
+
+    return receive_next
 
 
 class AgentTools:

@@ -105,7 +105,8 @@ class RateLimiter:
         left = self.read_level(who)
         if left < drops:
             wait = (drops - left) / self._rate
-            raise TooManyRequests("too many requests", remedy=f"Wait {wait:.1f} seconds", wait=round(wait, 3))
+            told = f"Wait {max(wait, 0.1):.1f} seconds"
+            raise TooManyRequests("too many requests", remedy=told, wait=round(wait, 3))
         self._put(who, left - drops)
 
     def read_level(self, who: str) -> float:

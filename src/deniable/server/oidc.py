@@ -14,6 +14,7 @@ import time
 import urllib.request
 from base64 import urlsafe_b64decode
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -23,6 +24,7 @@ from urllib.parse import urlsplit
 from deniable.errors import AccessRefused, DataError, MissingExtra, ParameterError, nearest
 from deniable.governance.grants import Grant, Role
 from deniable.policy.access import find_name_fault
+from deniable.server.monitoring import log_to_stderr
 
 if TYPE_CHECKING:
     from deniable.policy.document import Policy
@@ -114,11 +116,14 @@ class Verifier:
         self._lock = threading.Lock()
 
     def grant(self, token: str) -> Grant:
-        """The grant of a token; one sentence refuses whatever is wrong with it."""
+        """The grant of a token; one sentence refuses whatever is wrong with it.
+
+        Anybody can send a token: whatever fails while it is read, its nesting too, is a fault of the token.
+        """
         try:
             claims = self._decode_claims(token)
             return self._build_grant(claims)
-        except (self._jwt.PyJWTError, ArithmeticError, AttributeError, KeyError, TypeError, ValueError):
+        except Exception:
             raise AccessRefused("the token is not valid", remedy="Sign on again") from None
 
     def _decode_claims(self, token: str) -> dict[str, Any]:
@@ -149,8 +154,8 @@ class Verifier:
             raise ValueError
         if self._issuer.name == "email" and claims.get("email_verified") is not True:
             raise ValueError  # anybody may write somebody else's address into an account
-        expires = datetime.fromtimestamp(int(claims["exp"]), UTC)
-        if expires > datetime.now(UTC) + LONGEST_TERM:
+        expires = datetime.fromtimestamp(int(claims["exp"]) + LEEWAY, UTC)
+        if expires > datetime.now(UTC) + LONGEST_TERM + timedelta(seconds=LEEWAY):
             raise ValueError
         purposes = self._list_purposes(name, claims) if role is Role.ANALYST else None
         return Grant(name, role, self._policy.dataset, purposes, expires, f"oidc {name}")
@@ -182,32 +187,31 @@ class Verifier:
     def _refresh(self) -> None:
         try:
             self._keys, self._fetched = self._fetch(), time.monotonic()
-        except (DataError, ParameterError):
-            return  # the keys that are known stay
+        except DataError as failure:
+            log_to_stderr(f"single sign-on: {failure.happened}; the keys that are known stay")
 
     def _fetch(self) -> dict[str, Any]:
-        """The keys by their names; those for encryption, without a name or of other algorithms are left out."""
+        """The keys by their names; those for encryption, without a name, of other algorithms or odd are left out."""
         try:
-            listed = json.loads(self._text())["keys"]
-        except (OSError, ValueError, KeyError, TypeError):
+            listed = list(json.loads(self._text())["keys"])
+        except Exception:  # of the network, of HTTP, or of the document, however it is nested
             raise DataError("the issuer's key set cannot be read", expected="A JSON Web Key Set") from None
         found = {}
         for form in listed:
-            if (
-                isinstance(form, dict)
-                and form.get("kid")
-                and form.get("use", "sig") == "sig"
-                and ("verify" in form.get("key_ops", ["verify"]))
-            ):
-                try:
-                    key = self._jwt.PyJWK.from_dict(form)
-                except (self._jwt.PyJWTError, ValueError, TypeError, KeyError):
-                    continue
-                if key.algorithm_name in self._issuer.algorithms and getattr(key.key, "key_size", 1 << 20) >= _least(
-                    key
-                ):
-                    found[str(form["kid"])] = key
+            with suppress(Exception):  # an odd key leaves out itself alone
+                key = self._read_key(form)
+                if key is not None:
+                    found[form["kid"]] = key
         return found
+
+    def _read_key(self, form: Any) -> Any:
+        """A key of the set that may sign tokens; None for others."""
+        named, signs = isinstance(form["kid"], str) and form["kid"], form.get("use", "sig") == "sig"
+        if not named or not signs or "verify" not in form.get("key_ops", ["verify"]):
+            return None
+        key = self._jwt.PyJWK.from_dict(form)
+        allowed = key.algorithm_name in self._issuer.algorithms
+        return key if allowed and getattr(key.key, "key_size", 1 << 20) >= _least(key) else None
 
     def _text(self) -> bytes:
         if "://" not in self._issuer.jwks:

@@ -3,7 +3,7 @@
 The event loop never blocks on the curator. Askers take turns, and no asker has all threads, so that one who sends
 costly questions holds up only their own. A question that still waits can be cancelled, and is then not charged. One
 that was begun is stopped alone: before its charge it costs nothing, after it the charge stands. Whoever only stops
-waiting finds the answer stored. Two requests with one id share one job. What runs inside an engine is interrupted by
+waiting finds the answer stored. Equal requests with one id share one job. What runs inside an engine is interrupted by
 the identity of its thread, again and again until it has ended: an interrupt between two statements is lost."""
 
 from __future__ import annotations
@@ -170,7 +170,7 @@ SLACK_SECONDS = 2.0
 """Seconds beyond the time limit of a question in which its own refusal may still arrive."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Job:
     """A piece of work as its thread knows it, and as the event loop does."""
 
@@ -180,6 +180,8 @@ class _Job:
     watch: ChargeWatch
     id: tuple[str, Hashable]
     """Whose it is, and by which name that one can take it back."""
+    told: bool = False
+    """Whether somebody was given its outcome."""
 
 
 class Scheduler:
@@ -200,14 +202,20 @@ class Scheduler:
         """Do some work for an owner; under a name that is being worked on, wait for that instead."""
         return await self._begin_and_wait(owner, self._threads, lambda _stop: work(), name, charges=False)
 
-    async def charge(self, owner: str, work: Work[Result], name: Hashable = None, request: str = "") -> Result:
-        """Do some work that may charge: it goes on when nobody waits any more. It is taken back by its request id."""
+    async def charge(
+        self, owner: str, work: Work[Result], name: Hashable = None, request: str = "",
+        repeat: Callable[[Result], Result] | None = None,
+    ) -> Result:  # fmt: skip
+        """Do some work that may charge: it goes on when nobody waits any more. It is taken back by its request id.
+
+        Of several that wait for it, the first is told of the charge; `repeat` makes of the outcome what others get.
+        """
         named = (request, name) if request else name
-        return await self._begin_and_wait(owner, self._threads, work, named, request, charges=True)
+        return await self._begin_and_wait(owner, self._threads, work, named, request, charges=True, repeat=repeat)
 
     async def work(
         self, owner: str, kind: str, given: Mapping[str, Any], name: Hashable = None, request: str = "",
-        check: Callable[[], None] | None = None,
+        check: Callable[[], None] | None = None, repeat: Callable[[Any], Any] | None = None,
     ) -> Any:  # fmt: skip
         """Have the curator do some kind of work, in the worker pool if there is one; as `charge` does.
 
@@ -223,11 +231,13 @@ class Scheduler:
             return pool.work(kind, given, threads.add_seconds, costly=threads.is_costly(owner))
 
         named = (request, name) if request else name
-        return await self._begin_and_wait(owner, threads, do, named, request, charges=kind == "query")
+        charges = kind == "query"
+        return await self._begin_and_wait(owner, threads, do, named, request, charges=charges, repeat=repeat)
 
     async def _begin_and_wait(
-        self, owner: str, threads: ThreadPool, work: Work[Result], name: Hashable, request: str = "", *, charges: bool
-    ) -> Result:
+        self, owner: str, threads: ThreadPool, work: Work[Result], name: Hashable, request: str = "", *, charges: bool,
+        repeat: Callable[[Result], Result] | None = None,
+    ) -> Result:  # fmt: skip
         key = (owner, name) if name else object()
         watch = ChargeWatch()
 
@@ -240,7 +250,8 @@ class Scheduler:
         try:
             async with asyncio.timeout(self._limits.seconds + SLACK_SECONDS):
                 done: Result = await asyncio.shield(begun.outcome)
-                return done
+                first, begun.told = not begun.told, True
+                return done if first or repeat is None else repeat(done)
         except TimeoutError:
             if not charges:  # nobody finds it stored: it is given up, so that its thread is free again
                 threads.stop(begun.future)
@@ -256,15 +267,17 @@ class Scheduler:
         self._threads.begin("releases", lambda _stop: work())
 
     def cancel(self, owner: str, name: Hashable) -> tuple[bool, bool | None] | None:
-        """Take a question back; whether it had not been begun, and whether it was charged: None is not known.
+        """Take back all questions of a name; whether none had been begun, and whether one was charged: None is unknown.
 
         None where there is no such question.
         """
-        begun = next((each for each in self._jobs.values() if name and each.id == (owner, name)), None)
-        if begun is None:
+        begun = [each for each in self._jobs.values() if name and each.id == (owner, name)]
+        running = [each for each in begun if not each.future.cancel()]  # what waits first: it may not begin meanwhile
+        for each in running:
+            each.threads.stop(each.future)
+        if not begun:
             return None
-        taken_back = begun.threads.stop(begun.future)
-        return taken_back, False if taken_back else begun.watch.charged or None
+        return not running, (any(each.watch.charged for each in running) or None) if running else False
 
     @property
     def waiting(self) -> int:

@@ -115,8 +115,6 @@ class Service:
         self._rate = RateLimiter(self.limits.rate, self.limits.burst)
         self._grants: TTLCache[str, Grant] = TTLCache(MOST_REPEATS, REPEAT_SECONDS)
         self._confirmed: TTLCache[str, bool] = TTLCache(MOST_REPEATS, REPEAT_SECONDS)
-        self._asking: set[Hashable] = set()
-        """Questions that are being answered: equal ones that join them are not charged."""
         self._answers: TTLCache[tuple[Grant, Question], QueryAnswer] = TTLCache(MOST_REPEATS, REPEAT_SECONDS)
         # One wrong token costs a drop; a bucket refills in a minute.
         self._guesses = RateLimiter(self.limits.guesses / 60, self.limits.guesses)
@@ -225,6 +223,7 @@ class Service:
         """Who asks, and what for: a grant with one purpose need not name it."""
         if not purpose and grant.purposes is not None and len(grant.purposes) == 1:
             purpose = grant.purposes[0]
+        _refuse_signed_off(grant)
         return requests.authorize(self.curator.context, grant, action, purpose)
 
     def speak_for(self, grant: Grant, who: Asker) -> Context:
@@ -237,16 +236,20 @@ class Service:
         return await self.scheduler.run(grant.name, work, name)
 
     async def charge_for(
-        self, grant: Grant, work: Callable[[threading.Event], Result], name: Hashable = None, request: str = ""
-    ) -> Result:
-        """Run something of the curator's that may charge; it is given the event that takes it back, by request id."""
+        self, grant: Grant, work: Callable[[threading.Event], Result], name: Hashable = None, request: str = "",
+        repeat: Callable[[Result], Result] | None = None,
+    ) -> Result:  # fmt: skip
+        """Run something of the curator's that may charge; it is given the event that takes it back, by request id.
+
+        Equal work that is asked for meanwhile is the same; `repeat` makes of its outcome one that charged nothing.
+        """
         check = self._check_later(grant)
 
         def checked(stop: threading.Event) -> Result:
             check()
             return work(stop)
 
-        return await self.scheduler.charge(grant.name, checked, name, request)
+        return await self.scheduler.charge(grant.name, checked, name, request, repeat)
 
     async def recall_charge(self, grant: Grant | None, request: str, failure: Exception) -> None:
         """Let a refusal say what was charged before under its request id, whatever it is refused for."""
@@ -268,6 +271,7 @@ class Service:
             if time.monotonic() - admitted < REPEAT_SECONDS:
                 return
             try:
+                _refuse_signed_off(grant)
                 grant.refuse_ended(datetime.now(UTC))
                 if known:
                     requests.confirm(self.curator.context, grant)
@@ -288,17 +292,7 @@ class Service:
         # those under one request id. Another question under the same id is other work, which the ledger refuses.
         given = self._build_query_arguments(asked, who)
         check, request = self._check_later(grant), asked.request or work_name
-        asking = (key, request)
-        joins = asking in self._asking
-        if not joins:
-            self._asking.add(asking)
-        try:
-            answer: QueryAnswer = await self.scheduler.work(grant.name, "query", given, key, request, check)
-        finally:
-            if not joins:
-                self._asking.discard(asking)
-        if joins:
-            return replace(answer, repeated=True, receipt=None)  # the charge was told to the one who asked first
+        answer: QueryAnswer = await self.scheduler.work(grant.name, "query", given, key, request, check, repeat_answer)
         if answer.repeated:
             self._answers[key] = answer
         return answer
@@ -318,7 +312,7 @@ class Service:
         return await self.charge_for(
             grant,
             lambda stop: ask_as(asked.by, lambda: batch.query_batch(context, questions, spent, **how, stop=stop)),
-            repr((who, questions, spent, how)), asked.request,
+            repr((who, questions, spent, how)), asked.request, repeat_answer,
         )  # fmt: skip
 
     async def explain_batch(self, grant: Grant, questions: Sequence[str], asked: Question) -> BatchExplanation:
@@ -475,6 +469,19 @@ def _fill_parameters(question: Question) -> Question:
     if not question.parameters:
         return question
     return replace(question, sql=metadata.fill_parameters(question.sql, question.parameters), parameters=())
+
+
+def repeat_answer(answer: Any) -> Any:
+    """An answer for those who asked the same at the same moment: its charge was told to somebody already."""
+    if isinstance(answer, batch.BatchAnswer):
+        return replace(answer, answers=tuple(map(repeat_answer, answer.answers)), repeated=True, receipt=None)
+    return replace(answer, repeated=True, receipt=None)
+
+
+def _refuse_signed_off(grant: Grant) -> None:
+    """Refuse a grant of single sign-on that has ended: whoever has it signs on again, and needs no steward for that."""
+    if grant.id.startswith("oidc ") and grant.expires is not None and datetime.now(UTC) >= grant.expires:
+        raise TokenRefused("the token is not valid any more", remedy="Sign on again")
 
 
 def build_not_found(what: str) -> NotFound:

@@ -152,9 +152,10 @@ def refuse_explanation(sql: str) -> None:
 
 
 def _rehearse(context: Context, plan: QueryPlan) -> QueryPlan:
-    """The plan; refused where what it computes from noisy numbers fails whatever they are."""
-    from deniable.query.execute import needs_rehearsal, rehearse
+    """The plan; refused where its statements cannot be written, or what it computes from noisy numbers always fails."""
+    from deniable.query.execute import needs_rehearsal, rehearse, rehearse_statements
 
+    rehearse_statements(plan)
     if needs_rehearsal(plan):
         with suppress(StorageError):  # a public table that cannot be read is refused when it is needed
             rehearse(plan, context.scope.attach_public(*job_of(plan).public))

@@ -16,7 +16,7 @@ from deniable.server.formats import FORMS, JSON, PARQUET, choose_format, encode_
 from deniable.server.http.bodies import BatchBody, NetworkBody, PlacesBody, QuestionBody, RequestBody, TermsBody
 from deniable.server.http.endpoints import Call, Operation, respond_json
 from deniable.server.http.steward_api import PUBLIC_OPERATIONS, RESPONDENT_OPERATIONS
-from deniable.server.service import Question, build_not_found
+from deniable.server.service import Question, build_not_found, repeat_answer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -91,7 +91,7 @@ async def answer_places(call: Call) -> Response:
     context = call.service.speak_for(call.who, who)
     answer = await call.service.charge_for(
         call.who, lambda stop: places.answer_places(context, order, **how, stop=stop), repr((who, order, how)),
-        call.request_id,
+        call.request_id, repeat_answer,
     )  # fmt: skip
     return _respond_answer(answer, form)
 
@@ -118,7 +118,7 @@ async def answer_network(call: Call) -> Response:
     context, request = call.service.speak_for(call.who, who), call.request_id
     answer = await call.service.charge_for(
         call.who, lambda stop: network.answer_network(context, order, request=request, stop=stop), repr((who, order)),
-        request,
+        request, repeat_answer,
     )  # fmt: skip
     return _respond_answer(answer, form)
 
@@ -336,7 +336,7 @@ OPERATIONS: tuple[Operation, ...] = (
               show_cells, query=_PURPOSE, forms=FORMS),
     Operation("GET", "/v1/releases", "releases", "List your releases", list_releases),
     Operation("GET", "/v1/receipts/{release}", "receipt", "Get the receipt of a release", show_receipt),
-    Operation("DELETE", "/v1/queries/{request}", "cancel", "Take back a question", cancel_query),
+    Operation("DELETE", "/v1/queries/{request}", "cancel", "Take back a question", cancel_query, slashes=True),
     Operation("POST", "/v1/requests", "request", "Request a release", file_request, RequestBody, status=201),
     Operation("GET", "/v1/requests", "requests", "List your requests", list_own_requests),
     Operation(

@@ -79,7 +79,14 @@ class Operation:
     """Whether it may charge: its answers leave at whole quanta, but for those that were stored."""
     request_id: bool = False
     """Whether it takes a request id."""
+    slashes: bool = False
+    """Whether the last part of its path may have slashes in it."""
     status: int = 200
+
+    @property
+    def route(self) -> str:
+        """Its path as the router reads it."""
+        return f"{self.path[:-1]}:path}}" if self.slashes else self.path
 
 
 Scope = MutableMapping[str, Any]
@@ -152,7 +159,7 @@ def _read_host(scope: Scope) -> str:
 
 def build_routes(service: Service, operations: tuple[Operation, ...], metrics: Metrics) -> list[Route]:
     """A route for each operation."""
-    return [Route(each.path, _build_endpoint(service, each, metrics), methods=[each.method]) for each in operations]
+    return [Route(each.route, _build_endpoint(service, each, metrics), methods=[each.method]) for each in operations]
 
 
 def _build_endpoint(
@@ -303,7 +310,7 @@ REQUEST_ID = {
     "name": "X-Request-Id",
     "in": "header",
     "description": "An id of your own for this question: under the same id it is never charged twice.",
-    "schema": {"type": "string", "maxLength": 200, "pattern": "^[!-~]*$"},
+    "schema": {"type": "string", "maxLength": 200, "pattern": "^[ -~\u00a1-\u00ac\u00ae-\u00ff]*$"},
 }
 REFUSAL = {
     "type": "object",

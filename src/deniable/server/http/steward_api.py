@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from starlette.responses import Response
@@ -228,8 +229,9 @@ async def run_tabulation(call: Call) -> Response:
     call.service.authorize(call.who, Action.RELEASE)
     context, name = call.service.curator.context, call.path["tabulation"]
     found = await call.service.charge_for(
-        call.who, lambda _stop: tabulate.tabulate(context, context.policy.tabulation(name)), ("tabulation", name)
-    )
+        call.who, lambda _stop: tabulate.tabulate(context, context.policy.tabulation(name)), ("tabulation", name),
+        repeat=lambda found: replace(found, charged=False),
+    )  # fmt: skip
     return _respond_charged(found.to_dict(), found.charged, found.release)
 
 
@@ -237,7 +239,10 @@ async def run_stream(call: Call) -> Response:
     """Close the periods of a stream that have ended; the first call charges the whole horizon."""
     call.service.authorize(call.who, Action.RELEASE)
     context, name = call.service.curator.context, call.path["stream"]
-    found = await call.service.charge_for(call.who, lambda _stop: publish(context, name), ("stream", name))
+    found = await call.service.charge_for(
+        call.who, lambda _stop: publish(context, name), ("stream", name),
+        repeat=lambda found: replace(found, charged=False),
+    )  # fmt: skip
     return _respond_charged(found.to_dict(), found.charged, found.release)
 
 

@@ -9,12 +9,17 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from deniable.errors import BudgetUnstated, DeniableError, InternalError
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+PIECE_CELLS, PIECE_BYTES = 2000, 1 << 18
+"""Cells, and bytes, of an answer that are written before others have their turn."""
 MOST_BYTES = 1 << 20
 STARTUP_BYTES = 10_000
 PROTOCOL_3 = 196_608
@@ -203,15 +208,38 @@ def encode_report(fields: Mapping[str, str], letter: str = "E") -> bytes:
 
 
 @dataclass(frozen=True, slots=True)
+class TableRows:
+    """The rows of a table, which become values of Python in pieces, while they are sent: that needs little memory."""
+
+    table: pa.Table
+
+    def __len__(self) -> int:
+        return int(self.table.num_rows) if self.table.num_columns else 0
+
+    def __iter__(self) -> Iterator[tuple[Any, ...]]:
+        step = max(1, PIECE_CELLS // max(1, self.table.num_columns))
+        for start in range(0, len(self), step):
+            columns = self.table.slice(start, step).columns
+            yield from zip(*(column.to_pylist() for column in columns), strict=True)
+
+    def __getitem__(self, part: slice) -> TableRows:
+        start, stop, _ = part.indices(len(self))
+        return TableRows(self.table.slice(start, max(stop - start, 0)))
+
+
+Rows = TableRows | list[tuple[Any, ...]] | tuple[tuple[Any, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class StatementResult:
     """What a statement gave: rows with their columns, or only a tag."""
 
     tag: str
     columns: tuple[ResultColumn, ...] | None = None
-    rows: Sequence[Sequence[Any]] = ()
+    rows: Rows = ()
     charged: bool = field(default=False)
-    copied: tuple[bytes, ...] | None = None
-    """Lines that are copied out instead of rows, the heading among them."""
+    copied: Iterator[bytes] | None = None
+    """Lines that are copied out instead of rows, the heading among them; they are written while they are sent."""
     binary: bool = False
     """Whether they are binary."""
 

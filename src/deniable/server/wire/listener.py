@@ -13,9 +13,10 @@ import ssl
 import time
 from ipaddress import ip_address
 
+from deniable.errors import AccessRefused
 from deniable.governance.grants import Action, Grant
 from deniable.server.limits import Connections, wait_for_quantum
-from deniable.server.refusals import Busy, translate_failure
+from deniable.server.refusals import translate_failure
 from deniable.server.service import Service
 from deniable.server.wire import codec
 from deniable.server.wire.catalog_queries import CatalogEngine
@@ -96,7 +97,8 @@ class Listener:
         except Exception as failure:
             await wait_for_quantum(since, self._service.limits.quantum)
             shown = describe_error(translate_failure(failure), severity="FATAL")
-            writer.write(codec.encode_report(shown | {"C": "53300" if isinstance(failure, Busy) else "28P01"}))
+            # A token that does not count is a wrong password; who is to wait, or a ledger that is busy, is told so.
+            writer.write(codec.encode_report(shown | ({"C": "28P01"} if isinstance(failure, AccessRefused) else {})))
             return
         await self._talk(reader, writer, grant, purpose, start)
 

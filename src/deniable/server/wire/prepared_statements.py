@@ -6,21 +6,29 @@ A cursor is a portal: its question is asked, and charged, when rows are first ta
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from deniable.server.wire import values as v
-from deniable.server.wire.codec import ResultColumn, StatementResult, WireRefusal
+from deniable.server.wire.codec import ResultColumn, Rows, StatementResult, TableRows, WireRefusal
 from deniable.server.wire.lexer import Kind, Statement, Token, split_statements
 
 MOST_NAMES = 1000
 """Prepared statements, and portals, of one session."""
-MOST_TOKENS, MOST_BYTES, MOST_CELLS = 100_000, 4_000_000, 1_000_000
-"""What one session may hold: tokens of prepared statements, bytes of bound values, cells of rows not yet fetched."""
+MOST_TOKENS, MOST_BYTES, MOST_ROW_BYTES = 100_000, 8_000_000, 16_000_000
+"""What one session may hold: words of statements, whether they are prepared or a cursor's; bytes of names, statements,
+bound values and columns; bytes of the answers whose rows were not all fetched."""
 MOST_PARAMETERS = 1000
 FORWARD = frozenset({"next", "forward", "all", "from", "in"})
 BACKWARD = frozenset({"prior", "first", "last", "absolute", "relative", "backward"})
+
+
+def weigh(value: object) -> int:
+    """Bytes that a value takes in memory, with those of its members."""
+    members = value if isinstance(value, tuple | list) else (value.name,) if isinstance(value, ResultColumn) else ()
+    return sys.getsizeof(value) + sum(map(weigh, members))
 
 
 @dataclass(slots=True)
@@ -29,25 +37,64 @@ class Prepared:
 
     statement: Statement | None
     oids: tuple[int, ...]
+    words: int = field(init=False, default=0)
+    size: int = field(init=False)
+    """Bytes of its text, which its words repeat, and of its types."""
+
+    def __post_init__(self) -> None:
+        self.size = weigh(self.oids)
+        if self.statement is not None:
+            self.words, self.size = len(self.statement.tokens), self.size + 2 * weigh(self.statement.text)
 
 
 @dataclass(slots=True)
 class Portal:
-    """A statement with its values, and what is left of its rows once it ran."""
+    """A statement with its values, and what is left of its rows once it ran. Rows that were all taken are let go."""
 
     prepared: Prepared
     values: tuple[Any, ...]
     formats: tuple[int, ...]
-    size: int = 0
-    """Bytes of its values, as they were sent."""
-    columns: tuple[ResultColumn, ...] | None = None
-    """The columns as they were described: what is sent then has their types."""
-    outcome: StatementResult | None = None
-    given: int = field(default=0)
     hold: bool = False
     """Whether it outlives its transaction, if that is not undone."""
     kept: bool = False
     """Whether it has outlived one."""
+    columns: tuple[ResultColumn, ...] | None = field(init=False, default=None)
+    """The columns as they were described: what is sent then has their types."""
+    outcome: StatementResult | None = field(init=False, default=None)
+    """What its statement gave, without the rows."""
+    size: int = field(init=False)
+    """Bytes of its values, formats and columns."""
+    row_size: int = field(init=False, default=0)
+    """Bytes of its rows, until all of them were taken."""
+    _rows: Rows = field(init=False, default=())
+    _given: int = field(init=False, default=0)
+
+    def __post_init__(self) -> None:
+        self.size = weigh(self.values) + weigh(self.formats)
+
+    def describe(self, columns: tuple[ResultColumn, ...] | None) -> None:
+        """Keep the columns that it will give."""
+        self.size += weigh(columns) - weigh(self.columns)
+        self.columns = columns
+
+    def keep(self, outcome: StatementResult) -> None:
+        """Keep what its statement gave: the rows until they are taken, and nothing that is copied out."""
+        self.outcome, self._rows = replace(outcome, rows=(), copied=None), outcome.rows
+        self.size += weigh(outcome.columns)
+        self.row_size = int(self._rows.table.nbytes) if isinstance(self._rows, TableRows) else weigh(self._rows)
+
+    def take(self, most: int | None) -> Rows:
+        """The next rows, or all that are left; what was given is not given again."""
+        rows = self._rows[self._given : None if most is None else self._given + most]
+        self._given += len(rows)
+        if not self.has_rows:
+            self._rows, self._given, self.row_size = (), 0, 0
+        return rows
+
+    @property
+    def has_rows(self) -> bool:
+        """Whether rows are left."""
+        return self._given < len(self._rows)
 
 
 class PreparedStatements:
@@ -61,29 +108,32 @@ class PreparedStatements:
         """Keep a statement under a name that is free, or under no name."""
         if name and name in self.prepared:
             raise WireRefusal("42P05", "a prepared statement of that name exists already")
-        if len(self.prepared) >= MOST_NAMES:
+        held = self.prepared | {name: prepared}
+        if len(held) > MOST_NAMES:
             raise WireRefusal("53400", f"more than {MOST_NAMES} prepared statements", "DEALLOCATE some")
-        held = [each.statement for other, each in self.prepared.items() if other != name] + [prepared.statement]
-        if sum(len(each.tokens) for each in held if each) > MOST_TOKENS:
-            raise WireRefusal("53400", f"prepared statements have more than {MOST_TOKENS} words", "DEALLOCATE some")
-        self.prepared[name] = prepared
+        _refuse_full(held, self.portals)
+        self.prepared = held
 
     def open(self, name: str, portal: Portal) -> None:
         """Keep a portal under a name that is free, or under no name."""
         if name and name in self.portals:
             raise WireRefusal("42P03", "a portal of that name exists already")
-        if len(self.portals) >= MOST_NAMES:
-            raise WireRefusal("53400", f"more than {MOST_NAMES} portals")
-        self.portals.pop(name, None)
-        if sum(each.size for each in self.portals.values()) + portal.size > MOST_BYTES:
-            raise WireRefusal("53400", f"portals have more than {MOST_BYTES} bytes of values", "CLOSE some")
-        self.portals[name] = portal
+        held = self.portals | {name: portal}
+        if len(held) > MOST_NAMES:
+            raise WireRefusal("53400", f"more than {MOST_NAMES} portals", "CLOSE some")
+        _refuse_full(self.prepared, held)
+        self.portals = held
 
-    def refuse_held(self) -> None:
+    def refuse_columns(self) -> None:
+        """Refuse to keep the columns of another portal while so much is held."""
+        _refuse_full(self.prepared, self.portals)
+
+    def refuse_rows(self) -> None:
         """Refuse to ask another question whose rows are held while so many of others are."""
-        left = (each.outcome.rows[each.given :] for each in self.portals.values() if each.outcome is not None)
-        if sum(len(rows) * len(rows[0]) for rows in left if rows) > MOST_CELLS:
-            raise WireRefusal("53400", "cursors hold too many rows that were not fetched", "CLOSE some")
+        self.refuse_columns()
+        if sum(each.row_size for each in self.portals.values()) > MOST_ROW_BYTES:
+            happened = f"answers whose rows were not all fetched have more than {MOST_ROW_BYTES} bytes"
+            raise WireRefusal("53400", happened, "Fetch their rows to the end, or CLOSE some")
 
     def statement(self, name: str) -> Prepared:
         """The prepared statement of a name."""
@@ -124,6 +174,18 @@ class PreparedStatements:
         }
         for portal in self.portals.values():
             portal.kept = True
+
+
+def _refuse_full(prepared: Mapping[str, Prepared], portals: Mapping[str, Portal]) -> None:
+    """Refuse what would be too much for one session; a statement that several names stand for counts once."""
+    statements = {id(each): each for each in (*prepared.values(), *(each.prepared for each in portals.values()))}
+    if sum(each.words for each in statements.values()) > MOST_TOKENS:
+        happened = f"prepared statements and cursors have more than {MOST_TOKENS} words"
+        raise WireRefusal("53400", happened, "DEALLOCATE or CLOSE some")
+    sizes = [each.size for each in statements.values()] + [each.size for each in portals.values()]
+    if sum(sizes) + sum(map(sys.getsizeof, (*prepared, *portals))) > MOST_BYTES:
+        happened = f"statements, values and columns of this session have more than {MOST_BYTES} bytes"
+        raise WireRefusal("53400", happened, "DEALLOCATE or CLOSE some")
 
 
 def parse_prepare(statement: Statement) -> tuple[str, Prepared]:

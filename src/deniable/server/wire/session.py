@@ -20,6 +20,7 @@ from deniable.server.wire.codec import (
     MessageReader,
     ProtocolViolation,
     ResultColumn,
+    Rows,
     StatementResult,
     WireRefusal,
     describe_error,
@@ -31,8 +32,6 @@ from deniable.server.wire.statements import StatementRunner
 IDLE_SECONDS = 3600.0
 WRITE_SECONDS = 300.0
 """How long a client may leave what is sent to it unread."""
-FLUSHED_ROWS = 500
-"""Rows after which it is waited until the client has read them, and others have their turn."""
 END_SECONDS = 2.0
 """How long a question that was cancelled may take to end."""
 CHARGES_STAY = {
@@ -159,7 +158,8 @@ class Session:
         statement = found[0] if found else None
         self._check_transaction(statement)
         columns = self._runner.column_types if "$" in sql else {}
-        self._statements.prepare(name, Prepared(statement, infer_types(statement, oids, columns)))
+        types = await self._runner.take_turn(len(sql), lambda: infer_types(statement, oids, columns))
+        self._statements.prepare(name, Prepared(statement, types))
         self._send(codec.PARSE_COMPLETE)
 
     def _bind(self, content: MessageReader) -> None:
@@ -178,8 +178,7 @@ class Session:
             values.decode_value(value, oid, binary == 1, i + 1)
             for i, (value, oid, binary) in enumerate(zip(raw, prepared.oids, spread, strict=True))
         )
-        size = sum(len(value or b"") for value in raw)
-        self._statements.open(portal, Portal(prepared, bound, shown, size))
+        self._statements.open(portal, Portal(prepared, bound, shown))
         self._send(codec.BIND_COMPLETE)
 
     async def _describe(self, content: MessageReader) -> None:
@@ -193,7 +192,9 @@ class Session:
             self._send(codec.NO_DATA if columns is None else codec.encode_row_description(columns, [0] * len(columns)))
             return
         portal = self._statements.portal(name)
-        columns = portal.columns = await self._describe_columns(portal.prepared, portal.values)
+        self._statements.refuse_columns()
+        columns = await self._describe_columns(portal.prepared, portal.values)
+        portal.describe(columns)
         spread = [] if columns is None else _spread_formats(portal.formats, len(columns))
         self._send(codec.NO_DATA if columns is None else codec.encode_row_description(columns, spread))
 
@@ -202,21 +203,24 @@ class Session:
         return None if prepared.statement is None else await self._runner.columns(prepared.statement, bound)
 
     async def _execute(self, content: MessageReader, since: float) -> None:
-        portal, most = self._statements.portal(content.text()), content.int32()
+        name, most = content.text(), content.int32()
         content.end()
+        portal = self._statements.portal(name)
         if portal.prepared.statement is None:
             self._send(codec.EMPTY_QUERY)
             return
-        if portal.outcome is None:
-            self._statements.refuse_held()
-            portal.outcome = await self._run(portal.prepared.statement, portal.values)
         outcome = portal.outcome
-        rows = outcome.rows[portal.given : portal.given + most] if most > 0 else outcome.rows[portal.given :]
-        portal.given += len(rows)
+        if outcome is None:
+            self._statements.refuse_rows()
+            outcome = await self._run(portal.prepared.statement, portal.values)
+            portal.keep(outcome)
+        elif portal.prepared.statement.words[0] == "copy":
+            raise WireRefusal("55000", f'portal "{name}" cannot be run', "Lines are copied out once: bind it again")
+        rows = portal.take(most if most > 0 else None)
         if portal.columns is not None and len(portal.columns) == len(outcome.columns or ()):
             outcome = replace(outcome, columns=portal.columns)
         await self._send_rows(outcome, rows, _spread_formats(portal.formats, len(outcome.columns or ())))
-        if portal.given < len(outcome.rows):
+        if portal.has_rows:
             self._send(codec.PORTAL_SUSPENDED)
             return
         await self._finish(outcome, since)
@@ -317,23 +321,26 @@ class Session:
             self._statements.portals.clear()
         return outcome
 
-    async def _send_rows(self, outcome: StatementResult, rows: Sequence[Sequence[Any]], formats: Sequence[int]) -> None:
+    async def _send_rows(self, outcome: StatementResult, rows: Rows, formats: Sequence[int]) -> None:
         if outcome.columns is None:
             return
         if outcome.copied is not None:
             self._send(codec.encode_copy_out(len(outcome.columns), outcome.binary))
-            await self._send_each(codec.encode_copy_line(line) for line in outcome.copied)
+            await self._send_each((codec.encode_copy_line(line) for line in outcome.copied), len(outcome.columns))
             self._send(codec.COPY_DONE)
             return
         write = [values.choose_encoder(c.oid, form == 1) for c, form in zip(outcome.columns, formats, strict=True)]
-        await self._send_each(
-            codec.encode_data_row([each(value) for each, value in zip(write, row, strict=True)]) for row in rows
-        )
+        encoded = (codec.encode_data_row([each(value) for each, value in zip(write, row, strict=True)]) for row in rows)
+        await self._send_each(encoded, len(outcome.columns))
 
-    async def _send_each(self, messages: Iterable[bytes]) -> None:
-        for place, message in enumerate(messages):
+    async def _send_each(self, messages: Iterable[bytes], cells: int) -> None:
+        """Write messages of so many cells each; piece by piece others have their turn, and the client reads them."""
+        count = size = 0
+        for message in messages:
             self._send(message)
-            if place % FLUSHED_ROWS == FLUSHED_ROWS - 1:
+            count, size = count + max(cells, 1), size + len(message)
+            if count >= codec.PIECE_CELLS or size >= codec.PIECE_BYTES:
+                count = size = 0
                 await self._flush()
 
     async def _finish(self, outcome: StatementResult, since: float) -> None:

@@ -6,13 +6,20 @@ SET deniable.epsilon = 0.5;   SET deniable.intervals = on;   SHOW deniable.purpo
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cache
 from zoneinfo import available_timezones
 
 from deniable.errors import nearest
 from deniable.server.wire.codec import WireRefusal
 from deniable.server.wire.lexer import Kind, Statement, Token
+
+LONGEST_VALUE = 1000
+"""Characters of a value."""
+MOST_SAVED_BYTES = 4_000_000
+"""Of the values that the savepoints of one transaction keep."""
 
 OWN: Mapping[str, tuple[str, str]] = {
     "deniable.epsilon": ("", "epsilon that each question may spend"),
@@ -85,6 +92,16 @@ _DURATION = re.compile(r"\s*(\d{1,12})\s*(d|h|min|s|ms|)\s*")
 _STYLES = ("postgres", "postgres_verbose", "sql_standard", "iso_8601")
 
 
+@dataclass(frozen=True, slots=True)
+class _SavedSettings:
+    """The values at the start of a transaction or at a savepoint, and the bytes that they take beside earlier ones."""
+
+    name: str
+    values: dict[str, str]
+    local: dict[str, str]
+    size: int
+
+
 class Settings:
     """The values in force in one session: they follow its transactions as PostgreSQL's do.
 
@@ -95,8 +112,8 @@ class Settings:
     def __init__(self, analyst: str, purpose: str) -> None:
         self._start = _DEFAULTS | {"session_authorization": analyst, "deniable.purpose": purpose}
         self._values, self._local = dict(self._start), dict[str, str]()
-        self._saved: list[tuple[str, dict[str, str], dict[str, str]]] = []
-        """The values at the start of the transaction, and at its savepoints."""
+        self._saved: list[_SavedSettings] = []
+        """The values at the start of the transaction, and at its savepoints: one copy where nothing was set between."""
         self._told: dict[str, str] = {}
 
     def open(self) -> None:
@@ -119,6 +136,8 @@ class Settings:
         self.get(name)
         if key in FIXED:
             raise WireRefusal("55P02", f'parameter "{name}" cannot be changed')
+        if len(value) > LONGEST_VALUE:
+            raise WireRefusal("22023", f'the value of parameter "{key}" has more than {LONGEST_VALUE} characters')
         normal = self._normalize(name, value)
         if not local:
             self._values[key] = normal
@@ -173,14 +192,14 @@ class Settings:
 
     def forget(self, name: str) -> None:
         """Take a value away for good, whatever a transaction says: a request id is used once."""
-        for values in (self._values, *(saved for _, saved, _ in self._saved)):
+        for values in (self._values, *(saved.values for saved in self._saved)):
             values[name] = ""
-        for local in (self._local, *(saved for _, _, saved in self._saved)):
+        for local in (self._local, *(saved.local for saved in self._saved)):
             local.pop(name, None)
 
     def begin(self) -> None:
         """A transaction begins."""
-        self._saved = [("", dict(self._values), dict(self._local))]
+        self._saved = [self._copy("")]
 
     def commit(self) -> None:
         """It ends: what was set for it alone ends too."""
@@ -189,19 +208,30 @@ class Settings:
     def roll_back(self) -> None:
         """It is undone, and what was set in it."""
         if self._saved:
-            self._values = self._saved[0][1]
+            self._values = self._saved[0].values
         self.commit()
 
     def save(self, name: str) -> None:
         """A savepoint of a transaction."""
         if not self._saved:
             raise WireRefusal("25P01", "SAVEPOINT can only be used in transaction blocks", "Write BEGIN before it")
-        self._saved.append((name, dict(self._values), dict(self._local)))
+        last, found = self._saved[-1], self._copy(name)
+        if (found.values, found.local) == (last.values, last.local):  # drivers set one before each statement
+            found = _SavedSettings(name, last.values, last.local, sys.getsizeof(name))
+        if found.size + sum(each.size for each in self._saved) > MOST_SAVED_BYTES:
+            happened = f"savepoints keep more than {MOST_SAVED_BYTES} bytes"
+            raise WireRefusal("53400", happened, "RELEASE some, or end the transaction")
+        self._saved.append(found)
+
+    def _copy(self, name: str) -> _SavedSettings:
+        values, local = dict(self._values), dict(self._local)
+        texts = (name, *values.values(), *local.values())
+        return _SavedSettings(name, values, local, sum(map(sys.getsizeof, (values, local, *texts))))
 
     def roll_back_to(self, name: str) -> None:
         """Undo what was set since a savepoint, which stays."""
         place = self._find_savepoint(name)
-        self._values, self._local = dict(self._saved[place][1]), dict(self._saved[place][2])
+        self._values, self._local = dict(self._saved[place].values), dict(self._saved[place].local)
         del self._saved[place + 1 :]
 
     def release(self, name: str) -> None:
@@ -210,7 +240,7 @@ class Settings:
 
     def _find_savepoint(self, name: str) -> int:
         for place in range(len(self._saved) - 1, 0, -1):
-            if self._saved[place][0] == name:
+            if self._saved[place].name == name:
                 return place
         raise WireRefusal("3B001", f'savepoint "{name}" does not exist')
 

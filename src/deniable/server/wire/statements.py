@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any
+from itertools import chain
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from deniable.curator.query import metadata
 from deniable.governance.grants import Action, Grant
@@ -24,7 +25,7 @@ from deniable.server.wire import prepared_statements
 from deniable.server.wire import values as v
 from deniable.server.wire.catalog_queries import CatalogEngine, asks_for_columns, is_catalog_question
 from deniable.server.wire.catalog_tables import list_column_types
-from deniable.server.wire.codec import ResultColumn, StatementResult, WireRefusal
+from deniable.server.wire.codec import ResultColumn, Rows, StatementResult, TableRows, WireRefusal
 from deniable.server.wire.lexer import Kind, Statement, split_statements
 from deniable.server.wire.prepared_statements import Prepared, PreparedStatements
 from deniable.server.wire.settings import Settings, parse_assignment
@@ -32,8 +33,11 @@ from deniable.server.wire.settings import Settings, parse_assignment
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from deniable.query.sql.catalogs import Rewritten
 
-SHORT = 5_000
+
+Result = TypeVar("Result")
+SHORT = 1000
 """Characters of a text that is read at once."""
 _TAGS = {
     "begin": "BEGIN", "start": "START TRANSACTION", "commit": "COMMIT", "end": "COMMIT", "rollback": "ROLLBACK",
@@ -76,9 +80,11 @@ class StatementRunner:
 
     async def split(self, sql: str) -> tuple[Statement, ...]:
         """The statements of a text; a long one is read in its asker's turn, so that others need not wait for it."""
-        if len(sql) <= SHORT:
-            return split_statements(sql)
-        return await self._service.run_for(self._grant, partial(split_statements, sql))
+        return await self.take_turn(len(sql), partial(_split_words, sql))
+
+    async def take_turn(self, length: int, work: Callable[[], Result]) -> Result:
+        """Do some work on a text: at once where it is short, else in its asker's turn."""
+        return work() if length <= SHORT else await self._service.run_for(self._grant, work)
 
     async def columns(self, statement: Statement, values: Sequence[Any]) -> tuple[ResultColumn, ...] | None:
         """The columns that a statement will give, or None where it gives no rows. Nothing is charged."""
@@ -97,7 +103,7 @@ class StatementRunner:
             return (ResultColumn("QUERY PLAN", v.TEXT),)
         if is_catalog_question(statement) and (found := await self._try_catalog(statement, values, rows=False)):
             return found.columns
-        columns = await self._service.columns(self._grant, self._build_question(statement, values))
+        columns = await self._service.columns(self._grant, await self._build_question(statement, values))
         return tuple(_describe_column(column.name, column.kind) for column in columns)
 
     async def run(self, statement: Statement, values: Sequence[Any]) -> StatementResult:
@@ -115,7 +121,7 @@ class StatementRunner:
             columns, rows = self._show_setting(statement)
             return StatementResult("SHOW", columns, rows)
         if word in ("prepare", "deallocate", "declare", "close"):
-            return self._change_names(word, statement, values)
+            return await self._change_names(word, statement, values)
         if word == "execute":
             return await self.run(*self._resolve_execute(statement))
         if word in ("fetch", "move"):
@@ -139,16 +145,19 @@ class StatementRunner:
                 raise
             return None
 
-    def _change_names(self, word: str, statement: Statement, values: Sequence[Any]) -> StatementResult:
+    async def _change_names(self, word: str, statement: Statement, values: Sequence[Any]) -> StatementResult:
         """Put something under a name of the session, or take it away."""
+        length = len(statement.text)
         match word:
             case "prepare":
-                name, prepared = prepared_statements.parse_prepare(statement)
+                name, prepared = await self.take_turn(length, partial(prepared_statements.parse_prepare, statement))
                 _question_of(prepared)
                 self.statements.prepare(name, prepared)
                 return StatementResult("PREPARE")
             case "declare":
-                name, portal = prepared_statements.parse_declare(statement, values)
+                name, portal = await self.take_turn(
+                    length, partial(prepared_statements.parse_declare, statement, values)
+                )
                 _question_of(portal.prepared)
                 self.statements.open(name, portal)
                 return StatementResult("DECLARE CURSOR")
@@ -172,23 +181,19 @@ class StatementRunner:
     async def _fetch(self, word: str, name: str, most: int | None) -> StatementResult:
         """The next rows of a cursor; its question is asked when rows are first taken."""
         portal, charged = self.statements.portal(name), False
-        if portal.outcome is None:
-            self.statements.refuse_held()
+        whole = portal.outcome
+        if whole is None:
+            self.statements.refuse_rows()
             try:
-                portal.outcome = await self.run(_question_of(portal.prepared), portal.values)
+                whole = await self.run(_question_of(portal.prepared), portal.values)
             except Exception:
                 self.statements.portals.pop(name, None)  # elsewhere DECLARE would have failed, and left none
                 raise
-            charged = portal.outcome.charged
-        whole = portal.outcome
-        rows = whole.rows[portal.given :] if most is None else whole.rows[portal.given : portal.given + most]
-        portal.given += len(rows)
-        tag = f"{word.upper()} {len(rows)}"
-        return (
-            StatementResult(tag, charged=charged)
-            if word == "move"
-            else StatementResult(tag, whole.columns, rows, charged=charged)
-        )
+            portal.keep(whole)
+            charged = whole.charged
+        rows = portal.take(most)
+        tag, moved = f"{word.upper()} {len(rows)}", word == "move"
+        return StatementResult(tag, None if moved else whole.columns, () if moved else rows, charged=charged)
 
     async def _copy_out(self, copying: CopyRequest, values: Sequence[Any]) -> StatementResult:
         """An answer as lines of text."""
@@ -208,7 +213,13 @@ class StatementRunner:
         if self.asking:
             self._service.cancel(self._grant, self._asked)
 
-    def _build_question(self, statement: Statement, values: Sequence[Any], sql: str | None = None) -> Question:
+    async def _build_question(self, statement: Statement, values: Sequence[Any], sql: str | None = None) -> Question:
+        """A statement as a question, with its values inside its text."""
+        length = len(statement.text) + sum(len(each) if isinstance(each, str | list) else 1 for each in values)
+        build = partial(self._state_question, statement, values, sql)
+        return await self.take_turn(length, build)
+
+    def _state_question(self, statement: Statement, values: Sequence[Any], sql: str | None) -> Question:
         get = self.settings.get
         # A statement that states its own budget is not refused for the session's, which is only the default.
         inside = "differential_privacy" in statement.words
@@ -217,7 +228,7 @@ class StatementRunner:
             asked = split_statements(local)[0]
         text, plain = prepared_statements.expand_arrays(asked, values) if values else (asked.text, ())
         return Question(
-            sql=text,
+            sql=metadata.fill_parameters(text, plain) if plain else text,
             epsilon=None if inside else get("deniable.epsilon") or None,
             delta="0" if inside else get("deniable.delta") or "0",
             rho=None if inside else get("deniable.rho") or None,
@@ -226,16 +237,15 @@ class StatementRunner:
             confidence=_parse_confidence(get("deniable.confidence")),
             intervals=self.settings.on("deniable.intervals"),
             nonnegative=self.settings.on("deniable.nonnegative"),
-            parameters=plain,
         )
 
     async def _answer_question(self, statement: Statement, values: Sequence[Any]) -> StatementResult:
-        question = self._build_question(statement, values)
+        question = await self._build_question(statement, values)
         self._questions, self.asking = self._questions + 1, True
         self._asked = question.request or f"session {self._process} question {self._questions}"
         answer = await self._service.answer(self._grant, question, self._asked)
         self.settings.forget("deniable.request")
-        rows, charged = list_rows(answer.rows), answer.receipt is not None
+        rows, charged = TableRows(answer.rows), answer.receipt is not None
         return StatementResult(f"SELECT {len(rows)}", describe_columns(answer.rows), rows, charged=charged)
 
     async def _explain_question(self, statement: Statement, values: Sequence[Any]) -> StatementResult:
@@ -247,7 +257,7 @@ class StatementRunner:
         if place >= len(statement.tokens):
             raise WireRefusal("42601", "EXPLAIN needs a question", "Write: EXPLAIN SELECT COUNT(*) FROM ...")
         inner = statement.text[statement.tokens[place].start :]
-        told = await self._service.explain(self._grant, self._build_question(statement, values, inner))
+        told = await self._service.explain(self._grant, await self._build_question(statement, values, inner))
         lines = [json.dumps(told.to_dict(), default=str)] if "json" in options else render_plan(told)
         return StatementResult("EXPLAIN", (ResultColumn("QUERY PLAN", v.TEXT),), [(line,) for line in lines])
 
@@ -274,14 +284,25 @@ class StatementRunner:
         purpose = self.settings.get("deniable.purpose")
         who = self._service.authorize(self._grant, Action.EXPLAIN, purpose)
         settings = {name: value for name, value, _ in self.settings.list_all()}
-        filled = _fill_values(statement, values)
-        work = partial(self._catalog_engine.ask, filled, self._grant.name, self._process, settings, who, rows)
+
+        def work() -> tuple[pa.Table, Rewritten]:
+            filled = _fill_values(statement, values)
+            return self._catalog_engine.ask(filled, self._grant.name, self._process, settings, who, rows)
+
         found, asked = await self._service.run_for(self._grant, work)
         for each in asked.assignments if rows and found.num_rows else ():
             self.settings.put(each.name, each.value, local=each.local)
         kinds = (v.JSON if place in asked.json else v.choose_oid(str(f.type)) for place, f in enumerate(found.schema))
         columns = tuple(_build_column(name, oid) for name, oid in zip(found.column_names, kinds, strict=True))
-        return StatementResult(f"SELECT {found.num_rows}", columns, list_rows(found))
+        return StatementResult(f"SELECT {found.num_rows}", columns, TableRows(found))
+
+
+def _split_words(sql: str) -> tuple[Statement, ...]:
+    """The statements of a text, and their words with them."""
+    found = split_statements(sql)
+    for each in found:
+        _ = each.words  # kept once it was worked out
+    return found
 
 
 def _question_of(prepared: Prepared) -> Statement:
@@ -337,11 +358,6 @@ _ARROW_KINDS = {
     "date32": "date",
     "timestamp": "datetime",
 } | {f"{sign}int{size}": "integer" for sign in ("", "u") for size in (8, 16, 32, 64)}
-
-
-def list_rows(table: pa.Table) -> list[tuple[Any, ...]]:
-    """The rows of a table."""
-    return list(zip(*(column.to_pylist() for column in table.columns), strict=True))
 
 
 _ESCAPES = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r", "\b": "\\b", "\f": "\\f", "\v": "\\v"})
@@ -402,21 +418,21 @@ def _parse_copy_options(question: Statement, statement: Statement, start: int) -
     return CopyRequest(question, form, header, marks[0] if marks else "")
 
 
-def format_copy_lines(
-    copying: CopyRequest, columns: Sequence[ResultColumn], rows: Sequence[Sequence[Any]]
-) -> tuple[bytes, ...]:
-    """The answer as lines, with a heading if one is wanted; or as PostgreSQL's binary rows."""
+def format_copy_lines(copying: CopyRequest, columns: Sequence[ResultColumn], rows: Rows) -> Iterator[bytes]:
+    """The answer as lines, with a heading if one is wanted; or as PostgreSQL's binary rows; made one by one."""
     binary, csv = copying.form == "binary", copying.form == "csv"
     mark = copying.delimiter or ("," if csv else "\t")
     write = [v.choose_encoder(column.oid, binary) for column in columns]
+    table = ([each(value) for each, value in zip(write, row, strict=True)] for row in rows)
     if binary:
-        packed = [_pack_row([each(value) for each, value in zip(write, row, strict=True)]) for row in rows]
-        first, *rest = *packed, BINARY_END
-        return BINARY_START + first, *rest  # clients expect the first row behind the heading, in one message
+        lines = chain(map(_pack_row, table), (BINARY_END,))
+        yield BINARY_START + next(lines)  # clients expect the first row behind the heading, in one message
+        yield from lines
+        return
     cells = _format_csv_cell if csv else _format_text_cell
-    table: list[list[bytes | None]] = [[column.name.encode() for column in columns]] if copying.header else []
-    table += [[each(value) for each, value in zip(write, row, strict=True)] for row in rows]
-    return tuple(mark.join(cells(cell, mark) for cell in row).encode() + b"\n" for row in table)
+    heading: list[list[bytes | None]] = [[column.name.encode() for column in columns]] if copying.header else []
+    for row in chain(heading, table):
+        yield mark.join(cells(cell, mark) for cell in row).encode() + b"\n"
 
 
 def _pack_row(cells: Sequence[bytes | None]) -> bytes:
