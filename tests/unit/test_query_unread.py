@@ -18,6 +18,7 @@ from deniable.curator import Curator
 from deniable.errors import QueryRefused
 from deniable.query.sql import aggregates
 from deniable.query.sql import scope as reading
+from deniable.query.sql.clauses import Clauses
 from deniable.query.sql.scope import Scope
 
 POLICY = """
@@ -181,7 +182,7 @@ def test_what_is_not_understood_is_refused_by_its_name(shop: Any, sql: str, word
 
 def test_whatever_else_a_parser_sets_is_refused() -> None:
     """Each part that a class of the parser may have, and that is not read, one by one."""
-    scope, tried = Scope("", ()), 0
+    scope, tried = Scope(Clauses(""), ()), 0
     for kind, read in reading.READ_PARTS.items():
         for part in kind.arg_types.keys() - read:
             with pytest.raises(QueryRefused, match="is not understood with"):

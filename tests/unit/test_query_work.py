@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+import sys
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import date
 from fractions import Fraction
@@ -16,6 +19,7 @@ from deniable.policy.budget import ApproxDP, PureDP
 from deniable.policy.document import parse
 from deniable.query.algebra.expression import LONGEST_TEXT
 from deniable.query.algebra.relation import MOST_PAIRS
+from deniable.query.atoms import list_views
 from deniable.query.compile import compile_query
 from deniable.query.sql import clauses
 from deniable.query.sql.render import render_relation
@@ -380,3 +384,59 @@ def test_work_beside_public_joins_counts_for_each_public_row() -> None:
     for fine in ("a.t LIKE '%x%'", "LOWER(LEFT(a.t, 200) || LEFT(a.t, 200)) ILIKE '%A_A%B'"):
         assert compile_query(joined + fine, tables, BUDGET).cost == PureDP(Fraction(1))
     assert compile_query("SELECT COUNT(*) FROM a WHERE LOWER(a.t) ILIKE '%A_A%B'", tables, BUDGET).nodes
+
+
+def _where(part: str, inner: str = "insured", behind: str = "") -> Callable[[int], str]:
+    return lambda depth: f"SELECT COUNT(*) FROM visits WHERE {_nest(part, depth, inner)}{behind}"
+
+
+def _doubled(depth: int) -> str:
+    return _nest("(SELECT pid, x + x AS x FROM {}) AS q", depth, "(SELECT pid, age AS x FROM visits) AS q")
+
+
+HAVING = "SELECT sex, COUNT(*) AS n FROM visits GROUP BY sex HAVING {} COUNT(*) < 5"
+DEEP: dict[str, Callable[[int], str]] = {
+    "minus before minus": _where("- {}", "age", " > 1"),
+    "minus before casts": _where("- CAST({} AS INT)", "age", " > 1"),
+    "minus in a sum": lambda depth: f"SELECT SUM(CLAMP({'- ' * depth} age, 0, 10)) FROM visits",
+    "minus in HAVING": lambda depth: HAVING.format("- " * depth),
+    "ANY in ANY": _where("({} = ANY (ARRAY[TRUE, FALSE]))"),
+    "ALL in ALL": _where("({} > ALL (ARRAY[TRUE, FALSE]))"),
+    "IS DISTINCT FROM in itself": _where("({} IS DISTINCT FROM (age > 2))"),
+    "BETWEEN SYMMETRIC in itself": _where("({} BETWEEN SYMMETRIC FALSE AND TRUE)"),
+    "CASE in CASE": _where("CASE {} WHEN 1 THEN 2 WHEN 2 THEN 3 ELSE 4 END", "age", " > 1"),
+    "texts joined to texts": _where("('a' || {} || 'b')", "LEFT(note, 1)", " = 'x'"),
+    "conditions on sums in sub-queries": lambda depth: f"SELECT COUNT(*) FROM {_doubled(depth)} WHERE x > 1",
+    "sums in sub-queries": lambda depth: f"SELECT SUM(CLAMP(x, 0, 5)) FROM {_doubled(depth)}",
+}
+MOST_CALLS = 3_000_000
+"""Calls of Python; a question that doubles its work with each level passes it at less than twenty."""
+
+
+@pytest.mark.parametrize("depth", [8, 14, 20, 40, 80])
+@pytest.mark.parametrize("write", DEEP.values(), ids=DEEP)
+def test_work_does_not_double_with_each_level_of_a_question(write: Callable[[int], str], depth: int) -> None:
+    calls = itertools.count()
+
+    def count(_frame: object, event: str, _argument: object) -> None:
+        assert event != "call" or next(calls) < MOST_CALLS
+
+    sys.setprofile(count)
+    try:
+        with suppress(QueryRefused):
+            list_views(compile_query(write(depth), clinic.TABLES, BUDGET))
+    finally:
+        sys.setprofile(None)
+
+
+@pytest.mark.parametrize("depth", [100, 1000])
+@pytest.mark.parametrize("part", ["({})", "NOT ({})", "CASE WHEN {} THEN TRUE ELSE FALSE END", "({} IN (TRUE, FALSE))"])
+def test_a_statement_that_nests_too_deeply_is_told_so(part: str, depth: int) -> None:
+    sql = f"SELECT COUNT(*) FROM visits WHERE {_nest(part, depth, 'insured')}"
+    with pytest.raises(QueryRefused, match=r"nested too deeply.*Ask in several questions"):
+        compile_query(sql, clinic.TABLES, BUDGET)
+
+
+def test_what_is_read_again_and_again_is_refused() -> None:
+    with pytest.raises(QueryRefused, match="30,000 steps to read"):
+        compile_query(DEEP["ANY in ANY"](20), clinic.TABLES, BUDGET)

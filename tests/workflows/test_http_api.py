@@ -499,6 +499,24 @@ def test_equal_batches_at_once_say_one_charge(served, own):
     assert len({json.dumps([part["rows"] for part in each.json()["answers"]]) for each in found}) == 1
 
 
+def test_one_question_in_other_words_under_one_id_at_once_says_one_charge(served):
+    from concurrent.futures import ThreadPoolExecutor
+
+    def ask(turn: int, words: str) -> httpx.Response:
+        headers = {"authorization": f"Bearer {served.tokens['ana']}", "x-request-id": f"words {turn}"}
+        asked = {"sql": words.format(30 + turn), "epsilon": "0.01"}
+        return httpx.post(served.http + "/v1/query", json=asked, headers=headers, timeout=120)
+
+    worded = ("SELECT COUNT(*) AS n FROM people WHERE age < {}", "select count(*) as n from people where age<{}")
+    for turn in range(8):
+        with ThreadPoolExecutor(2) as threads:
+            found = list(threads.map(lambda words, turn=turn: ask(turn, words), worded))
+        assert [each.status_code for each in found] == [200, 200]
+        assert sorted(each.headers["x-deniable-charged"] for each in found) == ["false", "true"]
+        assert sorted(each.json()["repeated"] for each in found) == [False, True]
+        assert found[0].json()["rows"] == found[1].json()["rows"]
+
+
 def test_equal_questions_at_once_say_one_charge(served):
     from concurrent.futures import ThreadPoolExecutor
 

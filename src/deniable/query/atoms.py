@@ -170,25 +170,26 @@ class _Lowered:
         while isinstance(relation, Transform):
             fields = dict(relation.projections)
             self._steps.append(fields)
-            self.terms += sum(count_after(each, fields) for _, each in node.keys)
-            tests = [substitute(each, fields) for each in tests]
+            tests = [self._substitute(each, fields) for each in tests]
             tests += [relation.predicate] if relation.predicate is not None else []
             relation = relation.input
         self.base: Relation = relation
         self._named: dict[str, Expression] = {
             field.name: ColumnRef(writer.column(relation, field.name), field.facts) for field in relation.fields
         }
-        self.where = join_tests([_simplify(substitute(each, self._named)) for each in tests])
+        self.where = join_tests([_simplify(self._substitute(each, self._named)) for each in tests])
         self.keys = tuple(self.write(each) for _, each in node.keys)
 
     def write(self, tree: Expression) -> Expression:
         """An expression over the fields of the base."""
         for fields in (*self._steps, self._named):
-            self.terms += count_after(tree, fields)
-            if self.terms > MOST_TERMS:
-                return tree
-            tree = substitute(tree, fields)
+            tree = self._substitute(tree, fields)
         return _simplify(tree)
+
+    def _substitute(self, tree: Expression, fields: dict[str, Expression]) -> Expression:
+        """An expression over the fields below; as it was once there are too many terms, so that it does not grow."""
+        self.terms += count_after(tree, fields)
+        return tree if self.terms > MOST_TERMS else substitute(tree, fields)
 
     def move(self, measurement: Measurement) -> Measurement:
         condition, argument = measurement.condition, getattr(measurement, "argument", None)

@@ -48,7 +48,7 @@ from deniable.query.plan import (
     sensitivity_of,
 )
 from deniable.query.sql.binder import bind_statement
-from deniable.query.sql.clauses import Clauses, Within
+from deniable.query.sql.clauses import Clauses, Within, refuse_depth
 from deniable.query.techniques.least_squares import choose_strategy
 
 MOST_MEASUREMENTS = 4_000
@@ -108,7 +108,7 @@ def compile_query(
     try:
         return _compile(text, tables, budget, weights, bias_share, pure)
     except RecursionError:
-        raise QueryRefused("the statement is nested too deeply") from None
+        raise refuse_depth() from None
 
 
 def _compile(

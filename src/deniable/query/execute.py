@@ -32,6 +32,7 @@ from deniable.query.keys import PrivateKeys, PublicKeys
 from deniable.query.measurements import Distinct, Ordered, Rows, Total
 from deniable.query.plan import Joint, NodePlan, Placed, QueryPlan, Step
 from deniable.query.sql import private_sql
+from deniable.query.sql.clauses import refuse_depth
 from deniable.query.sql.render import render_relation as rendered
 
 Frames = dict[str, pa.Table]
@@ -153,7 +154,7 @@ def rehearse(plan: QueryPlan, engine: Runner) -> None:
             remedy="Look at their arguments and frames",
         ) from None
     except RecursionError:
-        raise _refuse_depth() from None
+        raise refuse_depth() from None
 
 
 SPARE = 60
@@ -184,11 +185,7 @@ def rehearse_statements(plan: QueryPlan, engine: Runner | None = None) -> None:
     try:
         write()
     except RecursionError:
-        raise _refuse_depth() from None
-
-
-def _refuse_depth() -> QueryRefused:
-    return QueryRefused("the statement is nested too deeply", remedy="Ask in several questions")
+        raise refuse_depth() from None
 
 
 LONG = 1_000

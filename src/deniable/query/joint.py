@@ -39,7 +39,6 @@ from deniable.query.algebra.expression import (
     Facts,
     Kind,
     Literal,
-    count_terms,
     literal,
     to_number,
 )
@@ -216,7 +215,7 @@ def find_cells(conditions: Sequence[Expression | None], name: str) -> Cells | No
     stated = [each for each in conditions if each is not None]
     families = Families(stated)
     pieces = _merge_pieces(families, stated)
-    written = sum(family.null * (1 + count_terms(family.subject)) for family in families.all.values())
+    written = sum(family.null * (1 + family.subject.size) for family in families.all.values())
     if math.prod(len(set(each)) for each in pieces) > MOST_PIECES or written > MOST_TERMS:
         return None
     places = list(product(*(range(max(each) + 1) for each in pieces)))

@@ -15,7 +15,7 @@ from enum import StrEnum
 from fractions import Fraction
 from itertools import pairwise
 from math import ceil, floor, inf
-from typing import Any
+from typing import Any, ClassVar
 
 EPOCH = date(1970, 1, 1)
 FIRST, LAST = date(1, 1, 1), date(9999, 12, 31)
@@ -104,6 +104,7 @@ class ColumnRef:
 
     name: str
     facts: Facts = field(compare=False)
+    size: ClassVar[int] = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +114,7 @@ class Literal:
     value: Value
     facts: Facts
     """Compared too, since in Python 1 == True."""
+    size: ClassVar[int] = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +124,11 @@ class Call:
     name: str
     arguments: tuple[Expression, ...]
     facts: Facts = field(compare=False)
+    size: int = field(init=False, repr=False, compare=False)
+    """Columns, literals and calls, each as often as it is used: what is used twice doubles with each level."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "size", 1 + sum(argument.size for argument in self.arguments))
 
 
 Expression = ColumnRef | Literal | Call
@@ -203,16 +210,11 @@ def substitute(expression: Expression, fields: dict[str, Expression]) -> Express
             return replace(expression, arguments=tuple(substitute(argument, fields) for argument in arguments))
 
 
-def count_terms(expression: Expression) -> int:
-    """Columns, literals and calls in an expression."""
-    return 1 + sum(map(count_terms, expression.arguments)) if isinstance(expression, Call) else 1
-
-
 def count_after(expression: Expression, fields: dict[str, Expression]) -> int:
     """How many terms an expression has once each field is replaced by what stands for it."""
     match expression:
         case ColumnRef(name):
-            return count_terms(fields[name]) if name in fields else 1
+            return fields[name].size if name in fields else 1
         case Literal():
             return 1
         case Call(_, arguments):

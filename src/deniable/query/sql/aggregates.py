@@ -131,7 +131,7 @@ def _bind_frame_end(spec: exp.Expression, end: str, scope: Scope) -> str:
         return "CURRENT ROW"
     if held == "UNBOUNDED":
         return f"UNBOUNDED {'PRECEDING' if side != 'FOLLOWING' else 'FOLLOWING'}"
-    bound = bind_expression(held, Scope(scope.text, ()))
+    bound = bind_expression(held, Scope(scope.clauses, ()))
     count = bound.value if isinstance(bound, Literal) else None
     if isinstance(count, bool) or not isinstance(count, int) or not 0 <= count <= MOST_FRAME:
         raise scope.refusal(held, "the frame of a window is a whole number of rows")

@@ -40,7 +40,7 @@ from deniable.query.algebra.relation import Measure, Relation, find_noisy_nodes
 from deniable.query.execute import NoisyResults
 from deniable.query.plan import QueryPlan
 from deniable.query.sql.aggregates import UNBOUNDED_PAIR, has_aggregate
-from deniable.query.sql.clauses import cut_clauses, find_closing, parse_tokens, place_at, tokens_of
+from deniable.query.sql.clauses import cut_clauses, find_closing, parse_tokens, place_at, refuse_depth, tokens_of
 from deniable.query.sql.scope import offset_of
 
 NAME = "AUTO_CLAMP"
@@ -107,8 +107,10 @@ def _parse_calls(text: str) -> list[exp.Anonymous]:
     try:
         plain = cut_clauses(text).text
         trees = [tree for tree in parse_tokens(tokens_of(plain), plain) if tree is not None]
-    except (SqlglotError, RecursionError):
+    except SqlglotError:
         raise QueryRefused("the statement cannot be read as SQL") from None
+    except RecursionError:
+        raise refuse_depth() from None
     found = [node for tree in trees for node in tree.find_all(exp.Anonymous) if node.name.upper() == NAME]
     if len(found) > MOST_CALLS:
         raise QueryRefused(f"a question has at most {MOST_CALLS} AUTO_CLAMP", remedy="Clamp by hand: CLAMP(x, 0, 100)")
@@ -119,7 +121,7 @@ def _read_call(text: str, span: tuple[int, int], node: exp.Anonymous) -> AutoCla
     try:
         return _read_parts(text, span, node)
     except RecursionError:
-        raise QueryRefused("the statement is nested too deeply") from None
+        raise refuse_depth() from None
 
 
 def _read_parts(text: str, span: tuple[int, int], node: exp.Anonymous) -> AutoClamp:

@@ -47,7 +47,7 @@ from deniable.query.algebra.relation import (
 )
 from deniable.query.sql import select as sql_select
 from deniable.query.sql.aggregates import has_aggregate, is_aggregate
-from deniable.query.sql.clauses import Clauses, cut_clauses, parse_tokens, tokens_of
+from deniable.query.sql.clauses import LESS_DEEP, Clauses, cut_clauses, parse_tokens, refuse_depth, tokens_of
 from deniable.query.sql.from_clause import (
     ONE_TYPE,
     Context,
@@ -81,15 +81,17 @@ def bind_statement(text: str, tables: tuple[TableSchema, ...]) -> tuple[Relation
     context = Context(clauses, tables, bind_query)
     try:
         parsed = _parse_statement(clauses)
-    except (SqlglotError, RecursionError) as failure:
+    except SqlglotError as failure:
         raise _refuse_unreadable(failure) from None
+    except RecursionError:
+        raise refuse_depth() from None
     if len(parsed) != 1 or parsed[0] is None:
         raise QueryRefused("one statement at a time", expected="A single SELECT")
     _refuse_unfit(parsed[0], context)
     try:
         relation = bind_query(parsed[0], context)
     except RecursionError:
-        raise QueryRefused("the statement is nested too deeply") from None
+        raise refuse_depth() from None
     if is_private(relation):
         raise context.scope(()).refusal(
             parsed[0],
@@ -145,7 +147,7 @@ def _refuse_costly(node: exp.Expression, relation: Relation, context: Context) -
         raise context.scope(()).refusal(
             node,
             f"the question has {terms:,} terms once it is written out, and {MOST_TERMS:,} is the most",
-            remedy="Nest functions less deeply",
+            remedy=LESS_DEEP,
         )
     counted, limit = (work, MOST_WORK) if work > MOST_WORK else (work * fan_out, MOST_JOINED_WORK)
     if counted > limit:

@@ -16,9 +16,10 @@ value can become anything but a value, whatever characters it holds.
 
 from __future__ import annotations
 
+import itertools
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime
 from decimal import Decimal
@@ -49,6 +50,9 @@ OPTIONS = (
 )
 LONGEST = 100_000
 COMPILE_SECONDS = 5
+LESS_DEEP = "Nest functions less deeply"
+MOST_STEPS, STEPS_BETWEEN = 30_000, 500
+"""Parts of a statement that are read, each as often as it is read; and after how many the time is looked at."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +96,16 @@ class Clauses:
     seconds: int | None = field(default=None, repr=False, compare=False)
     """How long compiling may take; None for the time of one question."""
 
+    steps: Iterator[int] = field(default_factory=itertools.count, repr=False, compare=False)
+
+    def count_step(self) -> None:
+        """Refuse when parts were read too often: where one is read twice, that doubles with each level around it."""
+        step = next(self.steps)
+        if step >= MOST_STEPS:
+            raise QueryRefused(f"the statement takes more than {MOST_STEPS:,} steps to read", remedy=LESS_DEEP)
+        if step % STEPS_BETWEEN == 0:
+            self.refuse_late()
+
     def refuse_late(self) -> None:
         """Refuse when compiling has taken too long; it sees no rows, so this tells of none."""
         seconds = COMPILE_SECONDS if self.seconds is None else self.seconds
@@ -100,6 +114,11 @@ class Clauses:
                 f"compiling takes more than {seconds} seconds of computing",
                 remedy="Ask for fewer grouping sets, steps, aggregates or questions at once",
             )
+
+
+def refuse_depth() -> QueryRefused:
+    """The refusal of a statement for which Python's stack is too short."""
+    return QueryRefused("the statement is nested too deeply", remedy="Ask in several questions")
 
 
 def place_at(text: str, offset: int) -> Place:

@@ -55,7 +55,7 @@ class Context:
 
     def scope(self, fields: tuple[Field, ...]) -> Scope:
         """A scope over fields, that points its refusals into the statement."""
-        return Scope(self.clauses.text, fields)
+        return Scope(self.clauses, fields)
 
 
 def rename_fields(relation: Relation, alias: str) -> Relation:

@@ -27,6 +27,8 @@ from deniable.query.algebra.functions import (
     parse_date,
 )
 from deniable.query.algebra.intervals import PARTS, TRUNCATIONS, Mismatch
+from deniable.query.algebra.relation import MOST_TERMS
+from deniable.query.sql.clauses import LESS_DEEP
 from deniable.query.sql.scope import CAST_TO_TEXT, FIXED_LENGTH, Scope, read_array, read_type, spell_name
 
 BINARY: dict[type[exp.Expression], str] = {
@@ -115,10 +117,16 @@ def bind_expression(node: exp.Expression, scope: Scope, depth: int = 0) -> Expre
     def inner(part: exp.Expression) -> Expression:
         return bind_expression(part, scope, depth + 1)
 
+    if not isinstance(node, exp.Literal):
+        scope.clauses.count_step()
     try:
-        return _bind_node(node, scope, inner)
+        found = _bind_node(node, scope, inner)
     except Mismatch as mismatch:
         raise scope.refusal(node, f"{spell_name(node)} {mismatch}") from None
+    if found.size > MOST_TERMS:
+        happened = f"the expression has {found.size:,} terms once it is written out, and {MOST_TERMS:,} is the most"
+        raise scope.refusal(node, happened, remedy=LESS_DEEP)
+    return found
 
 
 def _bind_node(node: exp.Expression, scope: Scope, inner: Callable[[exp.Expression], Expression]) -> Expression:
@@ -127,7 +135,7 @@ def _bind_node(node: exp.Expression, scope: Scope, inner: Callable[[exp.Expressi
     if kind in BINARY:
         return _bind_binary(node, scope, inner)
     if kind in UNARY:
-        return _bind_negative(node, scope) or call(UNARY[kind], inner(node.this))
+        return _bind_unary(node, scope, inner)
     if kind in VARIADIC:
         first = [node.this] if isinstance(node.this, exp.Expression) else []
         return call(VARIADIC[kind], *(inner(part) for part in [*first, *node.expressions]))
@@ -467,16 +475,16 @@ def _suggest(name: str) -> str:
     return f"Did you mean '{close[0]}'?" if close else ""
 
 
-def _bind_negative(node: exp.Expression, scope: Scope) -> Expression | None:
-    """-3 is a literal, so that it can be a bound; so are -(-3) and -3::int, which is -(3::int)."""
-    inner = node.this.unnest() if isinstance(node, exp.Neg) else None
-    if isinstance(inner, exp.Literal) and not inner.is_string:
-        return literal(-_read_number(inner, scope))
-    if not isinstance(inner, exp.Neg | exp.Cast):
-        return None
-    bound = bind_expression(inner, scope)
-    number = bound.value if isinstance(bound, Literal) else None
-    return literal(-number) if isinstance(number, int | Fraction) and not isinstance(number, bool) else None
+def _bind_unary(node: exp.Expression, scope: Scope, inner: Callable[[exp.Expression], Expression]) -> Expression:
+    """A function of one argument. -3 is a literal, so that it can be a bound; so are -(-3) and -3::int: -(3::int)."""
+    held = node.this.unnest() if isinstance(node, exp.Neg) else None
+    if isinstance(held, exp.Literal) and not held.is_string:
+        return literal(-_read_number(held, scope))
+    bound = inner(node.this)
+    number = bound.value if isinstance(held, exp.Neg | exp.Cast) and isinstance(bound, Literal) else None
+    if isinstance(number, int | Fraction) and not isinstance(number, bool):
+        return literal(-number)
+    return call(UNARY[type(node)], bound)
 
 
 def _read_value(node: exp.Expression, scope: Scope) -> str | int | bool | Fraction | None:
@@ -578,7 +586,7 @@ def _bind_size(target: exp.DataType, wanted: str, scope: Scope, number: Expressi
     if wanted != "DECIMAL" or not target.expressions:
         return number
     places = target.expressions[1].this if len(target.expressions) == 2 else exp.Literal.number(0)
-    return call("round", number, bind_expression(places, Scope(scope.text, ())))
+    return call("round", number, bind_expression(places, Scope(scope.clauses, ())))
 
 
 def _bind_part(part: str, node: exp.Expression, scope: Scope, argument: Expression) -> Expression:

@@ -22,7 +22,7 @@ from deniable.query.algebra.expression import ColumnRef, Expression, Kind
 from deniable.query.algebra.functions import parse_array
 from deniable.query.algebra.intervals import Mismatch
 from deniable.query.algebra.relation import Field
-from deniable.query.sql.clauses import place_at, refuse
+from deniable.query.sql.clauses import Clauses, place_at, refuse
 
 SIGNS: dict[type[exp.Expression], str] = {
     exp.Add: "'+'", exp.Sub: "'-'", exp.Mul: "'*'", exp.Div: "'/'", exp.Mod: "'%'", exp.EQ: "'='", exp.NEQ: "'<>'",
@@ -38,7 +38,7 @@ class Scope:
     `special` is asked first about every node: it is how aggregates and group keys become fields of a noisy relation.
     """
 
-    text: str
+    clauses: Clauses
     fields: tuple[Field, ...]
     special: Callable[[exp.Expression], Expression | None] | None = None
     subquery: Callable[[exp.Expression, Scope], Expression] | None = None
@@ -46,7 +46,7 @@ class Scope:
 
     def refusal(self, node: exp.Expression, happened: str, **rest: str) -> QueryRefused:
         """A refusal that points to a node."""
-        return QueryRefused(happened, place=place_at(self.text, offset_of(node)), **rest)
+        return QueryRefused(happened, place=place_at(self.clauses.text, offset_of(node)), **rest)
 
     def column(self, node: exp.Column) -> ColumnRef:
         """The field a column name means, without regard to case."""

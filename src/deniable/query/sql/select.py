@@ -53,7 +53,7 @@ from deniable.query.sql.scope import Scope, fold_alias, fold_names
 
 def bind_per_unit(node: exp.Select, block: Grouped, clauses: Clauses) -> Relation:
     """GROUP BY the unit: each unit's own rows summarized, still private."""
-    scope = Scope(clauses.text, block.source.fields)
+    scope = Scope(clauses, block.source.fields)
     if len(block.sets) > 1:
         raise scope.refusal(node, "grouping sets over the unit are not allowed")
     for part, name in (("order", "ORDER BY"), ("limit", "LIMIT"), ("distinct", "DISTINCT"), ("offset", "OFFSET"),
@@ -92,7 +92,7 @@ def bind_noisy_block(
 
     Sub-queries inside aggregates belong to the rows that are aggregated, all others to the groups.
     """
-    scope = Scope(clauses.text, block.source.fields, subquery=rows.bind)
+    scope = Scope(clauses, block.source.fields, subquery=rows.bind)
     units = unit_fields(block.source)
     block, node = expand_histogram(node, block, scope)
     keys = {expression: name for name, expression in block.keys}
@@ -137,7 +137,7 @@ def bind_public_block(
     """An ordinary SELECT over public rows."""
     if not is_grouped:
         return _bind_public_rows(node, source, clauses, subqueries)
-    scope = Scope(clauses.text, source.fields)
+    scope = Scope(clauses, source.fields)
     block = bind_group_by(node, source, clauses)
     if len(block.sets) > 1:
         raise scope.refusal(node, "grouping sets over public rows are not allowed")
@@ -169,7 +169,7 @@ def _bind_public_rows(node: exp.Select, source: Relation, clauses: Clauses, subq
     def special(part: exp.Expression) -> Expression | None:
         return _register_window(part, scope, windows) if isinstance(part, exp.Window) else None
 
-    scope = Scope(clauses.text, source.fields, special, subqueries.bind)
+    scope = Scope(clauses, source.fields, special, subqueries.bind)
     items = bind_items(node, scope)
     order = bind_order_by(node, scope, items)
     above = Above(items, None, order, tuple(windows), _bind_qualify(node, scope, windows, items))
@@ -232,7 +232,7 @@ class Grouped:
 
 def bind_group_by(node: exp.Select, source: Relation, clauses: Clauses) -> Grouped:
     """The keys and grouping sets of a SELECT; names of SELECT items and ordinals may stand for expressions."""
-    scope = Scope(clauses.text, source.fields)
+    scope = Scope(clauses, source.fields)
     group = node.args.get("group")
     if group is None:
         return Grouped(source, (), ((),))
@@ -405,7 +405,7 @@ def bind_over_groups(
     subqueries: Subqueries | None = None,
 ) -> Above:
     """Bind SELECT items, HAVING, QUALIFY and ORDER BY over keys and aggregates instead of rows."""
-    below = Scope(clauses.text, block.source.fields)
+    below = Scope(clauses, block.source.fields)
     aliases: dict[str, Expression] = {}
     windows: list[tuple[str, Window]] = []
 
@@ -437,7 +437,7 @@ def bind_over_groups(
                                 remedy=f"Write GROUP BY {part.name}, or an aggregate of it")  # fmt: skip
         return None
 
-    scope = Scope(clauses.text, (), special, subqueries.bind if subqueries is not None else None)
+    scope = Scope(clauses, (), special, subqueries.bind if subqueries is not None else None)
     items = make_unique([(name_item(item), bind_expression(item.unalias(), scope)) for item in expand_quantiles(node)])
     known = _source_names(block)
     aliases.update({name: expression for name, expression in fold_names(items).items() if name not in known})
@@ -518,7 +518,7 @@ def bind_limit(node: exp.Select, scope: Scope) -> tuple[int | None, int]:
             clause = exp.Limit(expression=clause.args.get("count") or exp.Literal.number(1))
         if isinstance(clause.expression, exp.Var) and clause.expression.name.upper() == "ALL":
             return None
-        bound = bind_expression(clause.expression, Scope(scope.text, ()))
+        bound = bind_expression(clause.expression, Scope(scope.clauses, ()))
         if not isinstance(bound, Literal) or not isinstance(bound.value, int) or bound.value < 0:
             raise scope.refusal(clause, f"{name.upper()} takes a whole number")
         return bound.value

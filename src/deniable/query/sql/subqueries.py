@@ -59,7 +59,7 @@ class Attached:
 
     def scope(self, fields: tuple[Field, ...]) -> Scope:
         """A scope in which sub-queries may stand."""
-        return Scope(self.context.clauses.text, fields, subquery=self.bind)
+        return Scope(self.context.clauses, fields, subquery=self.bind)
 
     def attach_to(self, relation: Relation) -> Relation:
         """The relation with all sub-queries joined to it; its fields are those of both."""
