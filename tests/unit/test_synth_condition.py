@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from datetime import date
+import math
+from datetime import date, datetime
+from fractions import Fraction
 
 import numpy as np
 import pyarrow as pa
@@ -12,8 +14,9 @@ from deniable.errors import ParameterError
 from deniable.policy.budget import ApproxDP
 from deniable.policy.schema import Bounds, Column, ColumnType, PrivacyUnit, Role, TableSchema
 from deniable.synth import generate as generating
-from deniable.synth.constraints import parse_condition
+from deniable.synth.conditions import parse_condition
 from deniable.synth.describe import describe_table
+from deniable.synth.domain import Bins
 from deniable.synth.generate import generate, generate_batches
 
 COLUMNS = (
@@ -118,3 +121,31 @@ def test_what_the_condition_says_of_other_columns_is_kept_when_it_is_drawn_given
     codes = generating.draw_given_columns(d.estimates, d.collapsed.domain, {sex: np.full(4000, man)}, 3, 4000, False)
     known = codes[smoker][codes[smoker] < 2]
     assert (known == 1).mean() > 0.9
+
+
+@pytest.mark.parametrize("text", ["sex=F\nx", "sex=F\rsmoker=true", "sex=" + "F" * 200_000])
+def test_a_condition_that_is_no_line_of_text_is_refused_as_one_that_cannot_be_read(text: str) -> None:
+    with pytest.raises(ParameterError, match="cannot be read"):
+        parse_condition(text)
+
+
+@pytest.mark.parametrize("where", [{"sex": "\ud800"}, {"seen": "\ud800"}, {"\ud800": "F"}, {"age": "9" * 5000}])
+def test_texts_that_cannot_be_written_are_refused_in_a_message_that_can_be(model, where: dict[str, str]) -> None:  # type: ignore[no-untyped-def]
+    with pytest.raises(ParameterError) as refused:
+        generate(model, 3, 1, where)
+    assert str(refused.value).isprintable()
+    assert len(str(refused.value)) < 300
+
+
+def test_a_value_between_two_steps_is_not_one_of_the_column() -> None:
+    fees = Bins("fee", ColumnType.DECIMAL, Fraction(1, 2), Fraction(1, 100), (0, 51), False)
+    assert [fees.holds(value) for value in (0.5, 0.77, 1.0, 1.01, 0.49, 0.775, math.nan, math.inf)] == [
+        True, True, True, False, False, False, False, False,
+    ]  # fmt: skip
+    weeks = Bins("week", ColumnType.DATE, Fraction(3), Fraction(7), (0, 2), False)
+    assert [day for day in range(1, 15) if weeks.holds(date(1970, 1, day))] == [4, 11]
+    hours = Bins("hour", ColumnType.DATETIME, Fraction(-3600), Fraction(3600), (0, 3), False)
+    assert hours.holds(datetime(1969, 12, 31, 23))
+    assert hours.holds(datetime(1970, 1, 1, 1))
+    assert not hours.holds(datetime(1970, 1, 1, 0, 30))
+    assert not hours.holds(datetime(1970, 1, 1, 0, 0, 0, 5))

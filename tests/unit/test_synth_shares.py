@@ -136,11 +136,33 @@ def test_columns_by_themselves_share_the_whole_budget() -> None:
     same(found, "independent", measure_columns(CODES, DOMAIN, spend, 1.0, SeededEntropy(5)), [], [each] * 5)
 
 
+def twin_of_pair_scores(collapsed: CollapsedDomain, one_way: list[Marginal], spend: GaussianBudget) -> float:
+    """5 % at least and 30 % at most; what tells pairs apart, if that is less; 0 where no score could show."""
+    pairs = [pair for pair in itertools.combinations(range(5), 2) if min(collapsed.domain.shape(pair)) > 1]
+    if not pairs:
+        return 0.0
+    total = estimate_total(one_way)
+    shares = [column / total for column in project_columns(collapsed, one_way, total)]
+    largest = [2 * total * math.sqrt((1 - (shares[a] ** 2).sum()) * (1 - (shares[b] ** 2).sum())) for a, b in pairs]
+    cells = np.array([float(collapsed.domain.cells(pair)) for pair in pairs])
+    table = 0.8 * math.sqrt(2 / math.pi) * np.mean(cells ** (2 / 3)) ** 1.5 * math.sqrt(5 - 1)
+    ratio = 0.4 * (math.sqrt(len(pairs)) / table) ** (2 / 3)
+    deviation = math.sqrt(float(spend.variance(0.05, spend.rows**2 * len(pairs))))
+    enough = 0.05 * (deviation / np.mean(largest) / 0.05) ** 2
+    share = max(min(0.7 * ratio / (1 + ratio), 0.3, enough), 0.05)
+    deviation = math.sqrt(float(spend.variance(share, spend.rows**2 * len(pairs))))
+    noise = [0.8 * math.sqrt(2 / math.pi) * float(np.sqrt(float(m.variance) * collapsed.sizes(j)).sum())
+             for j, m in enumerate(one_way)]  # fmt: skip
+    shows = [most > 2 * deviation + noise[a] + noise[b] for most, (a, b) in zip(largest, pairs, strict=True)]
+    return share if any(shows) else 0.0
+
+
 def twin_of_auto(spend: GaussianBudget, workload: tuple[tuple[int, ...], ...], entropy: Any) -> tuple[Any, ...]:
-    """Columns 30 %, scores of pairs 5 %, scores of three 3 %; half of the rest for a tree, then what the scores say."""
+    """Columns 30 %, scores of pairs as planned, of three 3 %; half of the rest for a tree, then what scores say."""
     one_way = measure_columns(CODES, DOMAIN, spend, 0.3, entropy)
     collapsed = collapse_domain(DOMAIN, one_way)
-    problem, scored = score_pairs(CODES, collapsed, one_way, spend, 0.05, 1 - 0.3 - 0.05, entropy)
+    share = twin_of_pair_scores(collapsed, one_way, spend)
+    problem, scored = score_pairs(CODES, collapsed, one_way, spend, share, 1 - 0.3 - share, entropy)
     chosen = select_tree(problem)
     forecast = NoiseForecast(problem.amount, problem.rows, problem.total)
     rough = project_columns(collapsed, one_way, problem.total)
@@ -149,9 +171,9 @@ def twin_of_auto(spend: GaussianBudget, workload: tuple[tuple[int, ...], ...], e
     tried = group_candidates(collapsed.domain, rough, forecast, done)
     before = [*(m.event for m in one_way), scored]
     if not tried and not asked:
-        cliques = measure_cliques(CODES, collapsed, DOMAIN, chosen, spend, 1 - 0.3 - 0.05, entropy)
+        cliques = measure_cliques(CODES, collapsed, DOMAIN, chosen, spend, 1 - 0.3 - share, entropy)
         return collapsed, one_way, cliques, [*before, *(m.event for m in cliques)], chosen.reason
-    left = 1 - 0.3 - 0.05 - 0.03
+    left = 1 - 0.3 - share - 0.03
     first = measure_cliques(CODES, collapsed, DOMAIN, chosen, spend, left / 2, entropy)
     known = combine_marginals([*one_way, *first])
     joined, sized = collapsed.apply(CODES), parts_of(problem, chosen)

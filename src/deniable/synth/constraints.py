@@ -6,16 +6,10 @@ which is taken only if the row then keeps everything: totals are added up and or
 from rows that keep all truths, then an exact search looks for the nearest row (`policy.truths.find_row`). A row for
 which nothing is found becomes a copy, in these columns, of one that keeps all. Where there is none, it is said.
 
-A dependency is decided by the first row that has a combination, and holds for all batches after.
-
-A condition asks for rows with given values alone. A value among values that the noise joined says no more of the other
-columns than all of them together do, so records are drawn that have the joined value, and get the value itself
-(`generate.draw_meeting`)."""
+A dependency is decided by the first row that has a combination, and holds for all batches after."""
 
 from __future__ import annotations
 
-import csv
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -25,10 +19,9 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from deniable.errors import Infeasible, ParameterError, nearest
+from deniable.errors import Infeasible
 from deniable.policy.conditions import Both, Linear, Member, Missing, Not, Tree
 from deniable.policy.schema import Spec
 from deniable.policy.truths import (
@@ -46,13 +39,8 @@ from deniable.policy.truths import (
 )
 from deniable.synth.domain import Attribute, Bins, Labels, arrow_type
 from deniable.synth.encode import convert_steps, encode_column, find_steps, to_array
-from deniable.synth.estimate.residuals import project_to_simplex
-from deniable.synth.marginal import Floats
-from deniable.synth.model import Description, SynthModel
 
 NULL = -1
-NULL_TEXT = "null"
-"""How a condition writes null."""
 REDRAWN_ROUNDS = 12
 """How often a row gets values of rows that keep all truths, before it is searched for."""
 MOST_SEARCHED, SEARCH_STEPS = 3_000, 400
@@ -497,101 +485,3 @@ def evaluate(tree: Tree, numbers: Numbers) -> tuple[Bools, Bools]:
     found = [evaluate(part, numbers) for part in tree.parts]
     one, every = (np.logical_or, np.logical_and) if tree.any else (np.logical_and, np.logical_or)
     return one.reduce([each[0] for each in found]), every.reduce([each[1] for each in found])
-
-
-@dataclass(frozen=True, slots=True)
-class Condition:
-    """Columns with the values that rows have there, their codes, and the share of rows that is guessed to fit."""
-
-    values: tuple[tuple[str, pa.Scalar], ...]
-    codes: Mapping[int, int] = field(default_factory=dict)
-    """By the place of the column in the model's domain."""
-    share: float = 1.0
-
-    def fits(self, rows: pa.RecordBatch) -> pa.BooleanArray:
-        """Of each row, whether it fits."""
-        found = pa.array(np.ones(rows.num_rows, dtype=bool))
-        for name, value in self.values:
-            column = rows.column(name)
-            held = pc.equal(column.cast(value.type, safe=False), value) if value.is_valid else pc.is_null(column)
-            found = pc.and_(found, pc.fill_null(held, False))
-        return found
-
-
-def parse_condition(text: str) -> dict[str, str]:
-    """Conditions as they are written.
-
-    >>> parse_condition("sex=F, zip=02138")
-    {'sex': 'F', 'zip': '02138'}
-    """
-    parts = [part.partition("=") for part in next(csv.reader([text], skipinitialspace=True), [])]
-    names = {name.strip() for name, sign, _ in parts if sign}
-    if not names or len(names) < len(parts) or "" in names:
-        expected = 'Each column once, separated by commas: sex=F,payer=null; "town=A, B" where a value has a comma'
-        raise ParameterError("a condition cannot be read", expected=expected)
-    return {name.strip(): value.strip() for name, _, value in parts}
-
-
-def build_condition(model: SynthModel, where: Mapping[str, str]) -> Condition:
-    """The condition that a model's rows can meet; what none can meet is refused."""
-    known = {attribute.name: attribute for attribute in model.attributes if isinstance(attribute, Labels | Bins)}
-    values, names = parse_values(known, where), model.description.domain.names
-    codes = {names.index(name): int(encode_column(known[name], pa.array([value]))[0]) for name, value in values}
-    # As if columns were independent: a guess.
-    shares = (estimate_share(model.description, place, code) for place, code in codes.items())
-    return Condition(values, codes, math.prod(shares))
-
-
-def parse_values(known: Mapping[str, Labels | Bins], where: Mapping[str, str]) -> tuple[tuple[str, pa.Scalar], ...]:
-    """The values that are meant, by the columns that conditions can speak of."""
-    for name in where:
-        if name not in known:
-            raise ParameterError(
-                f"the model has no column '{name}' that conditions can speak of",
-                expected=f"Columns with declared values: {', '.join(known)}",
-                remedy=nearest(name, known),
-            )
-    return tuple((name, _parse_scalar(known[name], text)) for name, text in where.items())
-
-
-def estimate_share(description: Description, place: int, code: int) -> float:
-    """The estimated share of records that have a value of a column."""
-    joined = int(description.collapsed.maps[place][code])
-    members = description.collapsed.members(place, joined)
-    weights = weigh_members(description, place, members)
-    within = float(weights[members == code].sum() / weights.sum())
-    return within * float(description.estimates.columns[place][joined]) / max(description.estimates.total, 1.0)
-
-
-def weigh_members(description: Description, place: int, members: NDArray[np.int64]) -> Floats:
-    """What the values behind one joined code weigh: their noisy counts, made to be counts of the table that was seen.
-
-    Counts are brought to the estimate of the joined code, never to the number of rows that are drawn: noise would weigh
-    more the more the two differ.
-    """
-    if members.size == 1 or not description.one_way:
-        return np.ones(members.size)
-    estimated = float(description.estimates.columns[place][int(description.collapsed.maps[place][members[0]])])
-    weights: Floats = project_to_simplex(description.one_way[place].counts[members], estimated) + 1e-9
-    return weights
-
-
-def _parse_scalar(attribute: Labels | Bins, text: str) -> pa.Scalar:
-    kind = arrow_type(attribute)
-    if text == NULL_TEXT and attribute.nullable:
-        return pa.scalar(None, kind)
-    try:
-        value = pa.scalar(text, pa.string()).cast(kind)
-    except pa.ArrowInvalid:
-        value = pa.scalar(None, kind)
-    if not value.is_valid or not _is_declared(attribute, value.as_py()):
-        listed = [str(label) for label in attribute.labels] if isinstance(attribute, Labels) else []
-        raise ParameterError(f"'{text}' is not a value of column '{attribute.name}'", remedy=nearest(text, listed))
-    return value
-
-
-def _is_declared(attribute: Labels | Bins, value: Any) -> bool:
-    if isinstance(attribute, Labels):
-        return value in attribute.labels
-    least, greatest = attribute.span(0, attribute.bins - 1)
-    return bool(least <= value <= greatest)

@@ -139,6 +139,19 @@ class Bins:
         """The least and the greatest value of the bins from one to another."""
         return self._at(self.cuts[first]), self._at(self.cuts[last + 1] - 1)
 
+    def holds(self, value: Value) -> bool:
+        """Whether a value is that of a step."""
+        if isinstance(value, datetime):
+            number = Fraction((value - datetime(1970, 1, 1)) // timedelta(seconds=1))
+        elif isinstance(value, date):
+            number = Fraction((value - EPOCH).days)
+        elif math.isfinite(value):
+            number = Fraction(value)
+        else:
+            return False
+        step = round((number - self.lower) / self.step)
+        return 0 <= step < self.steps and bool(self._at(step) == value)
+
     def _at(self, step: int) -> Value:
         number = self.lower + step * self.step
         match self.type:

@@ -20,7 +20,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from deniable.errors import NOTHING_CHARGED, ParameterError
-from deniable.synth.constraints import Condition, ConstraintEngine, build_condition, weigh_members
+from deniable.synth.conditions import Condition, build_condition, weigh_members
+from deniable.synth.constraints import ConstraintEngine
 from deniable.synth.domain import Clique, Domain, Surrogate
 from deniable.synth.encode import decode_column, generate_surrogates
 from deniable.synth.estimate import Estimates, dependence_of

@@ -26,7 +26,7 @@ from deniable.synth.domain import Areas, Clique, Domain
 from deniable.synth.estimate import estimate_total
 from deniable.synth.estimate.residuals import project_to_simplex
 from deniable.synth.marginal import Floats, GaussianBudget, Marginal, Records, count_all, measure_counts
-from deniable.synth.select import DENOISED, Selection, SelectionProblem, count_seen_values
+from deniable.synth.select import DENOISED, SCORE_DEVIATIONS, Selection, SelectionProblem, count_seen_values
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,10 +38,6 @@ class MethodSettings:
     """Cliques that the user's findings are about; a method may measure others as well."""
     areas: Areas | None = None
     """How the values of one column lie in one another, for methods that keep areas."""
-
-
-DEVIATIONS = 2.0
-"""How far a pair's score must stand out of its noise to count: many are scored, and chance makes some large."""
 
 
 def measure_columns(
@@ -110,11 +106,12 @@ def score_pairs(
 ) -> tuple[SelectionProblem, Event]:
     """Every pair's distance from independence, and what else is known when cliques are chosen.
 
-    Where all values of a column were joined, or it has but one, no pair with it says anything: none is scored.
+    Where all values of a column were joined, or it has but one, no pair with it says anything: none is scored. Nor is
+    any where the share is 0.
     """
     domain, total = collapsed.domain, estimate_total(one_way)
     columns = project_columns(collapsed, one_way, total)
-    pairs: list[Clique] = [pair for pair in domain.useful(2) if min(domain.shape(pair)) > 1]
+    pairs = list_pairs(domain) if share else []
 
     def expect_independent(pair: Clique) -> Floats:
         return np.outer(columns[pair[0]], columns[pair[1]]) / max(total, 1.0)
@@ -122,10 +119,9 @@ def score_pairs(
     counted = count_all(collapsed.apply(codes), domain, pairs) if pairs else []
     distances = [l1_distance(exact, expect_independent(pair)) for pair, exact in zip(pairs, counted, strict=True)]
     found, deviation, event = score_distances(distances, spend, share, entropy)
-    worth = DENOISED * math.sqrt(2 / math.pi) * np.array([math.sqrt(m.variance) for m in one_way])
-    noise = worth * np.array([np.sqrt(collapsed.sizes(j)).sum() for j in range(len(domain))])
+    worth, noise = _forecast_column_errors(collapsed, one_way)
     # The noise of the one-way estimates alone moves a score away from zero by about their own error.
-    trusted = found - DEVIATIONS * deviation - np.array([noise[a] + noise[b] for a, b in pairs])
+    trusted = found - SCORE_DEVIATIONS * deviation - np.array([noise[a] + noise[b] for a, b in pairs])
     seen = np.array([count_seen_values(m.counts.size, j in domain.ordered) for j, m in enumerate(one_way)])
     # Where the noise on each value is as large as that, more values are no more error: all is lost already.
     most = np.array([max(total / math.sqrt(m.variance), 2.0) for m in one_way])
@@ -134,7 +130,57 @@ def score_pairs(
     amount = float(spend.amount) * left
     within = np.maximum(1.0 - noise / (worth * seen), 0.0)
     known = (domain, pairs, trusted, cells, worth * cells, within, amount, spend.rows, total, sizes)
-    return SelectionProblem(*known), event
+    told = _subtract_chance(found, pairs, columns, noise, total)
+    return SelectionProblem(*known, told=told, spans=_find_spans(columns, total), deviation=deviation), event
+
+
+def list_pairs(domain: Domain) -> list[Clique]:
+    """The pairs that can say anything: of columns with several values."""
+    return [pair for pair in domain.useful(2) if min(domain.shape(pair)) > 1]
+
+
+def can_scores_show(collapsed: CollapsedDomain, one_way: list[Marginal], spend: GaussianBudget, share: float) -> bool:
+    """Whether the largest score that any pair could have would stand out of the noise, with that share."""
+    pairs, total = list_pairs(collapsed.domain), estimate_total(one_way)
+    spans = _find_spans(project_columns(collapsed, one_way, total), total)
+    noise = _forecast_column_errors(collapsed, one_way)[1]
+    deviation = _forecast_deviation(len(pairs), spend, share)
+    return any(spans[a] * spans[b] > SCORE_DEVIATIONS * deviation + noise[a] + noise[b] for a, b in pairs)
+
+
+def forecast_scores(collapsed: CollapsedDomain, one_way: list[Marginal], spend: GaussianBudget, share: float) -> float:
+    """The deviation of the noise on a score, as a part of the largest that a pair could have, on average."""
+    pairs, total = list_pairs(collapsed.domain), estimate_total(one_way)
+    spans = _find_spans(project_columns(collapsed, one_way, total), total)
+    largest = sum(float(spans[a] * spans[b]) for a, b in pairs) / max(len(pairs), 1)
+    return _forecast_deviation(len(pairs), spend, share) / max(largest, 1.0)
+
+
+def _forecast_deviation(pairs: int, spend: GaussianBudget, share: float) -> float:
+    return math.sqrt(float(spend.variance(share, spend.rows**2 * max(pairs, 1))))
+
+
+def _find_spans(columns: list[Floats], total: float) -> Floats:
+    """For each column the root of the score that it would have with itself."""
+    return np.array([math.sqrt(max(2 * total * (1 - float(((c / total) ** 2).sum())), 1.0)) for c in columns])
+
+
+def _forecast_column_errors(collapsed: CollapsedDomain, one_way: list[Marginal]) -> tuple[Floats, Floats]:
+    """The expected error of a value of each column, and of all values of it together, where rare ones were joined."""
+    worth = DENOISED * math.sqrt(2 / math.pi) * np.array([math.sqrt(m.variance) for m in one_way])
+    return worth, worth * np.array([np.sqrt(collapsed.sizes(j)).sum() for j in range(len(one_way))])
+
+
+def _subtract_chance(scores: Floats, pairs: list[Clique], columns: list[Floats], noise: Floats, total: float) -> Floats:
+    """Scores less what independent columns have on average, by chance and by the noise on them: squares add up.
+
+    A cell that expects n records differs from that by sqrt(2 n / pi), less for the margins, which are known.
+    """
+    spread = [float(np.sqrt(column).sum()) * math.sqrt(1 - 1 / column.size) for column in columns]
+    chance = np.array([math.sqrt(2 / (math.pi * total)) * spread[a] * spread[b] for a, b in pairs])
+    floor = np.hypot(chance, np.array([noise[a] + noise[b] for a, b in pairs]))
+    beyond: Floats = np.where(scores > floor, np.sqrt(np.maximum(scores**2 - floor**2, 0.0)), scores - floor)
+    return beyond
 
 
 FINENESS = 1000

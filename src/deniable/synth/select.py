@@ -22,6 +22,7 @@ from deniable.synth.domain import Clique, Domain
 from deniable.synth.estimate import Estimates, ImpliedTables, find_spanning_tree, margins_within
 from deniable.synth.estimate.residuals import fit_margins
 from deniable.synth.marginal import Floats, Marginal
+from deniable.synth.score_tree import fit_score_tree
 
 DENOISED = 0.8
 """What projection onto the simplex and agreement between marginals leave of the noise, roughly: for weighing only."""
@@ -52,6 +53,12 @@ class SelectionProblem:
     """What counts as the number of values of each column where pairs are weighed; those of the domain, if not given."""
     weights: Mapping[Clique, float] = field(default_factory=dict)
     """In how many pairs the noise on a measured one is found, its own included; one, if not given."""
+    told: Floats | None = None
+    """The scores less what chance explains, but not less their own noise: of many together the noise averages out."""
+    spans: Floats | None = None
+    """For each column the root of the score that it would have with itself."""
+    deviation: float = 0.0
+    """Of the noise on each score."""
 
     def pair_cells(self, pair: Clique) -> float:
         """What counts as the number of cells of a pair: noise on one that implies others counts in them too."""
@@ -119,6 +126,8 @@ def select_pairs(problem: SelectionProblem) -> Selection:
 MOST_PAIRS = 0.35
 """If more than this share of all pairs pays, they are measured at once, without a tree first. Found by trial on the
 twelve tables of `bench/synth.py --tables`."""
+SCORE_DEVIATIONS = 2.0
+"""How far a pair's score must stand out of its noise to count: many are scored, and chance makes some large."""
 TREE_WORTH = 2.0
 """How much more a pair of the tree brings than its own error, at least: what it joins is implied through it."""
 
@@ -129,7 +138,8 @@ def select_tree(problem: SelectionProblem) -> Selection:
     Where many pairs pay beyond what the tree implies of them, all that do. What is implied is drawn, so it differs from
     the real counts by chance at least, as far as its score does.
     """
-    tree = find_spanning_tree(len(problem.domain), problem.pairs, problem.scores)
+    tree, scores = _find_tree(problem)
+    problem = replace(problem, scores=scores)
     implied, weights = follow_tree(problem, tree)
     problem = replace(problem, weights=weights)
     drawn = np.sqrt([2 * problem.total * problem.domain.cells(pair) / math.pi for pair in problem.pairs])
@@ -141,6 +151,19 @@ def select_tree(problem: SelectionProblem) -> Selection:
     pairs = [problem.pairs[place] for place in kept]
     worth = problem.scores[kept] * [max(TREE_WORTH, weights[pair]) for pair in pairs]
     return select_pairs(replace(problem, pairs=pairs, scores=worth))
+
+
+def _find_tree(problem: SelectionProblem) -> tuple[tuple[Clique, ...], Floats]:
+    """The tree that all scores tell, and the scores with what all tell of its pairs; without those that stay at 0."""
+    if problem.told is None or problem.spans is None or not problem.pairs:
+        return find_spanning_tree(len(problem.domain), problem.pairs, problem.scores), problem.scores
+    fit = fit_score_tree(problem.pairs, problem.told, problem.spans, problem.deviation)
+    trusted = {p: s - SCORE_DEVIATIONS * d for p, s, d in zip(fit.pairs, fit.scores, fit.deviations, strict=True)}
+    scores = np.array(
+        [max(score, trusted.get(pair, -math.inf)) for pair, score in zip(problem.pairs, problem.scores, strict=True)]
+    )
+    known = dict(zip(problem.pairs, scores, strict=True))
+    return tuple(pair for pair in fit.pairs if known[pair] > 0), scores
 
 
 def follow_tree(problem: SelectionProblem, tree: Sequence[Clique]) -> tuple[Floats, dict[Clique, float]]:
@@ -184,6 +207,8 @@ def parts_of(problem: SelectionProblem, chosen: Selection) -> list[float]:
 
 def _explain_pairs(chosen: list[int], pairs: int, start: float, best: float) -> str:
     measured = sum(place < pairs for place in chosen)
+    if not pairs:
+        return "no pair could show anything beyond the noise at this budget: columns stay independent"
     if not measured:
         return f"no pair of {pairs} brings more than its noise costs at this budget: columns stay independent"
     saved = 1.0 - best / max(start, 1e-300)

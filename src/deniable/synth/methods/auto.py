@@ -10,7 +10,10 @@ tiny budget columns stay independent."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
+
+import numpy as np
 
 from deniable.dp.accounting import ComposedEvent, Event
 from deniable.dp.samplers import Entropy
@@ -20,8 +23,11 @@ from deniable.synth.estimate import ImpliedTables, estimate_marginals
 from deniable.synth.marginal import GaussianBudget, Marginal, Records, measure_counts
 from deniable.synth.measure import (
     MethodSettings,
+    can_scores_show,
     combine_marginals,
+    forecast_scores,
     l1_distance,
+    list_pairs,
     measure_cliques,
     measure_columns,
     project_columns,
@@ -31,6 +37,7 @@ from deniable.synth.measure import (
 from deniable.synth.methods.published import independent
 from deniable.synth.model import Description
 from deniable.synth.select import (
+    DENOISED,
     NoiseForecast,
     Selection,
     SelectionProblem,
@@ -44,7 +51,11 @@ from deniable.synth.select import (
     weigh_workload,
 )
 
-COLUMNS, PAIR_SCORES, CLIQUE_SCORES = 0.3, 0.05, 0.03
+COLUMNS, CLIQUE_SCORES = 0.3, 0.03
+FEWEST_PAIR_SCORES, MOST_PAIR_SCORES, PAIR_SCORES = 0.05, 0.3, 0.4
+"""The least and the largest share for scores of pairs; between them, the factor of `share_pair_scores`."""
+WELL_TOLD = 0.05
+"""Scores are told well enough where their noise is this part of the largest that an average pair could have."""
 FIRST = 0.5
 """The part of their shares with which pairs are measured before cliques of three are scored."""
 
@@ -56,17 +67,20 @@ def auto(codes: Records, domain: Domain, settings: MethodSettings, entropy: Entr
     """Measure what lowers the expected error most."""
     if len(domain) == 1:
         return replace(independent(codes, domain, settings, entropy), method="auto")
-    spend, left = settings.spend, 1.0 - COLUMNS - PAIR_SCORES
+    spend = settings.spend
     one_way = measure_columns(codes, domain, spend, COLUMNS, entropy)
     collapsed = collapse_domain(domain, one_way)
-    problem, scored = score_pairs(codes, collapsed, one_way, spend, PAIR_SCORES, left, entropy)
+    scores = plan_pair_scores(collapsed, one_way, spend)
+    left = 1.0 - COLUMNS - scores
+    problem, scored = score_pairs(codes, collapsed, one_way, spend, scores, left, entropy)
     chosen = select_tree(problem)
     rough, forecast = project_columns(collapsed, one_way, problem.total), _forecast_noise(problem)
     asked = group_workload(collapsed.domain, rough, forecast, settings.workload, chosen.cliques)
     tried = group_candidates(collapsed.domain, rough, forecast, [*chosen.cliques, *(one.clique for one in asked)])
     if tried or asked:
         plan = _Plan(problem, chosen, tuple(asked), tuple(tried))
-        measured, events, reason = _measure_in_rounds(codes, collapsed, domain, one_way, plan, settings.spend, entropy)
+        spent = left - CLIQUE_SCORES
+        measured, events, reason = _measure_in_rounds(codes, collapsed, domain, one_way, plan, spend, spent, entropy)
     else:
         measured = measure_cliques(codes, collapsed, domain, chosen, spend, left, entropy)
         events, reason = [marginal.event for marginal in measured], chosen.reason
@@ -76,6 +90,29 @@ def auto(codes: Records, domain: Domain, settings: MethodSettings, entropy: Entr
     collapsed = collapse_again(collapsed, domain, columns, {place for one in cliques for place in one.clique})
     estimates = estimate_marginals(collapsed, columns, cliques)
     return Description("auto", domain, collapsed, tuple(columns), tuple(cliques), estimates, event, reason)
+
+
+def plan_pair_scores(collapsed: CollapsedDomain, one_way: list[Marginal], spend: GaussianBudget) -> float:
+    """The share for scores of pairs: no more than tells pairs apart well, and none where no score could show."""
+    told = forecast_scores(collapsed, one_way, spend, FEWEST_PAIR_SCORES)
+    enough = FEWEST_PAIR_SCORES * (told / WELL_TOLD) ** 2
+    share = max(min(share_pair_scores(collapsed.domain), enough), FEWEST_PAIR_SCORES)
+    return share if can_scores_show(collapsed, one_way, spend, share) else 0.0
+
+
+def share_pair_scores(domain: Domain) -> float:
+    """The share for scores of pairs: many small tables are scored worse than a tree of them is measured.
+
+    Of P pairs each score has noise like sqrt(P / share); the tree's pairs together, measured with shares that suit
+    them, (sum of c^(2/3))^(3/2) / sqrt(share). A sum a / sqrt(x) + b / sqrt(y) is least where x / y = (a / b)^(2/3),
+    and an error of a score counts less than one of a table: by the factor, which was found by trial.
+    """
+    cells = np.array([domain.cells(pair) for pair in list_pairs(domain)], dtype=np.float64)
+    if not cells.size:
+        return FEWEST_PAIR_SCORES
+    measured = DENOISED * math.sqrt(2 / math.pi) * float(np.mean(cells ** (2 / 3))) ** 1.5 * math.sqrt(len(domain) - 1)
+    ratio = PAIR_SCORES * (math.sqrt(cells.size) / measured) ** (2 / 3)
+    return float(min(max((1 - COLUMNS) * ratio / (1 + ratio), FEWEST_PAIR_SCORES), MOST_PAIR_SCORES))
 
 
 def _forecast_noise(problem: SelectionProblem) -> NoiseForecast:
@@ -99,10 +136,11 @@ def _measure_in_rounds(
     one_way: list[Marginal],
     plan: _Plan,
     spend: GaussianBudget,
+    left: float,
     entropy: Entropy,
 ) -> tuple[list[Marginal], list[Event], str]:
     """Pairs, scores of larger cliques, and then what these say: the larger cliques that pay, and pairs again."""
-    left, chosen = 1.0 - COLUMNS - PAIR_SCORES - CLIQUE_SCORES, plan.chosen
+    chosen = plan.chosen
     first = measure_cliques(codes, collapsed, domain, chosen, spend, left * FIRST, entropy)
     known = combine_marginals([*one_way, *first])
     joined, sized = collapsed.apply(codes), parts_of(plan.problem, chosen)
