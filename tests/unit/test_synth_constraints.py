@@ -140,6 +140,24 @@ def test_what_one_batch_decided_holds_for_the_next() -> None:
     assert later.to_pylist() == [{"a": 1, "b": 7}]
 
 
+def test_single_rows_that_noise_has_drawn_decide_no_dependency() -> None:
+    columns = _numbers("a", "b", upper=9)
+    engine = _engine(columns, Spec("determines", {"from": ["a"], "to": ["b"]}))
+    rows = [(1, 5), (2, 7), *[(1, 7)] * 10, *[(2, 5)] * 10]
+    made = engine.enforce(_batch(rows, columns), np.random.default_rng(0))
+    assert {(row["a"], row["b"]) for row in made.to_pylist()} == {(1, 7), (2, 5)}
+
+
+def test_values_that_were_drawn_by_themselves_keep_their_shares_when_they_are_determined() -> None:
+    """Forty groups of fifty rows, whose values have shares 0.5, 0.3 and 0.2 in each: not all groups get the first."""
+    columns, lots = _numbers("a", "b", upper=39), np.random.default_rng(4)
+    engine = _engine(columns, Spec("determines", {"from": ["a"], "to": ["b"]}))
+    rows = [(group, int(value)) for group in range(40) for value in lots.permutation([0] * 25 + [1] * 15 + [2] * 10)]
+    made = engine.enforce(_batch(rows, columns), np.random.default_rng(0))
+    shares = np.bincount(made["b"].to_numpy(), minlength=3) / made.num_rows
+    assert shares == pytest.approx([0.5, 0.3, 0.2], abs=0.03)
+
+
 def test_truths_about_columns_that_are_not_released_are_left_out() -> None:
     truths = [Spec("order", {"columns": ["a", "z"]}), Spec("order", {"columns": ["a", "b"]})]
     assert select_constraints(truths, ["a", "b"]) == (truths[1],)

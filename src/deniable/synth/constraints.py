@@ -6,7 +6,7 @@ which is taken only if the row then keeps everything: totals are added up and or
 from rows that keep all truths, then an exact search looks for the nearest row (`policy.truths.find_row`). A row for
 which nothing is found becomes a copy, in these columns, of one that keeps all. Where there is none, it is said.
 
-A dependency is decided by the first row that has a combination, and holds for all batches after."""
+A dependency is decided by the rows of the first batch that have a combination, and holds for all batches after."""
 
 from __future__ import annotations
 
@@ -199,18 +199,41 @@ class _Dependency:
     decided: dict[tuple[int, ...], tuple[int, ...]] = field(default_factory=dict)
 
     def find_meant(self, matrix: Matrix, among: Bools) -> tuple[Matrix, Bools]:
-        """What each record should have, by what was decided, else by the first of some records; where that is known."""
+        """What each record should have, by what was decided, else by what suits some records; where that is known."""
         group, first = _number_groups(matrix[self.source])
-        best = np.full(first.size, -1, dtype=np.int64)
-        some = np.flatnonzero(among)[::-1]
-        best[group[some]] = some
-        keys, meant = matrix[self.source][:, first].T.tolist(), np.zeros((len(self.target), first.size), np.int64)
-        known = best >= 0
-        meant[:, known] = matrix[self.target][:, best[known]]
-        for place, key in enumerate(keys):
+        meant, known = np.zeros((len(self.target), first.size), np.int64), np.zeros(first.size, dtype=bool)
+        for place, key in enumerate(matrix[self.source][:, first].T.tolist()):
             if (held := self.decided.get(tuple(key))) is not None:
                 meant[:, place], known[place] = held, True
+        values, chosen = self._choose(matrix, group, known, among)
+        found = np.flatnonzero(chosen >= 0)
+        meant[:, found], known[found] = values[:, chosen[found]], True
         return meant[:, group], known[group]
+
+    def _choose(self, matrix: Matrix, group: Places, known: Bools, among: Bools) -> tuple[Matrix, Places]:
+        """The different values that are determined, and for each group that is not known yet the place of its own; -1
+        for none.
+
+        Groups choose one after the other, the largest first: among the values that some of their records have, one that
+        most of them have, and of which as many records are left as the group has. So where a value was drawn with what
+        determines it, the noise in single records decides nothing; and where it was drawn by itself, each value goes on
+        to have about its share of the records, instead of the most frequent one all.
+        """
+        value, at = _number_groups(matrix[self.target])
+        sizes, left = np.bincount(group, minlength=known.size), np.bincount(value[~known[group]], minlength=at.size)
+        some = among & ~known[group]
+        pairs, counts = np.unique(group[some] * max(at.size, 1) + value[some], return_counts=True)
+        owners, values = np.divmod(pairs, max(at.size, 1))
+        chosen = np.full(known.size, -1, dtype=np.int64)
+        waiting, starts = np.unique(owners, return_index=True)
+        ends = np.append(starts[1:], owners.size)
+        for turn in np.argsort(-sizes[waiting], kind="stable"):
+            here, size = slice(starts[turn], ends[turn]), sizes[waiting[turn]]
+            gains = counts[here] + np.clip(left[values[here]], 0, size)
+            best = values[here][int(np.argmax(gains))]
+            chosen[waiting[turn]] = best
+            left[best] -= size
+        return matrix[self.target][:, at], chosen
 
     def find_agreeing(self, matrix: Matrix, among: Bools) -> Bools:
         """Of some records, those that have what they should have."""
