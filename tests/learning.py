@@ -115,10 +115,10 @@ class Witness:
 
 
 @contextmanager
-def witnessed(what: Planned, **changes: Any) -> Iterator[tuple[Planned, Witness]]:
-    """The plan with a witness in place of its mechanism, changed as told (such as variance=...)."""
-    witness = Witness(replace(what.plan.mechanism, **changes))  # type: ignore[attr-defined]
-    yield replace(what, plan=replace(what.plan, mechanism=witness)), witness  # type: ignore[type-var]
+def witnessed(what: Planned, name: str = "mechanism", **changes: Any) -> Iterator[tuple[Planned, Witness]]:
+    """The plan with a witness in place of its mechanism (or that of its last step), changed as told."""
+    witness = Witness(replace(getattr(what.plan, name), **changes))
+    yield replace(what, plan=replace(what.plan, **{name: witness})), witness  # type: ignore[type-var]
 
 
 def almost_exact(what: Planned) -> Planned:
