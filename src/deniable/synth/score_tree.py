@@ -30,8 +30,8 @@ from deniable.synth.marginal import Floats
 ALIKE = 2.0
 """Scores whose difference is so many of its deviations at most are not told apart."""
 STRONGEST = 0.999
-MOST_SWEEPS, MOST_WORK = 10, 1e11
-"""How often all pairs are tried again, and about how many multiplications that may take: some ten seconds."""
+MOST_SWEEPS, MOST_WORK = 10, 1e10
+"""How often all pairs are tried again, and about how many multiplications that may take: some seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,11 +95,12 @@ class _Fit:
         scores, deviations = [], []
         for place, (a, b) in enumerate(self._pairs):
             one, other = self._part(place)
-            fits, sizes = self._weigh(one, other)
-            at = (int(np.searchsorted(one, a)), int(np.searchsorted(other, b)))
+            scored, known = (held[np.ix_(one, other)] for held in (self._table, self._known.astype(np.float64)))
+            u, v = self._implied[a, one] * self._spans[one], self._implied[b, other] * self._spans[other]
+            fit, size = float(u @ scored @ v), float(u**2 @ known @ v**2)
             span = float(self._spans[a] * self._spans[b])
-            scores.append(span * float(fits[at] / sizes[at]))
-            deviations.append(span * self._deviation / math.sqrt(sizes[at]))
+            scores.append(span * fit / size)
+            deviations.append(span * self._deviation / math.sqrt(size))
         return ScoreTree(tuple(self._pairs), tuple(scores), tuple(deviations))
 
     def _part(self, place: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
