@@ -14,10 +14,10 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from deniable import Curator
+from deniable import Curator, release
 from deniable.curator import federate
 from deniable.errors import AccessRefused, BudgetExceeded, DataError, PolicyError
-from deniable.learn.federated import Round, read_round, round_to_plain
+from deniable.learn.federated import Round, conclude, read_round, round_to_plain
 from deniable.learn.secure_sum import SumClient
 from deniable.release.release import verify
 from deniable.server.federated import FederatedServer, serve_round
@@ -288,3 +288,25 @@ def test_a_message_that_no_server_of_ours_sends_is_refused_and_nothing_is_charge
         with pytest.raises(DataError, match="saved state"):
             client.restore(b"{}")
         assert not _entries(clinics[0])
+
+
+@pytest.mark.parametrize("step", ["write_whole", "seal"])
+def test_a_result_that_is_stopped_while_it_is_written_is_not_there(
+    clinics: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    what, out = _plan(clinics[0]), tmp_path / "out.json"
+    result = conclude(what, np.zeros(what.terms.length, np.int64), CLIENTS)
+
+    def stop(*given: Any) -> None:
+        written(*given)
+        raise KeyboardInterrupt
+
+    owner: Any = federate if step == "write_whole" else release
+    written = getattr(owner, step)
+    monkeypatch.setattr(owner, step, stop)
+    with pytest.raises(KeyboardInterrupt):
+        federate.write_result(what, result, out)
+    assert not [each.name for each in tmp_path.iterdir() if each.name.startswith("out")]
+    monkeypatch.undo()
+    federate.write_result(what, result, out)
+    assert verify(out).body["provenance"]["parameters"]["round"] == what.name

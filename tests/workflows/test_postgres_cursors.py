@@ -239,3 +239,16 @@ def test_savepoints_and_values_of_settings_are_limited(asking):
         list(map(asking.execute, many))
     asking.execute("ROLLBACK")
     assert asking.execute("SHOW application_name").fetchone() == ("",)
+
+
+def test_a_list_is_an_array_in_catalog_questions_and_refused_where_people_are_asked_about(served, asking):
+    for asked, given in (("SELECT %s::int[]", [1, 2]), ("SELECT %s::text[]", ['say "a"', None, "b,c", ""]),
+                         ("SELECT %s::int8[]", [2**40]), ("SELECT %s::bool[]", [True, False])):  # fmt: skip
+        assert asking.execute(asked, (given,)).fetchone() == (given,), asked
+    before = charges(served)
+    for asked in ("SELECT COUNT(*) FROM people WHERE age = %s", "SELECT %s, COUNT(*) FROM people GROUP BY 1"):
+        with pytest.raises(psycopg.Error) as refused:
+            asking.execute(asked, ([1, 2],))
+        assert refused.value.sqlstate == "22023", asked
+    assert charges(served) == before
+    assert asking.execute("SELECT COUNT(*) FROM people WHERE age = ANY (%s)", ([30, 31],)).fetchone() is not None

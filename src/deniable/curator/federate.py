@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from deniable.curator.charge import Job, run_job, still_charged
 from deniable.curator.context import Context
+from deniable.curator.publish import publish_together
 from deniable.curator.scope import SAMPLE_KEYS, refuse_twice
 from deniable.curator.sources import note_rows_out, refuse_rows_here
 from deniable.curator.train import budget_of
@@ -150,16 +151,17 @@ def write_result(what: Round, result: RoundResult, out: Path, left_out: Sequence
     from deniable.release.release import remove_statement
 
     report = describe_result(what, result, left_out)
-    remove_statement(out)
-    if result.model is not None:
-        save_model(result.model, out)
-    else:
-        write_whole(out, (json.dumps(report.to_dict(), indent=1) + "\n").encode())
     parameters = {name: getattr(what, name) for name in ("method", "table", "clients", "least", "colluding")}
     details = {"clients": result.clients, "left_out": sorted(left_out)}
     details |= {} if result.model is None else result.model.summarize()
     # Each client has a policy of its own, and read its own table: the server knows neither.
-    seal(out, what.guarantee, Provenance(None, {}, parameters | {"round": what.name}), details)
+    with publish_together(out):
+        remove_statement(out)
+        if result.model is not None:
+            save_model(result.model, out)
+        else:
+            write_whole(out, (json.dumps(report.to_dict(), indent=1) + "\n").encode())
+        seal(out, what.guarantee, Provenance(None, {}, parameters | {"round": what.name}), details)
     return report
 
 

@@ -314,6 +314,8 @@ def _read_operand(words: Sequence[str], at: int) -> str:
 def expand_arrays(statement: Statement, values: Sequence[Any]) -> tuple[str, tuple[Any, ...]]:
     """The text and values of a statement in which `= ANY ($1)` of a list is IN, and `<> ALL ($1)` is NOT IN.
 
+    Lists that stand elsewhere stay lists.
+
     >>> [question] = split_statements("SELECT COUNT(*) FROM people WHERE sex = ANY($1::text[])")
     >>> expand_arrays(question, [["F", "M"]])
     ('SELECT COUNT(*) FROM people WHERE sex IN ($1, $2)', ('F', 'M'))
@@ -343,8 +345,7 @@ def expand_arrays(statement: Statement, values: Sequence[Any]) -> tuple[str, tup
         before = statement.text[end : tokens[at].start]
         pieces += [before if before[-1:].isspace() else f"{before} ", f"{word} ({listed})"]
         end = tokens[closing].end
-    plain = tuple(None if isinstance(each, list) else each for each in filled)
-    return "".join([*pieces, statement.text[end:]]), plain
+    return "".join([*pieces, statement.text[end:]]), tuple(filled)
 
 
 def drop_catalog(statement: Statement, dataset: str) -> str:

@@ -227,6 +227,8 @@ class StatementRunner:
         if (local := prepared_statements.drop_catalog(asked, self._service.dataset)) != asked.text:
             asked = split_statements(local)[0]
         text, plain = prepared_statements.expand_arrays(asked, values) if values else (asked.text, ())
+        if any(isinstance(each, list) for each in plain):
+            raise WireRefusal("22023", "a list of values stands in = ANY ($1) and <> ALL ($1) alone")
         return Question(
             sql=metadata.fill_parameters(text, plain) if plain else text,
             epsilon=None if inside else get("deniable.epsilon") or None,
@@ -341,7 +343,10 @@ def _fill_values(statement: Statement, values: Sequence[Any]) -> Statement:
     """The statement with its parameters filled in."""
     if not values:
         return statement
-    return split_statements(metadata.fill_parameters(*prepared_statements.expand_arrays(statement, values)))[0]
+    text, filled = prepared_statements.expand_arrays(statement, values)
+    write = v.choose_encoder(v.ARRAY_OF[v.TEXT], False)
+    plain = tuple((write(each) or b"").decode() if isinstance(each, list) else each for each in filled)
+    return split_statements(metadata.fill_parameters(text, plain))[0]
 
 
 def describe_columns(table: pa.Table) -> tuple[ResultColumn, ...]:
