@@ -318,7 +318,8 @@ def raw(served: Any, sent: bytes, seconds: float = 20, patience: float = 0) -> b
 def test_header_tricks_are_refused(served):
     token = served.tokens["ana"]
     end = "Connection: close\r\n\r\n"
-    assert b"421" in raw(served, f"GET /v1/register HTTP/1.1\r\nHost: evil.example\r\n{end}".encode())[:30]
+    for host in ("evil.example", "127.0.0.1:80@evil.example", "[::1]:80@evil.example", "127.0.0.1:80:80"):
+        assert b"421" in raw(served, f"GET /v1/register HTTP/1.1\r\nHost: {host}\r\n{end}".encode())[:30], host
     long = b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nA: " + b"x" * 100_000 + b"\r\n\r\n"
     assert raw(served, long).split(b" ")[1:2] in ([b"400"], [b"431"], [])
     smuggled = "POST /v1/query HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n"

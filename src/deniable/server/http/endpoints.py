@@ -154,7 +154,8 @@ def _read_host(scope: Scope) -> str:
     """The name in the Host header, without its port."""
     named = next((value for name, value in scope["headers"] if name == b"host"), b"")
     text = str(named.decode("latin-1")).lower()
-    return text[: text.index("]") + 1] if text.startswith("[") and "]" in text else text.split(":")[0]
+    parts = re.fullmatch(r"(\[[^\]]*\]|[^:]*)(:\d*)?", text)
+    return text if parts is None else parts[1]
 
 
 def build_routes(service: Service, operations: tuple[Operation, ...], metrics: Metrics) -> list[Route]:
