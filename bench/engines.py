@@ -146,14 +146,18 @@ def write_rows(rows: int, folder: str) -> str:
 
 @contextmanager
 def fill_spark(rows: int, folder: str) -> Iterator[tuple[Any, str]]:
-    """An engine over a folder of Parquet files of so many rows, and what a statement by hand reads it as."""
+    """An engine over a folder of Parquet files of so many rows, and the view that a statement by hand reads.
+
+    The columns of the view are known, as an analyst's would be: Spark looks for them in the files once.
+    """
     from deniable.engines.spark.engine import SparkEngine, locate_table
     from deniable.query.sql.dialects import render_for_spark
 
     path = f"spark:{write_rows(rows, folder)}"
     with SparkEngine(render=render_for_spark) as there:
         there.attach("t", path, describe_rows())
-        yield there, locate_table(path).relation
+        there._session.read.parquet(locate_table(path).name).createOrReplaceTempView("by_hand")
+        yield there, "by_hand"
 
 
 def describe_rows() -> TableSchema:

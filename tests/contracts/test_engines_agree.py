@@ -170,6 +170,7 @@ FOUND = (
     "SELECT COUNT(*) AS n FROM visits WHERE SQRT(score) <> LEAST(NULL, DATE_DIFF('day', NULL, day))",
     "SELECT COUNT(*) AS n, SUM(CLAMP(2020 % ABS(score * score), -100, 100)) AS s FROM visits WHERE score % 7 < 3",
     "SELECT delta, COUNT(*) AS n, COUNT(RIGHT(city, CASE WHEN delta > 0 THEN 1 END)) AS m FROM visits GROUP BY delta",
+    "SELECT (ratio / 2147483647) AS r, city, COUNT(*) AS n FROM visits GROUP BY (ratio / 2147483647), city",
 )
 """Random questions that one engine refused once, or counted otherwise."""
 

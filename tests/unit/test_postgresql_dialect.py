@@ -38,14 +38,12 @@ from deniable.query.sql.dialects import (
 from deniable.query.sql.postgresql import POSTGRESQL
 from engines_elsewhere import CUTS, EDGES, FAR, TABLE, TEXTS, UploadingPostgreSQL, read_exactly, write_form
 
-SMALLEST = 2.4e-308
-
 
 def settle(number: float | None) -> object:
-    """A number as it is compared: results below the smallest normal one are zero, and zero has one sign."""
+    """A number as it is compared: zero has one sign."""
     if number is None or math.isnan(number):
         return None if number is None else "nan"
-    return 0.0 if abs(number) < SMALLEST else number
+    return number + 0.0
 
 
 def divide(x: float, y: float) -> float | None:
@@ -158,6 +156,40 @@ def test_arithmetic_never_fails_where_it_is_almost_too_large(connection: Any, na
     found = compute(connection, expression, x=[x for x, _ in pairs], y=[y for _, y in pairs])
     assert [settle(v) for v in found] == [settle(oracle(x, y)) for x, y in pairs]
     assert len(pairs) > 50_000
+
+
+def list_pairs_at_zero(draw: random.Random) -> Iterator[tuple[float, float]]:
+    """Pairs whose product or quotient is about half the smallest number, or has fewer digits than others."""
+    for _ in range(3_000):
+        result = draw.choice((2.0**-1074, 2.0**-1074 * draw.randrange(1, 9), 2.0**-1073 * draw.randrange(1, 2**52)))
+        by = draw.choice((0.5, draw.uniform(0.1, 1), 2.0 ** -draw.randrange(1, 1074), 10 ** -draw.uniform(0, 320)))
+        over = min(draw.choice((2.0, 1 / by if by > 1e-300 else 3.0, 10 ** draw.uniform(0, 300))), sys.float_info.max)
+        for x, y in ((result / by if by > 1e-300 else result, by), (result / 2 * over, over), (result * over, over)):
+            for near in (x, math.nextafter(x, 1), math.nextafter(x, 0), x / 2, x * 0.75):
+                # A product that is nearer to half the smallest number is zero here.
+                if abs(Fraction(near) * Fraction(y) * 2**1075 - 1) * 2**53 > 1:
+                    yield near, y
+                    yield y, -near
+
+
+@pytest.mark.parametrize("name", TWO)
+def test_arithmetic_never_fails_where_it_is_almost_zero(connection: Any, name: str) -> None:
+    expression, oracle = TWO[name]
+    pairs = list(list_pairs_at_zero(random.Random(8)))
+    found = compute(connection, expression, x=[x for x, _ in pairs], y=[y for _, y in pairs])
+    assert [settle(v) for v in found] == [settle(oracle(x, y)) for x, y in pairs]
+    tiny = [oracle(x, y) or 0.0 for x, y in pairs]
+    if name in ("multiply", "divide"):
+        assert sum(each == 0 for each in tiny) > 1_000 < sum(0 < abs(each) < 2.2e-308 for each in tiny)
+
+
+@pytest.mark.parametrize("exponent", [2, 3, 5, 1.5, 0.5])
+def test_powers_never_fail_where_they_are_almost_zero(connection: Any, exponent: float) -> None:
+    edge = 2 ** (-1075 / exponent) if exponent > 1 else 5e-324
+    bases = [edge * (1 + step * 2.0**-50) for step in range(-40, 40)] + [edge * f for f in (0.5, 1.01, 2, 50, 1e3, 1e9)]
+    found = compute(connection, f"pow(x, CAST({exponent} AS DOUBLE))", x=bases)
+    for base, value in zip(bases, found, strict=True):
+        assert value == pytest.approx(math.pow(base, exponent), rel=1e-15, abs=5e-324)  # an odd tie aside
 
 
 @pytest.mark.parametrize("name", ONE)

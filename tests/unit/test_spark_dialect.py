@@ -230,6 +230,23 @@ def test_the_version_of_a_folder_and_of_a_table_changes_with_its_rows(engines: A
     assert there.data_version("kept") != before[1]
 
 
+def test_files_that_come_later_are_read_and_other_columns_are_refused(engines: Any, tmp_path: Path) -> None:
+    """A folder's columns are looked for when it is attached, and again before a charge; its files at each statement."""
+    there, asked = engines[1], "SELECT count(x) AS n, sum(x) AS s FROM t"
+    source = write_parquet(pa.table({"x": [1, 2]}), tmp_path)
+    there.attach("t", source)
+    assert there.run(asked).to_pylist() == [{"n": 2, "s": 3}]
+    pq.write_table(pa.table({"x": [3], "y": ["later"]}), Path(source[6:]) / "2.parquet")
+    there.reach("t")
+    assert there.run(asked).to_pylist() == [{"n": 3, "s": 6}]
+    assert there._session.sql("SHOW TABLES LIKE 'deniable*'").collect() == []
+    for file in Path(source[6:]).glob("*"):
+        file.unlink()
+    pq.write_table(pa.table({"y": ["other"]}), Path(source[6:]) / "3.parquet")
+    with pytest.raises(DataError, match="has other columns than when it was opened"):
+        there.reach("t")
+
+
 def test_missing_and_old_java_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))

@@ -12,7 +12,7 @@ import secrets
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -118,6 +118,8 @@ class View:
     fields: tuple[Field, ...]
     expressions: tuple[str, ...]
     restrictions: tuple[Restriction, ...] = ()
+    columns: Any = None
+    """The columns of a folder as Spark names them, so that no statement looks for them in the files anew."""
 
     @property
     def place(self) -> str:
@@ -178,6 +180,16 @@ class SparkEngine(RemoteEngine[View]):
     def _inspect(self, source: str, schema: TableSchema | None) -> View:
         return inspect_table(self._session, locate_table(source, self._root), schema)
 
+    def _reach_there(self, view: View) -> None:
+        """Refuse a folder without a column that it had when it was attached: it would be read as nulls."""
+        if view.columns is not None:
+            now = {each.name: each.dataType for each in read_columns(self._session, view.located).fields}
+            if any(now.get(each.name) != each.dataType for each in view.columns.fields):
+                raise DataError(
+                    f"{view.located.title} has other columns than when it was opened",
+                    remedy="Start anew, or put the columns back",
+                )
+
     def _list_settings(self) -> tuple[Any, ...]:
         return ()
 
@@ -209,7 +221,7 @@ class SparkEngine(RemoteEngine[View]):
             with translate_errors():
                 begin_work(self._session, tag)
                 timer.start()
-                views = self._show_frames(statement, frames)
+                views = self._show_frames(statement, frames) | self._show_folders(statement, frames)
                 yield self._session.sql(self._complete(statement, frames, views), args=_name_parameters(parameters))
             if tag not in self._running:
                 raise Stopped("the work was stopped before it ended", remedy="Ask for less, or allow more time")
@@ -230,16 +242,28 @@ class SparkEngine(RemoteEngine[View]):
                 self._session.createDataFrame(frames[name]).createOrReplaceTempView(views[name])
         return views
 
+    def _show_folders(self, statement: Statement, frames: Frames) -> dict[str, str]:
+        """The files that are in each folder now, read as it was when it was attached: no job looks into them first."""
+        views: dict[str, str] = {}
+        for name in statement.tables:
+            view = self._views.get(name)
+            if name not in frames and view is not None and view.columns is not None:
+                views[name] = f"deniable_{secrets.token_hex(8)}"
+                files = self._session.read.schema(view.columns).parquet(view.located.name)
+                files.createOrReplaceTempView(views[name])
+        return views
+
     def _complete(self, statement: Statement, frames: Frames, views: Mapping[str, str]) -> str:
-        """The statement with its sources in front."""
-        shown = [
-            f"{quote(name)} AS ({self._show_view(self._views[name])})"
-            for name in statement.tables
-            if name in self._views and name not in frames and not self._views[name].located.held
-        ]
-        for name, view in views.items():
-            columns = [f"{_restore(field)} AS {quote(field.name)}" for field in frames[name].schema]
-            shown.append(f"{quote(name)} AS (SELECT {', '.join(columns)} FROM {quote(view)})")
+        """The statement with its sources in front; frames and folders are shown by views of the session."""
+        shown = []
+        for name in statement.tables:
+            if name in frames:
+                columns = [f"{_restore(field)} AS {quote(field.name)}" for field in frames[name].schema]
+                shown.append(f"{quote(name)} AS (SELECT {', '.join(columns)} FROM {quote(views[name])})")
+            elif name in self._views and not self._views[name].located.held:
+                view = self._views[name]
+                located = Located(views[name], held=True) if name in views else view.located
+                shown.append(f"{quote(name)} AS ({self._show_view(replace(view, located=located))})")
         return put_in_front(shown, statement.sql) if shown else statement.sql
 
     def _show_view(self, view: View) -> str:
@@ -339,15 +363,20 @@ class SparkEngine(RemoteEngine[View]):
 
 def inspect_table(session: Any, located: Located, schema: TableSchema | None) -> View:
     """How a table or a folder is shown; declared columns must be there and fit."""
-    with translate_errors(located.title):
-        found = session.sql(f"SELECT * FROM {located.relation} LIMIT 0").schema.fields
-    columns = [(each.name, quote(each.name), _find_reading(each.dataType)) for each in found]
+    found = read_columns(session, located)
+    columns = [(each.name, quote(each.name), _find_reading(each.dataType)) for each in found.fields]
     shown = show_declared(columns, schema, located.title, CONVERSIONS)
     if shown.doubtful:
         with translate_errors(located.title):
             (counts,) = session.sql(count_misfits(shown.doubtful, located.relation)).collect()
         refuse_misfits(shown.doubtful, counts, located.title)
-    return View(located, shown.fields, shown.expressions)
+    return View(located, shown.fields, shown.expressions, columns=found if located.is_folder else None)
+
+
+def read_columns(session: Any, located: Located) -> Any:
+    """The columns of a table or a folder; those of a folder are looked for in its files."""
+    with translate_errors(located.title):
+        return session.sql(f"SELECT * FROM {located.relation} LIMIT 0").schema
 
 
 def _find_reading(kind: Any) -> Reading:

@@ -6,9 +6,10 @@ dialect, such as `POSTGRESQL`: arithmetic that would fail in the other engine wh
 casts that would fail where TRY_CAST gives null, rounding, texts and dates. What cannot be made equal is refused before
 anything is charged (`refuse_unsupported`), by the text of the question and the place of its tables alone.
 
-**Exact.** Each entry gives the same value as DuckDB for every argument, but for results below 2.4e-308, near the
-smallest normal DOUBLE, which are zero here. Texts are compared byte by byte. Which of a unit's groups are kept follows
-from a hash of the unit's own values and the salt, as there; the hash is the engine's own, so other groups may be kept.
+**Exact.** Each entry gives the same value as DuckDB for every argument, but that a result of half the smallest DOUBLE,
+to the last digit, may be zero in one and the smallest DOUBLE in the other. Texts are compared byte by byte. Which of a
+unit's groups are kept follows from a hash of the unit's own values and the salt, as there; the hash is the engine's
+own, so other groups may be kept.
 """
 
 from __future__ import annotations

@@ -37,10 +37,17 @@ def is_double(*nodes: Any) -> bool:
     return any(name_type(node) in ("DOUBLE", "DECIMAL", "BIGDECIMAL") for node in nodes)
 
 
-MOST, LEAST = "CAST('1.7976931348623157e308' AS double precision)", "CAST('2.3e-308' AS double precision)"
+MOST = "CAST('1.7976931348623157e308' AS double precision)"
 INF, NEGATIVE_INF = "CAST('Infinity' AS double precision)", "CAST('-Infinity' AS double precision)"
 NAN = "CAST('NaN' AS double precision)"
 ROOT = f"CAST('{2.0**-512!r}' AS double precision)"
+
+
+def write_power_of_two(exponent: int) -> str:
+    """A power of two, as a number in double precision."""
+    return f"CAST('{2.0**exponent!r}' AS double precision)"
+
+
 SHORT = 64
 """Characters of an argument that is written again where it is needed twice; a longer one is computed once."""
 
@@ -65,6 +72,20 @@ _FINITE = f"abs({{a}}) < {INF} AND abs({{b}}) < {INF}"
 _SUM_IS_TOO_LARGE = f"{_FINITE} AND greatest(abs({{a}}), 1) / 2 + greatest(abs({{b}}), 1) / 2 > {MOST} / 2"
 _PRODUCT_IS_TOO_LARGE = f"{_FINITE} AND greatest(abs({{a}}), 1) * {ROOT} * (greatest(abs({{b}}), 1) * {ROOT}) >= 1"
 """Scaled by a power of two a result is rounded as it would be, and neither too large nor too small to be had."""
+_PRODUCT_IS_TOO_SMALL = (
+    f"{_FINITE} AND least(abs({{a}}), abs({{b}})) < {write_power_of_two(-536)} AND "
+    f"greatest(least(greatest(abs({{a}}), abs({{b}})), 1), {write_power_of_two(-600)}) * {write_power_of_two(511)} * "
+    f"(least(abs({{a}}), abs({{b}}), {write_power_of_two(-537)}) * {write_power_of_two(512)})"
+    f" <= {write_power_of_two(-52)}"
+)
+"""Up to 2**-1075, half the smallest number, a product is zero. The larger factor is taken for 1 at most, and for
+2**-600 at least; the smaller one for 2**-537 at most, which is no zero beside one that is as large. A product that is
+larger than half the smallest number by less than 2**-53 of it is zero here, and the smallest number elsewhere."""
+_QUOTIENT_IS_TOO_SMALL = (
+    f"abs({{a}}) < 4 AND abs({{b}}) <= {INF} AND "
+    f"least(abs({{a}}), 4) * {write_power_of_two(53)} <= greatest(abs({{b}}), 1) * {write_power_of_two(-1022)}"
+)
+"""Up to 2**-1075 a quotient is zero."""
 _BY_SIGN = f"(CASE WHEN {{a}} < 0 THEN {NEGATIVE_INF} ELSE {INF} END)"
 
 _BEGIN = "((CASE WHEN {b} < 0 THEN char_length({a}) + 1 ELSE 0 END) + {b})"
@@ -75,16 +96,13 @@ POSTGRESQL: dict[str, str] = {
     "add": f"CASE WHEN ({{a}} < 0) = ({{b}} < 0) AND {_SUM_IS_TOO_LARGE} THEN {_BY_SIGN} ELSE {{a}} + {{b}} END",
     "subtract": f"CASE WHEN ({{a}} < 0) <> ({{b}} < 0) AND {_SUM_IS_TOO_LARGE} THEN {_BY_SIGN} ELSE {{a}} - {{b}} END",
     "multiply": (
-        f"CASE WHEN {_PRODUCT_IS_TOO_LARGE} THEN {_SIGNED} "
-        f"WHEN abs({{b}}) < 1 AND abs({{a}}) < {LEAST} / greatest(abs({{b}}), {LEAST}) "
-        "THEN 0 ELSE {a} * {b} END"
+        f"CASE WHEN {_PRODUCT_IS_TOO_LARGE} THEN {_SIGNED} WHEN {_PRODUCT_IS_TOO_SMALL} THEN 0 ELSE {{a}} * {{b}} END"
     ),
     "divide": (
         f"CASE WHEN {{b}} = 0 THEN NULL WHEN abs({{a}}) < {INF} AND abs({{a}}) > {MOST} * least(abs({{b}}), 1) "
-        f"THEN {_SIGNED} WHEN abs({{b}}) > 1 AND abs({{b}}) <= {INF} AND abs({{a}}) < {LEAST} * abs({{b}}) "
-        "THEN 0 ELSE {a} / {b} END"
+        f"THEN {_SIGNED} WHEN {_QUOTIENT_IS_TOO_SMALL} THEN 0 ELSE {{a}} / {{b}} END"
     ),
-    "exp": f"CASE WHEN {{a}} > 709.782712893384 AND {{a}} <= {INF} THEN {INF} WHEN {{a}} < -745.13 THEN 0 "
+    "exp": f"CASE WHEN {{a}} > 709.782712893384 AND {{a}} <= {INF} THEN {INF} WHEN {{a}} < -745.1332191 THEN 0 "
     "ELSE exp({a}) END",
     "sqrt": f"CASE WHEN {{a}} < 0 THEN {NAN} ELSE sqrt({{a}}) END",
     "sign": f"CASE WHEN {{a}} < 0 THEN -1 WHEN {{a}} > 0 AND {{a}} <= {INF} THEN 1 WHEN {{a}} IS NOT NULL THEN 0 END",
@@ -489,7 +507,7 @@ def _write_power(exponent: Fraction) -> str:
     whole = exponent.denominator == 1
     signed = f"CASE WHEN {{a}} < 0 THEN {NEGATIVE_INF} ELSE {INF} END" if whole and int(exponent) % 2 else INF
     edge = 1.7976931348623157e308 ** (1 / n) * (1 - 1e-12) if n > 1 else 1.7976931348623157e308
-    least = min(2.3e-308 ** (1 / n), 1.0) if n > 1 else 0.0
+    least = 2 ** (-1075 / n) * (1 + 1e-12) if n > 1 else 0.0
     negative = "" if whole else f"WHEN {{a}} = {NEGATIVE_INF} THEN {INF} WHEN {{a}} < 0 THEN {NAN} "
     return (
         f"CASE {negative}WHEN abs({{a}}) > CAST('{edge!r}' AS double precision) AND abs({{a}}) < {INF} THEN {signed} "

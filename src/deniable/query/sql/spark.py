@@ -419,6 +419,8 @@ class DeniableSparkGenerator(SparkGenerator):  # type: ignore[misc]  # the parse
         kind = SPARK_TYPES[target]
         if isinstance(node.this, exp.Literal) and target == "DOUBLE":
             return self._double(node.this)
+        if node.this.is_int and isinstance(node.this, exp.Literal) and target == "BIGINT" and len(node.this.name) < 19:
+            return f"{node.this.name}L"
         return f"rint({text})::{kind}" if source == "DOUBLE" and target in RANGES else f"{text}::{kind}"
 
     def anonymous_sql(self, node: exp.Anonymous) -> str:
