@@ -137,6 +137,11 @@ def _write(name: str, *arguments: str) -> str:
     return bind(POSTGRESQL[name], **dict(zip("abc", arguments, strict=False)))
 
 
+def write_scaled(node: Any, left: str, right: str) -> str:
+    """A product or a quotient in double precision, which never fails."""
+    return _write("divide" if isinstance(node, exp.Div) else "multiply", left, right)
+
+
 SPACES = "'" + "".join(chr(code) for code in range(0x3001) if unicodedata.category(chr(code)) == "Zs") + "'"
 """The characters that TRIM takes off."""
 

@@ -31,7 +31,7 @@ from sqlglot.generators.tsql import TSQLGenerator
 from sqlglot.transforms import eliminate_qualify, move_ctes_to_top_level
 
 from deniable.errors import InternalError
-from deniable.query.sql.postgresql import RANGES, is_double, is_null, name_type, read_number
+from deniable.query.sql.postgresql import RANGES, is_double, is_null, name_type, read_number, write_scaled
 from deniable.query.sql.spark import DeniableSpark, DeniableSparkGenerator
 
 MOST = 1.7976931348623157e308
@@ -176,8 +176,7 @@ class WarehouseWriter:
         number = read_number(node)
         if number is not None:
             return self._cast(f"'{float(number)!r}'", "DOUBLE")
-        text = self.sql(node)
-        return text if name_type(node) == "DOUBLE" else self._cast(text, "DOUBLE")
+        return self.sql(node) if name_type(node) == "DOUBLE" else self._cast(self.sql(node), "DOUBLE")
 
     def _whole(self, node: Any) -> str:
         ready = isinstance(node.unnest(), exp.Add | exp.Sub | exp.Mul | exp.IntDiv | exp.Sum)
@@ -197,8 +196,8 @@ class WarehouseWriter:
 
     def _arithmetic(self, sign: str, node: Any) -> str:
         if name_type(node.this) == "DATE" and sign == "+":
-            later = self._write("later", self.sql(node.this), self._cast(self.sql(node.expression), "INT"))
-            return self._cast(later, "DATE")
+            days = self._cast(self.sql(node.expression), "INT")
+            return self._cast(self._write("later", self.sql(node.this), days), "DATE")
         if not is_double(node.this, node.expression):
             return f"({self._whole(node.this)} {sign} {self._whole(node.expression)})"
         text = f"({self._double(node.this)} {sign} {self._double(node.expression)})"
@@ -206,8 +205,8 @@ class WarehouseWriter:
 
     def div_sql(self, node: Any) -> str:
         """A quotient in double precision, as DuckDB divides whole numbers too."""
-        text = f"({self._double(node.this)} / {self._double(node.expression)})"
-        return self._keep_finite(node, text, lambda number: min(1.0, abs(number)))
+        left, right = self._double(node.this), self._double(node.expression)
+        return self._keep_finite(node, f"({left} / {right})", lambda number: min(1.0, abs(number)))
 
     def _keep_finite(self, node: Any, text: str, shrink: Callable[[float], float]) -> str:
         """What would be too large is infinite, and never an error: the factor is a number that is written out."""
@@ -428,6 +427,10 @@ class PostgresWriter(WarehouseWriter, PostgresGenerator):  # type: ignore[misc]
     """Writes for PostgreSQL."""
 
     TABLE, TYPE_NAMES = POSTGRES, WAREHOUSE_TYPES["postgres"]
+
+    def _keep_finite(self, node: Any, _: str, __: Callable[[float], float]) -> str:
+        """A product or a quotient that never fails, also where it is too small."""
+        return write_scaled(node, self._double(node.this), self._double(node.expression))
 
 
 class TrinoWriter(WarehouseWriter, TrinoGenerator):  # type: ignore[misc]
