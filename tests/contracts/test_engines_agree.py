@@ -172,6 +172,7 @@ FOUND = (
     "SELECT delta, COUNT(*) AS n, COUNT(RIGHT(city, CASE WHEN delta > 0 THEN 1 END)) AS m FROM visits GROUP BY delta",
     "SELECT (ratio / 2147483647) AS r, city, COUNT(*) AS n FROM visits GROUP BY (ratio / 2147483647), city",
     "SELECT COUNT(*) AS n FROM visits WHERE CLAMP(ratio, 0, 1) * CLAMP(ratio, 0, 1) > 0 OR CLAMP(ratio, -1, 1) / 3 < 0",
+    "SELECT SUM(CLAMP(NULL, 0, 100)) AS s FROM visits v LEFT JOIN stays s ON v.pid = s.pid ORDER BY 1",
     "SELECT COUNT(*) AS n, SUM(CLAMP(CLAMP(ratio, 0, 1) / 1000 * 0.01, 0, 1)) AS s FROM visits",
 )
 """Random questions that one engine refused once, or counted otherwise."""
