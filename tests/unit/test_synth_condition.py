@@ -14,10 +14,9 @@ from deniable.errors import ParameterError
 from deniable.policy.budget import ApproxDP
 from deniable.policy.schema import Bounds, Column, ColumnType, PrivacyUnit, Role, TableSchema
 from deniable.synth import generate as generating
-from deniable.synth.conditions import parse_condition
 from deniable.synth.describe import describe_table
 from deniable.synth.domain import Bins
-from deniable.synth.generate import generate, generate_batches
+from deniable.synth.generate import generate, generate_batches, parse_condition
 
 COLUMNS = (
     Column("id", ColumnType.TEXT, Role.IDENTIFIER),

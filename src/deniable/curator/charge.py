@@ -239,7 +239,7 @@ def run_job(
             receipt = charge(
                 context, job, request=request, question=asked, epoch=opened.epoch, stored=known, answer=opened.key
             )
-            # Another charged the same question, and has not stored its answer yet, or died; or the same attempt did.
+            # Another, or the same attempt, charged the same question, and has not stored its answer yet, or died.
             shared = receipt.shared or (receipt.repeated and bool(opened.key))
             found = find_answer(context.store, receipt.release, job.form) if receipt.repeated else None
             if found is not None:
@@ -253,8 +253,7 @@ def run_job(
         ):
             measured = job.measure(engine)
     release = receipt.release if receipt is not None else secrets.token_hex(12)
-    time = datetime.now(UTC).replace(microsecond=0)
-    answer = StoredAnswer(measured, release, time)
+    answer = StoredAnswer(measured, release, datetime.now(UTC).replace(microsecond=0))
     if opened.key or request:
         with nullcontext() if receipt is None or shared else still_charged():
             answer = store_answer(context.store, opened.key or release, answer, receipt, job.form)

@@ -28,7 +28,6 @@ import pyarrow as pa
 
 from deniable.engines import base, remote, sources
 from deniable.engines.base import Field, Listed, Parameters, Restriction, Sampled, Source, quote, write_listed
-from deniable.engines.fetching import settle_rows
 from deniable.engines.postgresql.connection import SETTINGS
 from deniable.engines.postgresql.tables import READ as POSTGRESQL
 from deniable.engines.postgresql.tables import TEXT, WHEREABOUTS, pick_spellings
@@ -287,7 +286,7 @@ class AdbcEngine(PooledEngine[View]):
         return (next(iter(self._views.values())).located.dialect,)
 
     def _prepare(self, sql: str, parameters: Parameters | None, frames: Frames) -> Ready | None:
-        text = remote.write_parameters(sql, parameters)
+        text = base.write_parameters(sql, parameters)
         found = super()._prepare(text, None, frames)
         if found is None:
             return None
@@ -337,19 +336,19 @@ class AdbcEngine(PooledEngine[View]):
     def _run_there(self, statement: Statement, _: Parameters | None, __: Frames, seconds: float | None) -> pa.Table:
         assert isinstance(statement, Ready)
         with self._statement(statement, seconds) as cursor:
-            return settle_rows(cursor.fetch_arrow_table(), statement)
+            return remote.settle_rows(cursor.fetch_arrow_table(), statement)
 
     def _stream_there(self, statement: Statement, batch_rows: int, _: Parameters | None) -> Iterator[pa.RecordBatch]:
         assert isinstance(statement, Ready)
         with self._statement(statement, None) as cursor:
             reader, any_rows = cursor.fetch_record_batch(), False
             for batch in reader:
-                for part in settle_rows(pa.Table.from_batches([batch]), statement).to_batches(batch_rows):
+                for part in remote.settle_rows(pa.Table.from_batches([batch]), statement).to_batches(batch_rows):
                     any_rows = True
                     yield part
                     self._refuse_stopped(cursor)
             if not any_rows:
-                nothing = settle_rows(pa.Table.from_batches([], schema=reader.schema), statement)
+                nothing = remote.settle_rows(pa.Table.from_batches([], schema=reader.schema), statement)
                 yield pa.RecordBatch.from_pylist([], schema=nothing.schema)
 
     @contextmanager
@@ -558,7 +557,7 @@ def _fetch_batches(
         count += batch.num_rows
         if count > most:
             raise remote.refuse_rows_out(located.title, most)
-        yield from settle_rows(pa.Table.from_batches([batch]), ready).cast(wanted).to_batches()
+        yield from remote.settle_rows(pa.Table.from_batches([batch]), ready).cast(wanted).to_batches()
 
 
 def list_numbers(rows: pa.Table) -> list[tuple[int | None, ...]]:

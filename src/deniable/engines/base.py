@@ -7,6 +7,7 @@ An engine holds declared sources and nothing else. Names are made safe and uniqu
 from __future__ import annotations
 
 import hashlib
+import re
 import struct
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -312,6 +313,19 @@ def write_listed(kind: ColumnType, values: Iterable[str]) -> Iterator[str]:
                 yield write_value(moment.date() if kind is ColumnType.DATE else moment.replace(tzinfo=None))
             elif kind is ColumnType.TEXT:
                 yield write_value(text)
+
+
+PARAMETER = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|\$([A-Za-z_][A-Za-z0-9_]*|[0-9]+)""")
+"""The parameters of a statement, in the first group, beside the texts and names that are none."""
+
+
+def write_parameters(sql: str, parameters: Parameters | None) -> str:
+    """The statement with the values of its parameters written out."""
+    if parameters is None:
+        return sql
+    named = parameters.items() if isinstance(parameters, Mapping) else enumerate(parameters, start=1)
+    known = {str(name): write_value(value) for name, value in named}
+    return PARAMETER.sub(lambda found: found[0] if found[1] is None else known[found[1]], sql)
 
 
 def write_value(value: Any, word: str = "") -> str:

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -29,7 +28,7 @@ from deniable.engines.base import (
     quote,
 )
 from deniable.engines.duckdb.engine import DuckDBEngine
-from deniable.engines.remote import ARROW, Statement, count_rows_out, find_arrow_type, name_arrow_type, refuse_rows_out
+from deniable.engines.remote import count_rows_out, find_arrow_type, refuse_rows_out
 from deniable.policy.schema import ColumnType, CsvDialect, TableSchema, refuse_secret
 
 COUNTED = "__rows"
@@ -273,36 +272,3 @@ def _fetch(source: Any, schema: TableSchema | None) -> Iterator[pa.RecordBatchRe
 
         with fetch_table(source, schema) as rows:
             yield rows
-
-
-def settle_rows(found: pa.Table, statement: Statement) -> pa.Table:
-    """Rows as a driver gave them, in the types that the other engines give."""
-    words = statement.types or ("",) * found.num_columns
-    columns = [_settle_column(column, word) for column, word in zip(found.columns, words, strict=True)]
-    return pa.table(columns, names=list(statement.names))
-
-
-def _settle_column(column: pa.ChunkedArray, word: str) -> pa.ChunkedArray:
-    kind = column.type
-    if getattr(kind, "type_name", "") == "numeric" or pa.types.is_decimal(kind):
-        return _settle_numbers(column.to_pylist(), word)
-    if isinstance(kind, pa.BaseExtensionType):
-        return pa.chunked_array([pa.array([None if each is None else str(each) for each in column.to_pylist()])])
-    wanted = ARROW.get(name_arrow_type(kind), pa.string())
-    if pa.types.is_integer(kind) and word == "BOOLEAN":
-        wanted = pa.bool_()
-    if pa.types.is_integer(kind) and word == "DOUBLE":
-        wanted = pa.float64()
-    if pa.types.is_timestamp(kind) and kind.tz:
-        column = column.cast(pa.timestamp("us", "UTC")).cast(pa.timestamp("us"))
-    return column.cast(wanted)
-
-
-def _settle_numbers(values: list[Any], word: str) -> pa.Array:
-    """Numbers that a driver gives as decimals or texts: whole where all are, unless they are known to be doubles."""
-    numbers = [None if each is None else Decimal(each) for each in values]
-    if word == "DOUBLE" or any(each is not None and each != each.to_integral_value() for each in numbers):
-        return pa.array([None if each is None else float(each) for each in numbers], pa.float64())
-    whole = [None if each is None else int(each) for each in numbers]
-    fits = word == "BIGINT" and all(each is None or -(1 << 63) <= each < 1 << 63 for each in whole)
-    return pa.array(whole, pa.int64()) if fits else pa.array(numbers, pa.decimal128(38, 0))

@@ -12,6 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 
@@ -414,10 +415,6 @@ class PooledEngine(RemoteEngine[V]):
             connection.close()
 
 
-PARAMETER = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|\$([A-Za-z_][A-Za-z0-9_]*|[0-9]+)""")
-"""The parameters of a statement, in the first group, beside the texts and names that are none."""
-
-
 def put_in_front(shown: Sequence[str], text: str) -> str:
     """A statement with common table expressions in front of its own."""
     body = ", " + text.removeprefix("WITH ") if text.startswith("WITH ") else " " + text
@@ -562,10 +559,34 @@ def list_rows(rows: pa.Table) -> str:
     return listed if rows.num_rows else f"SELECT {names} FROM ({listed}) AS rows WHERE 1 = 0"
 
 
-def write_parameters(sql: str, parameters: Parameters | None) -> str:
-    """The statement with the values of its parameters written out."""
-    if parameters is None:
-        return sql
-    named = parameters.items() if isinstance(parameters, Mapping) else enumerate(parameters, start=1)
-    known = {str(name): write_value(value) for name, value in named}
-    return PARAMETER.sub(lambda found: found[0] if found[1] is None else known[found[1]], sql)
+def settle_rows(found: pa.Table, statement: Statement) -> pa.Table:
+    """Rows as a driver gave them, in the types that the other engines give."""
+    words = statement.types or ("",) * found.num_columns
+    columns = [_settle_column(column, word) for column, word in zip(found.columns, words, strict=True)]
+    return pa.table(columns, names=list(statement.names))
+
+
+def _settle_column(column: pa.ChunkedArray, word: str) -> pa.ChunkedArray:
+    kind = column.type
+    if getattr(kind, "type_name", "") == "numeric" or pa.types.is_decimal(kind):
+        return _settle_numbers(column.to_pylist(), word)
+    if isinstance(kind, pa.BaseExtensionType):
+        return pa.chunked_array([pa.array([None if each is None else str(each) for each in column.to_pylist()])])
+    wanted = ARROW.get(name_arrow_type(kind), pa.string())
+    if pa.types.is_integer(kind) and word == "BOOLEAN":
+        wanted = pa.bool_()
+    if pa.types.is_integer(kind) and word == "DOUBLE":
+        wanted = pa.float64()
+    if pa.types.is_timestamp(kind) and kind.tz:
+        column = column.cast(pa.timestamp("us", "UTC")).cast(pa.timestamp("us"))
+    return column.cast(wanted)
+
+
+def _settle_numbers(values: list[Any], word: str) -> pa.Array:
+    """Numbers that a driver gives as decimals or texts: whole where all are, unless they are known to be doubles."""
+    numbers = [None if each is None else Decimal(each) for each in values]
+    if word == "DOUBLE" or any(each is not None and each != each.to_integral_value() for each in numbers):
+        return pa.array([None if each is None else float(each) for each in numbers], pa.float64())
+    whole = [None if each is None else int(each) for each in numbers]
+    fits = word == "BIGINT" and all(each is None or -(1 << 63) <= each < 1 << 63 for each in whole)
+    return pa.array(whole, pa.int64()) if fits else pa.array(numbers, pa.decimal128(38, 0))

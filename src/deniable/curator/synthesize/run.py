@@ -331,8 +331,7 @@ def draw_rows(
     where: Mapping[str, str] | str | None = None,
 ) -> pa.Table | dict[str, pa.Table]:  # fmt: skip
     """Rows of a model, or of a model file, in memory; of several tables, people and all rows by the tables' names."""
-    from deniable.synth.conditions import parse_condition
-    from deniable.synth.generate import check_drawing
+    from deniable.synth.generate import check_drawing, parse_condition
     from deniable.synth.generate import generate as generate_rows
     from deniable.synth.linked import LinkedModel
     from deniable.synth.linked.generate import generate_family
@@ -367,8 +366,7 @@ def generate(
 ) -> int:  # fmt: skip
     """Rows from a model file alone: no data, no budget."""
     from deniable.engines.duckdb import DuckDBEngine
-    from deniable.synth.conditions import build_condition, parse_condition
-    from deniable.synth.generate import generate_batches
+    from deniable.synth.generate import build_condition, generate_batches, parse_condition
     from deniable.synth.model import SynthModel
 
     model = load_model(path)
@@ -534,7 +532,7 @@ def _generate_linked(
 ) -> int:  # fmt: skip
     """Rows of so many people from a model alone, and the people beside them where they have a table."""
     from deniable.engines.duckdb import DuckDBEngine
-    from deniable.synth.conditions import parse_condition
+    from deniable.synth.generate import parse_condition
     from deniable.synth.linked.generate import build_linked_condition
 
     only = parse_condition(where) if where is not None else {}

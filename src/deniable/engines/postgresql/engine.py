@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import pyarrow as pa
 
 from deniable.engines import sources
-from deniable.engines.base import BATCH_ROWS, Parameters, Source, is_in_database, quote
+from deniable.engines.base import BATCH_ROWS, PARAMETER, Parameters, Source, is_in_database, quote
 from deniable.engines.postgresql.connection import connect, describe_server, is_alive, open_cursor, translate_errors
 from deniable.engines.postgresql.tables import (
     Located,
@@ -29,7 +29,6 @@ from deniable.engines.postgresql.tables import (
 )
 from deniable.engines.remote import (
     ARROW,
-    PARAMETER,
     STATEMENT_SECONDS,
     Frames,
     PooledEngine,

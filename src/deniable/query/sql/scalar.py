@@ -27,8 +27,6 @@ from deniable.query.algebra.functions import (
     parse_date,
 )
 from deniable.query.algebra.intervals import PARTS, TRUNCATIONS, Mismatch
-from deniable.query.algebra.relation import MOST_TERMS
-from deniable.query.sql.clauses import LESS_DEEP
 from deniable.query.sql.scope import CAST_TO_TEXT, FIXED_LENGTH, Scope, read_array, read_type, spell_name
 
 BINARY: dict[type[exp.Expression], str] = {
@@ -123,19 +121,14 @@ def bind_expression(node: exp.Expression, scope: Scope, depth: int = 0) -> Expre
         found = _bind_node(node, scope, inner)
     except Mismatch as mismatch:
         raise scope.refusal(node, f"{spell_name(node)} {mismatch}") from None
-    if found.size > MOST_TERMS:
-        happened = f"the expression has {found.size:,} terms once it is written out, and {MOST_TERMS:,} is the most"
-        raise scope.refusal(node, happened, remedy=LESS_DEEP)
-    return found
+    return scope.refuse_large(node, found)
 
 
 def _bind_node(node: exp.Expression, scope: Scope, inner: Callable[[exp.Expression], Expression]) -> Expression:
     kind = type(node)
     _refuse_unread(node, scope)
-    if kind in BINARY:
-        return _bind_binary(node, scope, inner)
-    if kind in UNARY:
-        return _bind_unary(node, scope, inner)
+    if kind in BINARY or kind in UNARY:
+        return (_bind_binary if kind in BINARY else _bind_unary)(node, scope, inner)
     if kind in VARIADIC:
         first = [node.this] if isinstance(node.this, exp.Expression) else []
         return call(VARIADIC[kind], *(inner(part) for part in [*first, *node.expressions]))

@@ -21,8 +21,8 @@ from deniable.errors import QueryRefused, nearest
 from deniable.query.algebra.expression import ColumnRef, Expression, Kind
 from deniable.query.algebra.functions import parse_array
 from deniable.query.algebra.intervals import Mismatch
-from deniable.query.algebra.relation import Field
-from deniable.query.sql.clauses import Clauses, place_at, refuse
+from deniable.query.algebra.relation import MOST_TERMS, Field
+from deniable.query.sql.clauses import LESS_DEEP, Clauses, place_at, refuse
 
 SIGNS: dict[type[exp.Expression], str] = {
     exp.Add: "'+'", exp.Sub: "'-'", exp.Mul: "'*'", exp.Div: "'/'", exp.Mod: "'%'", exp.EQ: "'='", exp.NEQ: "'<>'",
@@ -47,6 +47,13 @@ class Scope:
     def refusal(self, node: exp.Expression, happened: str, **rest: str) -> QueryRefused:
         """A refusal that points to a node."""
         return QueryRefused(happened, place=place_at(self.clauses.text, offset_of(node)), **rest)
+
+    def refuse_large(self, node: exp.Expression, found: Expression) -> Expression:
+        """The expression of a node; one in which parts are repeated too often is refused."""
+        if found.size > MOST_TERMS:
+            happened = f"the expression has {found.size:,} terms once it is written out, and {MOST_TERMS:,} is the most"
+            raise self.refusal(node, happened, remedy=LESS_DEEP)
+        return found
 
     def column(self, node: exp.Column) -> ColumnRef:
         """The field a column name means, without regard to case."""

@@ -21,11 +21,10 @@ from numpy.typing import NDArray
 
 from deniable.errors import Infeasible, ParameterError
 from deniable.policy.truths import columns_of
-from deniable.synth.conditions import Condition, parse_values
 from deniable.synth.constraints import ConstraintEngine
 from deniable.synth.domain import Attribute, Bins, Labels, Surrogate
 from deniable.synth.encode import convert_steps, decode_column, draw_steps, generate_surrogates
-from deniable.synth.generate import Where, draw_given_columns, draw_records, restore_codes
+from deniable.synth.generate import Condition, Where, draw_given_columns, draw_records, parse_values, restore_codes
 from deniable.synth.linked import FamilyModel, LinkedModel
 from deniable.synth.linked.link import (
     AFTER,
