@@ -240,6 +240,23 @@ CATALOG_QUESTIONS = (
 )
 
 
+def test_asyncpg_gets_numeric_constants_as_they_were_written(served):
+    asyncpg = pytest.importorskip("asyncpg")
+    import asyncio
+    from decimal import Decimal
+
+    async def ask() -> None:
+        place = {"host": "127.0.0.1", "port": served.postgres, "user": "ana", "database": "clinic"}
+        connection = await asyncpg.connect(**place, password=served.tokens["ana"])
+        for given in ("1.5", "1", "-20.25", "0.000001", "0"):
+            assert await connection.fetchval("SELECT $1::numeric", Decimal(given)) == Decimal(given)
+        assert await connection.fetchval("SELECT '7.10'::numeric") == Decimal("7.10")
+        assert isinstance(await connection.fetchval("SELECT 1::numeric"), Decimal)
+        await connection.close()
+
+    asyncio.run(ask())
+
+
 @pytest.mark.parametrize("question", CATALOG_QUESTIONS)
 def test_tools_learn_the_schema_from_the_catalog(served, question):
     with psycopg.connect(served.dsn()) as connection:

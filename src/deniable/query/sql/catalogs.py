@@ -315,9 +315,7 @@ class _Translation:
         if kind.endswith("[]") and literal:
             return _read_array(inner.name, kind[:-2])
         if kind == "numeric" and not node.to.expressions:
-            return (
-                inner if isinstance(inner, exp.Literal) and not inner.is_string else _call_function("to_double", inner)
-            )
+            return _write_numeric(inner)
         if kind in ("varchar", "bpchar") and node.to.expressions:
             return _call_function("left_of", inner, node.to.expressions[0].this)
         written = TYPES.get(kind.removesuffix("[]"))
@@ -477,6 +475,17 @@ def _read_constant(text: str, kind: str, quoted: bool) -> Any:
     if kind in _BITS and whole is not None and not -(1 << _BITS[kind]) <= int(text) < 1 << _BITS[kind]:
         raise CatalogRefusal("22003", f"the number is out of range for type {kind}")
     return None
+
+
+def _write_numeric(inner: Any) -> Any:
+    """A value of type numeric: a constant has the digits that it is written with, anything else is a double."""
+    bare = inner.unnest()
+    held = bare.this if isinstance(bare, exp.Neg) else bare
+    text = ("-" if held is not bare else "") + held.name.strip() if isinstance(held, exp.Literal) else ""
+    if (digits := re.fullmatch(r"[+-]?[0-9]{1,22}(?:\.([0-9]{1,15}))?", text)) is not None:
+        kind = f"DECIMAL(38, {len(digits[1] or '')})"
+        return exp.Cast(this=exp.Literal.number(text), to=exp.DataType.build(kind, dialect=DuckDB))
+    return inner if text and not held.is_string else _call_function("to_double", inner)
 
 
 def _read_array(text: str, inner: str = "text") -> Any:
