@@ -498,7 +498,8 @@ def test_a_place_that_computes_otherwise_is_refused_before_a_charge(
 @pytest.mark.parametrize(
     ("source", "told"),
     [
-        ("snowflake+adbc://ana:secret@account/db#visits", "names a profile and a table, and no address"),
+        ("snowflake+adbc://ana:secret@account/db#visits", "holds a password, or a key in place of one"),
+        ("snowflake+adbc://account/db#visits", "names a profile and a table, and no address"),
         ("trino+adbc://clinic", "names a profile and a table, and no address"),
         ("mysql+adbc://clinic#visits", "'mysql\\+adbc:' is not a kind of source"),
     ],

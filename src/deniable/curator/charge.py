@@ -239,8 +239,7 @@ def run_job(
             receipt = charge(
                 context, job, request=request, question=asked, epoch=opened.epoch, stored=known, answer=opened.key
             )
-            # Another, or the same attempt, charged the same question, and has not stored its answer yet, or died.
-            shared = receipt.shared or (receipt.repeated and bool(opened.key))
+            shared = receipt.shared  # another charged the same question, and has not stored its answer yet, or died
             found = find_answer(context.store, receipt.release, job.form) if receipt.repeated else None
             if found is not None:
                 return _result(job, found, opened, None if shared else receipt, shared)

@@ -292,7 +292,8 @@ class Service:
         # those under one request id. Another question under the same id is other work, which the ledger refuses.
         given = self._build_query_arguments(asked, who)
         check, request = self._check_later(grant), asked.request or work_name
-        answer: QueryAnswer = await self.scheduler.work(grant.name, "query", given, key, request, check, repeat_answer)
+        found: QueryAnswer = await self.scheduler.work(grant.name, "query", given, key, request, check, repeat_answer)
+        answer = _tell_charge_once(found)
         if answer.repeated:
             self._answers[key] = answer
         return answer
@@ -309,11 +310,12 @@ class Service:
         how: Any = {"confidence": asked.confidence, "intervals": asked.intervals, "nonnegative": asked.nonnegative,
                     "request": asked.request, "seconds": self.limits.seconds}  # fmt: skip
         context = self.speak_for(grant, who)
-        return await self.charge_for(
+        found: batch.BatchAnswer = await self.charge_for(
             grant,
             lambda stop: ask_as(asked.by, lambda: batch.query_batch(context, questions, spent, **how, stop=stop)),
             repr((who, questions, spent, how)), asked.request, repeat_answer,
         )  # fmt: skip
+        return _tell_charge_once(found)
 
     async def explain_batch(self, grant: Grant, questions: Sequence[str], asked: Question) -> BatchExplanation:
         """What several questions would cost an asker together."""
@@ -476,6 +478,13 @@ def repeat_answer(answer: Any) -> Any:
     if isinstance(answer, batch.BatchAnswer):
         return replace(answer, answers=tuple(map(repeat_answer, answer.answers)), repeated=True, receipt=None)
     return replace(answer, repeated=True, receipt=None)
+
+
+def _tell_charge_once(answer: Result) -> Result:
+    """An answer; where an earlier call, or one at the same moment, was charged under its id, it is a repeated one."""
+    receipt = getattr(answer, "receipt", None)
+    repeated: Result = repeat_answer(answer) if receipt is not None and receipt.repeated else answer
+    return repeated
 
 
 def _refuse_signed_off(grant: Grant) -> None:
