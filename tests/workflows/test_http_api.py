@@ -507,7 +507,7 @@ def test_one_question_in_other_words_under_one_id_at_once_says_one_charge(served
         asked = {"sql": words.format(30 + turn), "epsilon": "0.01"}
         return httpx.post(served.http + "/v1/query", json=asked, headers=headers, timeout=120)
 
-    worded = ("SELECT COUNT(*) AS n FROM people WHERE age < {}", "select count(*) as n from people where age<{}")
+    worded = ("SELECT COUNT(*) AS n FROM people WHERE age * 7 < {}", "select count(*) as n from people where age*7<{}")
     for turn in range(8):
         with ThreadPoolExecutor(2) as threads:
             found = list(threads.map(lambda words, turn=turn: ask(turn, words), worded))
@@ -515,6 +515,24 @@ def test_one_question_in_other_words_under_one_id_at_once_says_one_charge(served
         assert sorted(each.headers["x-deniable-charged"] for each in found) == ["false", "true"]
         assert sorted(each.json()["repeated"] for each in found) == [False, True]
         assert found[0].json()["rows"] == found[1].json()["rows"]
+
+
+def test_one_batch_in_two_orders_under_one_id_at_once_says_one_charge(served):
+    from concurrent.futures import ThreadPoolExecutor
+
+    def ask(turn: int, step: int) -> httpx.Response:
+        headers = {"authorization": f"Bearer {served.tokens['ana']}", "x-request-id": f"orders {turn}"}
+        texts = [f"SELECT COUNT(*) AS n FROM people WHERE age * 11 <= {age + turn}" for age in (30, 60)]
+        asked = {"questions": texts[::step], "epsilon": "0.01"}
+        return httpx.post(served.http + "/v1/batch", json=asked, headers=headers, timeout=120)
+
+    for turn in range(6):
+        before = sum(1 for _ in served.curator.ledger.entries(acts=("charge",)))
+        with ThreadPoolExecutor(2) as threads:
+            found = list(threads.map(lambda step, turn=turn: ask(turn, step), (1, -1)))
+        assert [each.status_code for each in found] == [200, 200]
+        assert sum(1 for _ in served.curator.ledger.entries(acts=("charge",))) == before + 1
+        assert sorted(each.json()["repeated"] for each in found) == [False, True]
 
 
 def test_equal_questions_at_once_say_one_charge(served):
