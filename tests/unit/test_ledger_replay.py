@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import sys
 from collections import Counter
 from collections.abc import Callable
 from fractions import Fraction
@@ -10,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from deniable.dp.accounting import LaplaceEvent, PureEvent
+from deniable.dp.accounting import ComposedEvent, LaplaceEvent, PureEvent
 from deniable.errors import AccessRefused, BudgetExceeded
 from deniable.ledger import Act, Ledger, Posting, open_ledger
 from deniable.ledger.budget_tree import STEWARD
@@ -156,3 +158,34 @@ def test_another_accounting_prices_the_same_entries_anew(budgets: Budgets, expec
         first.charge(Posting(Act.CHARGE, event, "query", ("t",), analyst=STEWARD))
     assert Ledger("d", budgets, store).balance()[0].spent == expected
     store.close()
+
+
+# ---- a large charge holds up nobody else
+
+
+def count_calls(work: Callable[[], object]) -> int:
+    """How many functions of Python some work calls."""
+    calls = itertools.count()
+
+    def count(_frame: object, event: str, _argument: object) -> None:
+        if event == "call":
+            next(calls)
+
+    sys.setprofile(count)
+    try:
+        work()
+    finally:
+        sys.setprofile(None)
+    return next(calls)
+
+
+def test_what_another_process_charged_for_many_sums_is_added_up_in_few_steps(tmp_path: Path) -> None:
+    mine, other = (Ledger("d", plain(1), SqliteStore(tmp_path / "l.sqlite")) for _ in range(2))
+    many = ComposedEvent((LaplaceEvent(10**6, 3),) * 3000)
+    writing = count_calls(lambda: other.charge(Posting(Act.CHARGE, many)))
+    following = count_calls(mine.find_remaining)
+    assert mine.find_remaining() == other.find_remaining() == PureDP(1 - Fraction(9, 1000))
+    assert following < 20_000  # few calls for each sum: that they are equal is all that is looked at
+    assert writing < 100_000
+    mine.close()
+    other.close()

@@ -17,6 +17,7 @@ import pytest
 
 from deniable.curator import Curator
 from deniable.curator.context import MEASURED
+from deniable.curator.query import derived
 from deniable.dp.samplers import SYSTEM
 from deniable.engines.duckdb import DuckDBEngine
 from deniable.errors import AccessRefused
@@ -415,6 +416,24 @@ def test_a_batch_answers_later_questions(curator: Curator) -> None:
     assert by_kind.to_pylist() == [{name: row[name] for name in ("kind", "n")} for row in batch[0].to_pylist()]
     assert curator.remaining() == left
     assert not curator.query("SELECT COUNT(*) AS n FROM t WHERE qty < 3", epsilon="0.5").repeated
+
+
+LARGE = {
+    "many values": "SELECT COUNT(*) AS n, SUM(qty) AS s FROM t WHERE qty IN (" + ", ".join(map(str, range(1100))) + ")",
+    "many sums": "SELECT " + ", ".join(f"SUM(qty + {i}) AS s{i}" for i in range(65)) + " FROM t",
+    "many grouping sets": "SELECT kind, COUNT(*) AS n, " + ", ".join(f"SUM(qty + {i}) AS s{i}" for i in range(40))
+    + " FROM t GROUP BY GROUPING SETS ((kind), ())",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("asked", LARGE.values(), ids=LARGE)
+def test_a_question_that_takes_long_to_read_is_read_by_nobody_else(
+    asked: str, curator: Curator, monkeypatch: Any
+) -> None:
+    curator.query(asked, epsilon=2)
+    monkeypatch.setattr(derived, "_read_source", lambda *_: pytest.fail("a large question was read again"))
+    assert not curator.query("SELECT SUM(qty) AS n FROM t WHERE qty < 10", epsilon="0.5").repeated
+    assert curator.query(asked, epsilon=2).repeated
 
 
 def test_the_answer_stays_the_same_while_more_is_measured(curator: Curator) -> None:

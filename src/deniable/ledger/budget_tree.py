@@ -36,7 +36,7 @@ from deniable.dp.accounting import (
     from_dict,
     to_dict,
 )
-from deniable.dp.accounting.cost import Cost, sqrt_above
+from deniable.dp.accounting.cost import Cost, count_equal, sqrt_above
 from deniable.dp.accounting.zcdp import rho_of_pure
 from deniable.errors import AccessRefused, BudgetExceeded, nearest
 from deniable.ledger.entry import SETTLES, Act, Entry, list_lost_days
@@ -190,12 +190,12 @@ def charge_nodes(
     accounting: str, nodes: Iterable[Node], accounts: Mapping[str, Accountant], event: Event
 ) -> dict[str, Accountant]:
     """The accounts after an event, each within the limit of its node; else a refusal that names the node with least."""
-    after: dict[str, Accountant] = {}
+    after, counted = dict[str, Accountant](), count_equal(event)
     refused: list[BudgetExceeded] = []
     for node in nodes:
         before = limit_account(accounting, node.limit, accounts.get(node.key))
         try:
-            after[node.key] = before.compose(event)
+            after[node.key] = before.compose(counted)
         except BudgetExceeded as over:
             refused.append(_name_node(over, node))
     if refused:
@@ -218,7 +218,7 @@ def replay_entries(
             for node in find_entry_path(budgets, entry):
                 counts.setdefault(node.key, Counter())[form] += 1
     known = dict(accounts)
-    read = {form: from_dict(json.loads(form)) for each in counts.values() for form in each}
+    read = {form: count_equal(from_dict(json.loads(form))) for form in set[str]().union(*counts.values())}
     for key, forms in counts.items():
         account = limit_account(accounting, None, known.get(key))
         for form, count in forms.items():

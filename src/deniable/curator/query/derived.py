@@ -18,12 +18,16 @@ from deniable.errors import DeniableError
 from deniable.policy.budget import ZCDP, Budget, budget, say_budget
 
 if TYPE_CHECKING:
+    from deniable.dp.accounting import Event
     from deniable.query.derive import Derived, Source
     from deniable.query.plan import QueryPlan
 
 MOST_SOURCES = 64
 """Questions over the same rows that are looked through: a new process compiles each of them once, and remembers them
 in the order in which they were stored."""
+MOST_TEXT, MOST_MEASURED = 4_000, 64
+"""Characters, and measurements, of the largest question or batch that others may follow from: whoever asks next in
+another process compiles it, and is not to wait long for what somebody else asked."""
 Recompile = Callable[[Context, list[str], Budget | None], "tuple[list[QueryPlan], Job[Any]] | None"]
 """From a stored question, or the questions of a batch, to what was measured; None of what it does not read."""
 
@@ -34,6 +38,8 @@ def remember(
     """Note which question a stored answer belongs to; `plans` are what was measured for it."""
     from deniable.query.canonical import list_bases
 
+    if sum(map(len, questions)) > MOST_TEXT or sum(_count_measured(plan.event) for plan in plans) > MOST_MEASURED:
+        return
     told = json.dumps({"key": opened.key, "questions": questions, "asked": _write_budget(asked)}).encode()
     for base in list_bases(tuple(node for plan in plans if not plan.free for node in plan.nodes)):
         name = _name_rows(opened, base)
@@ -41,6 +47,13 @@ def remember(
             each = f"{name}:{place}"
             if context.store.keep(MEASURED, each, each, told) == told:
                 break
+
+
+def _count_measured(event: Event) -> int:
+    """Of how many measurements an event is composed."""
+    from deniable.dp.accounting import ComposedEvent
+
+    return sum(map(_count_measured, event.events)) if isinstance(event, ComposedEvent) else 1
 
 
 def find_derived(

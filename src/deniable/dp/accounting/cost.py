@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal, localcontext
@@ -133,6 +134,19 @@ class Cost:
 
 FREE = Cost()
 EXPOSED = Cost(private=False)
+
+
+def count_equal(event: Event) -> Event:
+    """The same event, in which equal parts of a composition stand once, with how often they occur: quick to price.
+
+    >>> from deniable.dp.accounting import PureEvent
+    >>> count_equal(ComposedEvent((PureEvent(1), NoOpEvent(), PureEvent(1)))).events
+    (SelfComposedEvent(event=PureEvent(epsilon=Fraction(1, 1)), count=2), NoOpEvent())
+    """
+    if not isinstance(event, ComposedEvent):
+        return event
+    counts = Counter(event.events)
+    return ComposedEvent(tuple(SelfComposedEvent(each, n) if n > 1 else each for each, n in counts.items()))
 
 
 def fold(event: Event, leaf: Callable[[Event], Cost | None]) -> Cost | None:

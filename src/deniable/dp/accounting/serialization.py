@@ -153,7 +153,9 @@ def _read_rational(value: object) -> Fraction:
 def _read_events(value: object) -> tuple[Event, ...]:
     if not isinstance(value, list | tuple):
         raise ParameterError("the parts of an event are not a list")
-    return tuple(from_dict(part) for part in value)
+    forms = [repr(part) for part in value]
+    read = {form: from_dict(part) for form, part in dict(zip(forms, value, strict=True)).items()}
+    return tuple(read[form] for form in forms)  # of equal parts, such as those of many sums, one was read
 
 
 def _read_flag(value: object) -> bool:
