@@ -57,7 +57,7 @@ test-flower: .venvs/flower/.ready  ## the app of examples/flower in Flower's sim
 mutate: $(VENV)/.ready  ## small wrong changes to privacy-critical code, which tests must notice; MUTATE="--help" tells more
 	PYTHONPATH=tests $(BIN)/python -m mutation $(MUTATE)
 
-test-pythons: $(VENV)/.ready  ## the built wheel in a bare environment of every Python that is installed: PYTHONS="3.12 3.13"
+test-pythons: $(VENV)/.ready  ## the built wheel in a bare environment of every Python that is installed: PYTHONS="3.12 3.13", or "--lowest 3.11"
 	$(BIN)/python tests/pythons.py $(PYTHONS)
 
 bench: $(VENV)/.ready  ## every figure of docs/benchmarks.md and the README, written there; BENCH="query learn" runs some

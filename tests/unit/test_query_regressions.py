@@ -6,17 +6,18 @@ from collections import Counter
 from dataclasses import replace
 from datetime import date, datetime
 from fractions import Fraction
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 import pytest
+import sqlglot.parser
 
 import clinic
 from deniable.dp.accounting import pure_cost
 from deniable.dp.mechanisms import GaussianMechanism, LaplaceMechanism
 from deniable.dp.mechanisms.threshold import gaussian_reach, laplace_reach
 from deniable.engines.duckdb import DuckDBEngine
-from deniable.errors import InternalError, QueryRefused
+from deniable.errors import InternalError, MissingExtra, QueryRefused
 from deniable.policy.budget import ApproxDP, PureDP
 from deniable.policy.schema import Bounding, Bounds, Column, ColumnType, Neighboring, PrivacyUnit, TableSchema
 from deniable.query.compile import compile_query
@@ -24,6 +25,7 @@ from deniable.query.double_entry import check
 from deniable.query.execute import execute
 from deniable.query.plan import QueryPlan
 from deniable.query.sql import private_sql
+from deniable.query.sql.catalogs import Catalog, rewrite
 
 ONE, TINY = PureDP(Fraction(1)), ApproxDP(Fraction(1), Fraction(1, 10**6))
 SURE = ApproxDP(Fraction(9_000), Fraction(1, 1000))
@@ -503,3 +505,12 @@ def test_groups_of_remainders_are_those_that_can_be(key: str, keys: list[int]) -
     found = asked(f"SELECT {key} AS k, COUNT(*) AS n FROM visits GROUP BY 1", visits=rows)
     assert [row["k"] for row in found] == keys
     assert sum(row["n"] for row in found) == 60
+
+
+def test_the_compiled_build_of_the_parser_is_refused_in_plain_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled = str(sqlglot.parser.__file__).removesuffix(".py") + ".cpython-311-x86_64-linux-gnu.so"
+    monkeypatch.setattr(sqlglot.parser, "__file__", compiled)
+    with pytest.raises(MissingExtra, match="pip uninstall sqlglotc"):
+        plan_of("SELECT COUNT(*) FROM visits")
+    with pytest.raises(MissingExtra, match="pip uninstall sqlglotc"):
+        rewrite("SELECT 1", cast(Catalog, None))

@@ -14,11 +14,11 @@ from decimal import InvalidOperation
 from typing import Any, ClassVar
 
 from sqlglot import exp
-from sqlglot.dialects.duckdb import DuckDB
-from sqlglot.dialects.postgres import Postgres
+from sqlglot.dialects import DuckDB, Postgres
 from sqlglot.errors import SqlglotError
 
 from deniable.query.algebra.functions import TRUTHS, parse_array
+from deniable.query.sql.clauses import refuse_compiled_build
 from deniable.query.sql.scope import BARE, is_common_table, name_column, spell_type
 
 ROWS = 100_000
@@ -154,13 +154,13 @@ def _is_json(node: Any) -> bool:
 
 
 def _parse(text: str) -> Any:
+    refuse_compiled_build()
     found = _Read().parse(text)
     if len(found) != 1 or not isinstance(found[0], exp.Query | exp.Values):
         raise CatalogRefusal()
     tree = found[0]
     if isinstance(tree, exp.Values):
-        width = len(tree.expressions[0].expressions)
-        names = [exp.to_identifier(f"column{i + 1}") for i in range(width)]
+        names = [exp.to_identifier(f"column{i + 1}") for i in range(len(tree.expressions[0].expressions))]
         shown = exp.TableAlias(this=exp.to_identifier("values"), columns=names)
         return exp.select("*").from_(exp.Values(expressions=tree.expressions, alias=shown))
     return tree

@@ -27,12 +27,13 @@ from fractions import Fraction
 from typing import Any, ClassVar
 
 import sqlglot
+import sqlglot.parser
 from sqlglot import exp
 from sqlglot.dialects.duckdb import DuckDB
 from sqlglot.errors import SqlglotError
 from sqlglot.tokens import Token, TokenType
 
-from deniable.errors import InternalError, ParameterError, Place, QueryRefused, nearest
+from deniable.errors import InternalError, MissingExtra, ParameterError, Place, QueryRefused, nearest
 from deniable.policy.budget import exact
 
 BOUNDS = ("max_groups_contributed", "max_rows_per_group", "max_rows_contributed")
@@ -140,8 +141,19 @@ class _Parser(DuckDB.Parser):  # type: ignore[misc]  # the parser has no types h
     }
 
 
+def refuse_compiled_build() -> None:
+    """Refuse sqlglot's compiled build: its parser cannot be extended, as the one above and those of dialects are."""
+    if not str(sqlglot.parser.__file__).endswith(".py"):
+        raise MissingExtra(
+            "the compiled build of the SQL parser (sqlglotc) is installed, and its parser cannot be extended",
+            expected="The plain build, sqlglot",
+            remedy="Run 'pip uninstall sqlglotc'",
+        )
+
+
 def parse_tokens(tokens: list[Token], text: str) -> list[exp.Expression | None]:
     """The statements that a text holds, from its tokens."""
+    refuse_compiled_build()
     found: list[exp.Expression | None] = _Parser(dialect=DuckDB()).parse(tokens, text)
     return found
 
