@@ -116,8 +116,8 @@ def class_codes(rows: pa.RecordBatch, names: tuple[str, ...]) -> NDArray[np.int6
 
 def _clamp_whole(values: pa.Array, kind: pa.DataType) -> pa.Array:
     """Back to the column's own width, at its limits where noise went past them."""
-    signed, bits = pa.types.is_signed_integer(kind), min(kind.bit_width, 64 if pa.types.is_signed_integer(kind) else 63)
-    least, most = (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) if signed else (0, 2**bits - 1)
+    limits = np.iinfo(str(kind))
+    least, most = max(limits.min, -(2**63)), min(limits.max, 2**63 - 1)
     low = pc.max_element_wise(values, pa.scalar(least, pa.int64()), skip_nulls=False)
     return pc.min_element_wise(low, pa.scalar(most, pa.int64()), skip_nulls=False).cast(kind)
 

@@ -213,7 +213,7 @@ def _scan(node: exp.Table, alias: str, context: Context) -> Relation:
             raise scope.refusal(node, f"there is no {where}", remedy=f"Write {table.name} alone")
         asked = ".".join(part for part in (node.catalog, node.db, name) if part)
         raise scope.refusal(node, f"there is no table '{asked}'", expected="The tables are " + ", ".join(sorted(known)),
-                            remedy=nearest(name, known))  # fmt: skip
+                            remedy=nearest(name, known), unknown="table")  # fmt: skip
     if table.edges is not None:
         raise scope.refusal(node, f"the rows of '{name}' are edges of a network: one node has rows in two columns",
                             expected="Statistics of networks: deniable network, or Curator.network")  # fmt: skip

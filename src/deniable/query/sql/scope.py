@@ -73,7 +73,7 @@ class Scope:
         known = [field.name.split(".", 1)[-1] for field in self.fields]
         if not found:
             raise self.refusal(node, f"there is no column '{wanted}' here", expected=describe_columns(known),
-                               remedy=nearest(name, known))  # fmt: skip
+                               remedy=nearest(name, known), unknown="column")  # fmt: skip
         raise self.refusal(node, f"the column '{name}' is in more than one table", remedy="Write table.column")
 
 

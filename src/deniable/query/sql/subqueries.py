@@ -322,7 +322,7 @@ def _refuse_unknown_column(column: exp.Column, known: Scope) -> QueryRefused:
         known.column(column)
     except QueryRefused as refusal:
         return refusal
-    return known.refusal(column, f"there is no column '{column.name}' here")
+    return known.refusal(column, f"there is no column '{column.name}' here", unknown="column")
 
 
 def _is_known(item: exp.Expression, scope: Scope) -> bool:

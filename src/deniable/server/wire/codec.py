@@ -265,6 +265,8 @@ SQLSTATES = {
     "missing": "42704",
     "size": "54000",
 }
+UNKNOWN_NAMES = {"table": "42P01", "column": "42703"}
+"""For refusals of questions that name what is not there: tools tell a missing table from a wrong statement by these."""
 UNFORESEEN = InternalError("something unforeseen happened in deniable itself", remedy="Tell the steward", charge="")
 
 
@@ -287,7 +289,8 @@ def describe_error(refusal: Exception, statement: str = "", severity: str = "ERR
         return _build_error_fields(severity, refusal.sqlstate, refusal.happened, refusal.hint)
     known = refusal if isinstance(refusal, DeniableError) else UNFORESEEN
     known = known.state_by("psql") if isinstance(known, BudgetUnstated) else known
-    told = _build_error_fields(severity, SQLSTATES.get(known.code, "XX000"), known.happened, known.remedy)
+    state = UNKNOWN_NAMES.get(str(known.fields.get("unknown"))) or SQLSTATES.get(known.code, "XX000")
+    told = _build_error_fields(severity, state, known.happened, known.remedy)
     detail = " ".join(part if part.endswith(".") else f"{part}." for part in (known.expected, known.charged) if part)
     return told | {"D": detail, "P": _find_position(known, statement, offset), "R": known.code}
 
