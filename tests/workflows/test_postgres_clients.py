@@ -67,7 +67,7 @@ def test_explain_gives_the_privacy_plan_and_charges_nothing(served):
 def test_a_refusal_has_sqlstate_position_detail_and_hint(served):
     with psycopg.connect(served.dsn(), autocommit=True) as connection:
         connection.execute("SET deniable.epsilon = 1")
-        with pytest.raises(psycopg.errors.SyntaxError) as refused:
+        with pytest.raises(psycopg.errors.UndefinedColumn) as refused:
             connection.execute("SELECT COUNT(*) FROM people WHERE agee > 3")
     told = refused.value.diag
     assert told.statement_position == "35"
@@ -155,6 +155,26 @@ def test_a_request_id_never_charges_twice(served):
     charges = [entry for entry in served.curator.ledger.entries(acts=("charge",)) if entry.request == "wire-1"]
     assert len(charges) == 1
     assert answers[0] == answers[1]
+
+
+@pytest.mark.parametrize(
+    ("asked", "state", "told"),
+    [
+        ("SELECT COUNT(*) FROM peoples", "42P01", "there is no table 'peoples'"),
+        ("SELECT COUNT(*) FROM people WHERE agee > 3", "42703", "there is no column 'agee'"),
+        ("SELECT COUNT(*) FROM people WHERE (SELECT COUNT(*) FROM people q WHERE q.agee > 3) > 1", "42703", "q.agee"),
+        ("VACUUM", "25006", "VACUUM is not taken"),
+        ("INSERT INTO people VALUES (1)", "25006", "INSERT is not taken"),
+        ("lock table people in access share mode", "25006", "LOCK is not taken"),
+    ],
+)
+@pytest.mark.parametrize("prepare", [False, True])
+def test_what_is_not_there_or_would_change_something_is_told_by_its_own_state(served, asked, state, told, prepare):
+    with psycopg.connect(served.dsn(), autocommit=True) as connection:
+        connection.execute("SET deniable.epsilon = 0.01")
+        with pytest.raises(psycopg.Error, match=told) as refused:
+            connection.execute(asked, prepare=prepare)
+        assert refused.value.sqlstate == state
 
 
 @pytest.mark.parametrize(

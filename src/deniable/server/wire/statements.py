@@ -46,7 +46,14 @@ _TAGS = {
 }  # fmt: skip
 """Statements that change nothing but the settings of the session, with the tag that tools wait for."""
 _QUESTION_WORDS = frozenset({"select", "with", "values", "table", "(", "show", "explain"})
-_ROWLESS_WORDS = frozenset({*_TAGS, "set", "reset", "prepare", "deallocate", "declare", "move", "close", "copy"})
+_CHANGES = """
+    alter analyze call checkpoint cluster comment create delete do drop grant import insert lock merge notify reassign
+    refresh reindex revoke security truncate update vacuum
+"""
+_CHANGING_WORDS = frozenset(_CHANGES.split())
+_ROWLESS_WORDS = _CHANGING_WORDS.union(
+    _TAGS, ("set", "reset", "prepare", "deallocate", "declare", "move", "close", "copy")
+)
 
 
 class StatementRunner:
@@ -132,6 +139,11 @@ class StatementRunner:
             return await self._explain_question(statement, values)
         if is_catalog_question(statement) and (found := await self._try_catalog(statement, values)):
             return found
+        if word in _CHANGING_WORDS:
+            raise WireRefusal(
+                "25006", f"{word.upper()} is not taken: nothing can be changed, locked or maintained here",
+                "Ask with SELECT; rows and tables are the steward's",
+            )  # fmt: skip
         return await self._answer_question(statement, values)
 
     async def _try_catalog(
