@@ -2,30 +2,35 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from dataclasses import replace
-from datetime import date, datetime
+from datetime import UTC, date, datetime, timedelta, timezone
 from fractions import Fraction
 from typing import Any, cast
 
+import pandas
 import pyarrow as pa
 import pytest
 import sqlglot.parser
 
 import clinic
+from deniable.client.connection import _write_value
 from deniable.dp.accounting import pure_cost
 from deniable.dp.mechanisms import GaussianMechanism, LaplaceMechanism
 from deniable.dp.mechanisms.threshold import gaussian_reach, laplace_reach
 from deniable.engines.duckdb import DuckDBEngine
-from deniable.errors import InternalError, MissingExtra, QueryRefused
+from deniable.errors import InternalError, MissingExtra, ParameterError, QueryRefused
 from deniable.policy.budget import ApproxDP, PureDP
 from deniable.policy.schema import Bounding, Bounds, Column, ColumnType, Neighboring, PrivacyUnit, TableSchema
+from deniable.query.builder import write_value
 from deniable.query.compile import compile_query
 from deniable.query.double_entry import check
 from deniable.query.execute import execute
 from deniable.query.plan import QueryPlan
 from deniable.query.sql import private_sql
 from deniable.query.sql.catalogs import Catalog, rewrite
+from deniable.query.sql.clauses import render_literal
 
 ONE, TINY = PureDP(Fraction(1)), ApproxDP(Fraction(1), Fraction(1, 10**6))
 SURE = ApproxDP(Fraction(9_000), Fraction(1, 1000))
@@ -514,3 +519,20 @@ def test_the_compiled_build_of_the_parser_is_refused_in_plain_words(monkeypatch:
         plan_of("SELECT COUNT(*) FROM visits")
     with pytest.raises(MissingExtra, match="pip uninstall sqlglotc"):
         rewrite("SELECT 1", cast(Catalog, None))
+
+
+@pytest.mark.parametrize("hours", [-23, -5, 0, 2, 14])
+def test_a_moment_with_a_time_zone_is_asked_for_in_utc_whichever_way_it_comes(hours: int) -> None:
+    rows = [{"pid": i, "seen": datetime(2023, 7, 1, i % 24, 30)} for i in range(48)]
+    moment = datetime(2023, 7, 1, 14, 30, tzinfo=timezone(timedelta(hours=hours)))
+    wanted = sum(row["seen"] >= moment.astimezone(UTC).replace(tzinfo=None) for row in rows)
+    for literal in (render_literal(moment), write_value(moment), write_value(pandas.Timestamp(moment))):
+        assert asked(f"SELECT COUNT(*) AS n FROM visits WHERE seen >= {literal}", visits=rows) == [{"n": wanted}]
+    assert json.loads(json.dumps([moment], default=_write_value)) == [str(moment.astimezone(UTC))[:19]]
+
+
+def test_a_moment_that_has_no_place_in_utc_is_refused() -> None:
+    early = datetime(1, 1, 1, tzinfo=timezone(timedelta(hours=2)))
+    for write in (render_literal, write_value, _write_value):
+        with pytest.raises(ParameterError, match="outside of the years"):
+            write(early)

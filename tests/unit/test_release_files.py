@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import date, datetime, timedelta
 from pathlib import Path
 
 import pyarrow as pa
@@ -10,9 +11,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from deniable import Curator
+from deniable.assess.released_rows import read_released
 from deniable.engines.duckdb import DuckDBEngine
 from deniable.errors import DataError, IntegrityError, ParameterError, StorageError
 from deniable.policy.budget import budget
+from deniable.policy.document import parse
 from deniable.release import Guarantee, Provenance, Release, Technique, seal, statement_path, verify, write_release
 
 GUARANTEE = Guarantee.differential(Technique.DP_QUERY, "one row", budget("0.5", "1e-6"))
@@ -146,3 +150,60 @@ def test_the_same_release_has_the_same_statement(released: Path) -> None:
     seal(released, GUARANTEE, PROVENANCE, {"rows": 1})
     assert statement_path(released).read_bytes() == first
     assert list(json.loads(first)) == sorted(json.loads(first))
+
+
+TYPES = """
+version: 1
+dataset: d
+tables:
+  t:
+    source: t.parquet
+    unit: row
+    columns:
+      at: {type: datetime, between: ["2020-02-26T00:00:00", "2020-02-28T00:00:00"], step: 3600}
+      day: {type: date, between: [2020-01-01, 2020-01-31]}
+      whole: {type: integer, between: [0, 5]}
+      exact: {type: decimal, between: [0, 1], step: 0.5}
+      sick: {type: boolean}
+      town: {categories: [north, south]}
+budgets:
+  dataset: {epsilon: 90, delta: 1e-4, accounting: zcdp}
+release:
+  truths:
+    - impossible: {when: {town: north, sick: true}}
+"""
+MOMENT = datetime(2020, 2, 27, 3)
+ROWS = [
+    {"at": MOMENT, "day": date(2020, 1, 1 + i % 30), "whole": i % 6, "exact": i % 3 / 2, "sick": i % 2 > 0,
+     "town": "south"}
+    for i in range(90)
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet", "arrow"])
+def test_synthetic_rows_of_every_type_can_be_written_to_every_kind_of_file(tmp_path: Path, ending: str) -> None:
+    with Curator(parse(TYPES), sources={"t": pa.table({name: [row[name] for row in ROWS] for name in ROWS[0]})}) as c:
+        made = c.synthesize("t", tmp_path / f"made.{ending}", epsilon=1, delta=1e-6)
+    assert read_released(tmp_path / f"made.{ending}").num_rows == made.details["rows"]
+    verify(tmp_path / f"made.{ending}")
+
+
+MOMENTS = [None, *(MOMENT + timedelta(hours=i) for i in range(40))]
+
+
+@pytest.mark.parametrize(
+    "kind", [pa.timestamp("s"), pa.timestamp("s", "UTC"), pa.timestamp("ns"), pa.date64(), pa.date32()]
+)
+def test_times_that_a_parquet_file_has_in_finer_units_leave_as_they_are(tmp_path: Path, kind: pa.DataType) -> None:
+    whole = pa.array(MOMENTS).cast(pa.timestamp("s"))
+    if pa.types.is_date(kind):
+        whole = whole.cast(pa.date32())
+    elif kind.tz:
+        whole = whole.cast(kind)
+    rows = pa.table({"pid": range(41), "sex": ["F"] * 41, "at": whole.cast(kind)})
+    columns = {"pid": {"role": "identifier"}, "sex": {"role": "quasi-identifier"}, "at": {"role": "insensitive"}}
+    tables = {"t": {"source": "t.parquet", "unit": {"column": "pid"}, "columns": columns}}
+    policy = {"version": 1, "dataset": "d", "tables": tables, "budgets": {"dataset": {"epsilon": 1}}}
+    with Curator(parse(json.dumps(policy)), sources={"t": rows}) as curator:
+        curator.anonymize("t", tmp_path / "of.parquet", k=3)
+    assert sorted(map(str, read_released(tmp_path / "of.parquet")["at"].cast(kind))) == sorted(map(str, rows["at"]))

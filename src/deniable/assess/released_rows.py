@@ -164,7 +164,7 @@ def _read_as(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray | No
         column = pc.cast(column, column.type.value_type)
     if column.type == kind or pa.types.is_dictionary(kind):
         return column
-    if not is_text(column.type):
+    if not is_text(column.type) and not _is_same_time(column.type, kind):
         return None
     try:
         return pc.cast(column, kind)
@@ -172,6 +172,13 @@ def _read_as(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray | No
         return column
     except pa.ArrowInvalid:
         return None
+
+
+def _is_same_time(written: pa.DataType, kind: pa.DataType) -> bool:
+    """Whether a file may have a type of times in finer units: Parquet has no seconds, and no days in milliseconds."""
+    if pa.types.is_timestamp(kind):
+        return bool(pa.types.is_timestamp(written) and written.tz == kind.tz)
+    return any(of(kind) and of(written) for of in (pa.types.is_date, pa.types.is_time32))
 
 
 def is_text(kind: pa.DataType) -> bool:

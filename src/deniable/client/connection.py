@@ -20,6 +20,7 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import Any, Self, TypeVar
@@ -37,6 +38,7 @@ from deniable.errors import (
     guard_arguments,
     guard_call,
 )
+from deniable.query.builder import drop_zone
 from deniable.storage import whole_file
 
 UNREACHED = (urllib.error.URLError, http.client.HTTPException, ConnectionError, TimeoutError)
@@ -208,7 +210,7 @@ class Connection:
 
     def post(self, path: str, body: Mapping[str, Any], headers: Mapping[str, str] | None = None) -> dict[str, Any]:
         """Send a document to the API, and get one."""
-        return self._send("POST", path, json.dumps(body, default=str).encode(), headers or {})
+        return self._send("POST", path, json.dumps(body, default=_write_value).encode(), headers or {})
 
     def _build_question(
         self,
@@ -398,6 +400,11 @@ class AsyncConnection:
     async def cancel(self, request: str) -> bool:
         """Take back a question; whether one was there."""
         return await asyncio.to_thread(self.connection.cancel, request)
+
+
+def _write_value(value: object) -> str:
+    """A value that JSON does not have, as a text; a moment with a time zone in UTC, since columns have none."""
+    return str(drop_zone(value) if isinstance(value, datetime) else value)
 
 
 def _write_amounts(

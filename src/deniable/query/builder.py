@@ -16,7 +16,7 @@ import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
-from datetime import date, datetime
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any
@@ -390,7 +390,7 @@ def write_value(value: object) -> str:
     if isinstance(value, bool):
         return "TRUE" if value else "FALSE"
     if isinstance(value, datetime):
-        return f"TIMESTAMP '{value.replace(tzinfo=None).isoformat(sep=' ')}'"
+        return f"TIMESTAMP '{drop_zone(value).isoformat(sep=' ')}'"
     if isinstance(value, date):
         return f"DATE '{value.isoformat()}'"
     if isinstance(value, str):
@@ -400,6 +400,18 @@ def write_value(value: object) -> str:
     raise ParameterError(
         f"a {type(value).__name__} is not a value of a question", expected="A text, a number, a date, True, False, None"
     )
+
+
+def drop_zone(value: datetime) -> datetime:
+    """A moment as columns have it, without a time zone: in UTC where it has one.
+
+    >>> drop_zone(datetime.fromisoformat("2026-01-31 14:30+02:00"))
+    datetime.datetime(2026, 1, 31, 12, 30)
+    """
+    try:
+        return value.astimezone(UTC).replace(tzinfo=None) if value.utcoffset() is not None else value
+    except OverflowError:
+        raise ParameterError("a moment with a time zone is outside of the years 1 to 9999 in UTC") from None
 
 
 def _read_scalar(value: Any) -> Any:

@@ -35,6 +35,7 @@ from sqlglot.tokens import Token, TokenType
 
 from deniable.errors import InternalError, MissingExtra, ParameterError, Place, QueryRefused, nearest
 from deniable.policy.budget import exact
+from deniable.query.builder import drop_zone
 
 BOUNDS = ("max_groups_contributed", "max_rows_per_group", "max_rows_contributed")
 IN_POLICIES = {"max_groups": BOUNDS[0], "max_rows": BOUNDS[2]}
@@ -534,7 +535,7 @@ def render_literal(value: Value) -> str:
         case int() | float() | Decimal():
             return _render_number(value)
         case datetime():
-            return f"TIMESTAMP '{value.isoformat(sep=' ')}'"
+            return f"TIMESTAMP '{drop_zone(value).isoformat(sep=' ')}'"
         case date():
             return f"DATE '{value.isoformat()}'"
         case str():
