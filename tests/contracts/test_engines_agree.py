@@ -174,6 +174,8 @@ FOUND = (
     "SELECT COUNT(*) AS n FROM visits WHERE CLAMP(ratio, 0, 1) * CLAMP(ratio, 0, 1) > 0 OR CLAMP(ratio, -1, 1) / 3 < 0",
     "SELECT SUM(CLAMP(NULL, 0, 100)) AS s FROM visits v LEFT JOIN stays s ON v.pid = s.pid ORDER BY 1",
     "SELECT COUNT(*) AS n, SUM(CLAMP(CLAMP(ratio, 0, 1) / 1000 * 0.01, 0, 1)) AS s FROM visits",
+    "SELECT COUNT(*) AS n, SUM(CLAMP(day - DATE_TRUNC('day', DATE '2020-02-29'), 0, 100)) AS s FROM visits"
+    " WHERE DATE_TRUNC('month', CAST(seen AS DATE)) <> DATE_TRUNC('hour', day)",
 )
 """Random questions that one engine refused once, or counted otherwise."""
 

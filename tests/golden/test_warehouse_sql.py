@@ -68,6 +68,9 @@ QUESTIONS = {
         "SELECT AVG(CLAMP(n, 0, 10)) FROM (SELECT pid, COUNT(*) AS n FROM visits GROUP BY pid) AS p"
     ),
     "parts of dates": "SELECT EXTRACT(month FROM day) AS m, COUNT(*) FROM visits GROUP BY m",
+    "begins of months": (
+        "SELECT COUNT(*) FROM visits WHERE DATE_TRUNC('month', day) <> DATE_TRUNC('month', DATE '2020-02-29')"
+    ),
     "days as keys": "SELECT day, COUNT(*) FROM visits WHERE day <= '2020-01-04' GROUP BY day",
     "days between dates": "SELECT SUM(CLAMP(DATE_DIFF('day', DATE '2020-01-01', day), 0, 365)) FROM visits",
     "texts": r"SELECT COUNT(*) FROM visits WHERE city LIKE 'A\_[%' OR LEFT(city, 2) IN ('Ad', 'Ä', 'O''')",

@@ -61,9 +61,11 @@ TIMES = [
     "year(d)", "CAST(d AS VARCHAR)", "CAST(m AS VARCHAR)", "CAST((d + to_months(CAST(1 AS INTEGER))) AS DATE)",
     "m + to_months(CAST(-13 AS INTEGER))", "m + to_seconds(CAST(86399 AS BIGINT))", "strftime(d, '%Y-%m')",
     "strftime(m, 'week''s %d.%m.%Y \"H\" %H:%M:%S %f')", "d < DATE '2000-02-29'", "CAST(d AS TIMESTAMP) = m",
-    *(f"extract({part} FROM m)" for part in ("year", "month", "day", "hour", "minute", "second", "quarter", "week",
-                                              "dow", "isodow", "doy")),
-    *(f"date_trunc('{unit}', m)" for unit in ("year", "quarter", "month", "week", "day", "hour", "minute")),
+    *(f"extract({part} FROM {of})" for part in ("year", "month", "day", "hour", "minute", "second", "quarter", "week",
+                                                 "dow", "isodow", "doy") for of in ("m", "CAST(m AS DATE)")),
+    "strftime(CAST(m AS DATE), '%Y-%m')", "date_diff('day', CAST(m AS DATE), d)", "year(CAST(m AS DATE))",
+    *(f"CAST(date_trunc('{unit}', {of}) AS TIMESTAMP)" for unit in ("year", "quarter", "month", "week", "day", "hour", "minute")
+      for of in ("m", "d", "CAST(m AS DATE)", "DATE '2020-02-29'")),
 ]  # fmt: skip
 
 

@@ -180,7 +180,7 @@ def _read_statement(sql: str, tables: Types) -> exp.Expr:
         if len(found) != 1 or not isinstance(found[0], exp.Query):
             raise InternalError("an engine was given something else than one reading statement; it was not run")
         schema = {name: dict(columns) or {"": "TEXT"} for name, columns in tables.items()}
-        tree = qualify_tables(_drop_empty_lists(found[0]), dialect="duckdb")
+        tree = qualify_tables(_truncate_alike(_drop_empty_lists(found[0])), dialect="duckdb")
         named = {quote_plain(name): {quote_plain(c): t for c, t in columns.items()} for name, columns in schema.items()}
         tree = qualify_columns(tree, named, expand_alias_refs=False, dialect="duckdb")
         typed = annotate_types(tree, schema=named, dialect="duckdb")
@@ -207,6 +207,13 @@ def _drop_empty_lists(tree: exp.Expr) -> exp.Expr:
             assert select is not None
             select.where(exp.false(), copy=False)
             each.replace(exp.Null())
+    return tree
+
+
+def _truncate_alike(tree: exp.Expr) -> exp.Expr:
+    """The begin of a day, a month and so on, written as that of a time: the parser tells dates apart, writers do not."""
+    for each in list(tree.find_all(exp.DateTrunc)):
+        each.replace(exp.TimestampTrunc(this=each.this, unit=exp.Var(this=each.args["unit"].name)))
     return tree
 
 
