@@ -171,3 +171,26 @@ def test_on_a_chain_of_columns_auto_is_as_good_as_a_tree() -> None:
 
     auto, mst = (np.mean([error(method, seed) for seed in range(8)]) for method in ("auto", "mst"))
     assert auto < 1.2 * mst  # without what the tree implies it is 1.4 to 1.5 times
+
+
+@pytest.mark.parametrize("amount", [1.0, 1e-4])
+def test_a_pair_that_shows_nothing_is_measured_where_chance_is_larger_than_the_noise(amount: float) -> None:
+    """Of 3,000 rows a pair of four values each differs from independence by 131 records on average."""
+    chain = chain_problem(amount)
+    nothing = np.zeros(len(chain.pairs))
+    lone = replace(chain, scores=nothing, column_errors=np.ones(8), chance=nothing + 131.0)
+    assert not [clique for clique in select_tree(replace(lone, chance=nothing)).cliques if len(clique) == 2]
+    measured = [clique for clique in select_tree(lone).cliques if len(clique) == 2]
+    assert sorted(measured) == (chain.pairs if amount == 1.0 else [])
+
+
+def test_on_few_rows_with_much_budget_chance_is_kept_in_all_pairs_of_few_values() -> None:
+    """Independent columns: what drawn rows would differ by is sampling alone, of the real rows and of theirs."""
+    codes = np.random.default_rng(5).integers(0, 3, (6, 1000)).astype(np.int32)
+    domain = Domain(tuple("abcdef"), (3,) * 6)
+    found = run_method(codes, domain, METHODS["auto"], convert_budget(ApproxDP(10, 1e-9), 1))
+    made = restore_codes(found, draw_records(found.estimates, found.collapsed.domain, 1000, 3), 3)
+    pairs = list(itertools.combinations(range(6), 2))
+    apart = [np.abs(count(codes, domain, pair) - count(made, domain, pair)).sum() / 2000 for pair in pairs]
+    assert sum(len(marginal.clique) == 2 for marginal in found.cliques) >= 13
+    assert float(np.mean(apart)) < 0.02

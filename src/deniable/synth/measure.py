@@ -130,8 +130,10 @@ def score_pairs(
     amount = float(spend.amount) * left
     within = np.maximum(1.0 - noise / (worth * seen), 0.0)
     known = (domain, pairs, trusted, cells, worth * cells, within, amount, spend.rows, total, sizes)
-    told = _subtract_chance(found, pairs, columns, noise, total)
-    return SelectionProblem(*known, told=told, spans=_find_spans(columns, total), deviation=deviation), event
+    chance = _forecast_chance(pairs, columns, total)
+    told = _subtract_chance(found, pairs, chance, noise)
+    spans = _find_spans(columns, total)
+    return SelectionProblem(*known, told=told, spans=spans, deviation=deviation, chance=chance), event
 
 
 def list_pairs(domain: Domain) -> list[Clique]:
@@ -171,13 +173,18 @@ def _forecast_column_errors(collapsed: CollapsedDomain, one_way: list[Marginal])
     return worth, worth * np.array([np.sqrt(collapsed.sizes(j)).sum() for j in range(len(one_way))])
 
 
-def _subtract_chance(scores: Floats, pairs: list[Clique], columns: list[Floats], noise: Floats, total: float) -> Floats:
-    """Scores less what independent columns have on average, by chance and by the noise on them: squares add up.
+def _forecast_chance(pairs: list[Clique], columns: list[Floats], total: float) -> Floats:
+    """What the counts of independent columns differ from their expectation on average, by chance alone.
 
     A cell that expects n records differs from that by sqrt(2 n / pi), less for the margins, which are known.
     """
     spread = [float(np.sqrt(column).sum()) * math.sqrt(1 - 1 / column.size) for column in columns]
-    chance = np.array([math.sqrt(2 / (math.pi * total)) * spread[a] * spread[b] for a, b in pairs])
+    chance: Floats = np.array([math.sqrt(2 / (math.pi * total)) * spread[a] * spread[b] for a, b in pairs])
+    return chance
+
+
+def _subtract_chance(scores: Floats, pairs: list[Clique], chance: Floats, noise: Floats) -> Floats:
+    """Scores less what independent columns have on average, by chance and by the noise on them: squares add up."""
     floor = np.hypot(chance, np.array([noise[a] + noise[b] for a, b in pairs]))
     beyond: Floats = np.where(scores > floor, np.sqrt(np.maximum(scores**2 - floor**2, 0.0)), scores - floor)
     return beyond

@@ -58,6 +58,8 @@ class SelectionProblem:
     """For each column the root of the score that it would have with itself."""
     deviation: float = 0.0
     """Of the noise on each score."""
+    chance: Floats | None = None
+    """What chance alone makes of each score, on average: the rows are a sample."""
 
     def pair_cells(self, pair: Clique) -> float:
         """What counts as the number of cells of a pair: noise on one that implies others counts in them too."""
@@ -134,8 +136,8 @@ TREE_WORTH = 2.0
 def select_tree(problem: SelectionProblem) -> Selection:
     """The pairs of a spanning tree that pay, and columns once more: what every table is drawn along.
 
-    Where many pairs pay beyond what the tree implies of them, all that do. What is implied is drawn, so it differs from
-    the real counts by chance at least, as far as its score does.
+    Where many pairs pay beyond what the tree implies of them, or by chance alone, all that do. What is implied is
+    drawn, so it differs from the real counts by chance at least, as far as its score does.
     """
     tree, scores = _find_tree(problem)
     problem = replace(problem, scores=scores)
@@ -143,13 +145,28 @@ def select_tree(problem: SelectionProblem) -> Selection:
     problem = replace(problem, weights=weights)
     drawn = np.sqrt([2 * problem.total * problem.domain.cells(pair) / math.pi for pair in problem.pairs])
     beyond = np.maximum(problem.scores - implied, np.minimum(problem.scores, drawn))
-    every = select_pairs(replace(problem, scores=beyond * [weights.get(pair, 1.0) for pair in problem.pairs]))
+    worth = np.maximum(beyond * [weights.get(pair, 1.0) for pair in problem.pairs], _gain_by_chance(problem))
+    every = select_pairs(replace(problem, scores=worth))
     if sum(len(clique) == 2 for clique in every.cliques) > MOST_PAIRS * len(problem.pairs):
         return every
     kept = [place for place, pair in enumerate(problem.pairs) if pair in weights]
     pairs = [problem.pairs[place] for place in kept]
     worth = problem.scores[kept] * [max(TREE_WORTH, weights[pair]) for pair in pairs]
     return select_pairs(replace(problem, pairs=pairs, scores=worth))
+
+
+def _gain_by_chance(problem: SelectionProblem) -> Floats:
+    """What measuring each pair gains even if its columns are independent: real rows and drawn ones are both samples.
+
+    By chance they differ from one another by sqrt(2) times what one of them differs from independence. That adds up
+    in squares with the noise on the columns, which is in the error anyway. Of a measured pair drawn rows have what was
+    measured. Few rows and cells and little noise make it worth more than it costs, though no score could show it.
+    """
+    if problem.chance is None or not problem.pairs:
+        return np.zeros(len(problem.pairs))
+    noise = problem.column_errors[np.array(problem.pairs)].sum(axis=1)
+    gained: Floats = np.hypot(math.sqrt(2) * problem.chance, noise) - noise
+    return gained
 
 
 def _find_tree(problem: SelectionProblem) -> tuple[tuple[Clique, ...], Floats]:
