@@ -74,6 +74,7 @@ QUESTIONS = {
     "days as keys": "SELECT day, COUNT(*) FROM visits WHERE day <= '2020-01-04' GROUP BY day",
     "days between dates": "SELECT SUM(CLAMP(DATE_DIFF('day', DATE '2020-01-01', day), 0, 365)) FROM visits",
     "texts": r"SELECT COUNT(*) FROM visits WHERE city LIKE 'A\_[%' OR LEFT(city, 2) IN ('Ad', 'Ä', 'O''')",
+    "numbers near zero": "SELECT SUM(CLAMP(charge * 0.001 / 300, 0, 1)) FROM visits WHERE 0.5 * charge > 0",
     "conditions as keys": "SELECT age > 50 AS old, COUNT(*) FROM visits GROUP BY old",
     "arithmetic": "SELECT SUM(CLAMP((age * 2 - 1) / 4 + charge, 0, 300)) FROM visits WHERE ABS(-age) >= 10",
 }  # fmt: skip
@@ -275,6 +276,48 @@ def test_what_is_not_known_to_be_equal_is_refused_before_a_charge(name: str, dia
     plan = compile_query(FORMS[name], TABLES, ApproxDP(Fraction(1), Fraction(1, 10**6)))
     with pytest.raises(QueryRefused, match=f"'{name}' of these arguments cannot be computed in {TITLES[dialect]}"):
         refuse_unsupported(plan, lambda _: dialect)
+
+
+NEAR_ZERO = {
+    "charge * 0.001": True,
+    "0.001 * charge": True,
+    "charge / 300": True,
+    "charge * age": True,
+    "age / CLAMP(age, 1, 9)": True,
+    "CLAMP(charge, 1, 9) * CLAMP(charge, 0.5, 1)": True,
+    "charge * charge": False,
+    "charge / age": False,
+    "charge / CLAMP(charge, 1, 9)": False,
+}
+"""Products and quotients, and whether none of their values can be too close to zero for Redshift."""
+
+
+@pytest.mark.parametrize("form", NEAR_ZERO)
+def test_no_value_near_zero_makes_a_question_fail_in_redshift(form: str) -> None:
+    """Its documentation says that a result too close to zero is an error: it is written as zero, or refused."""
+    text = f"SELECT SUM(CLAMP({form}, 0, 1)) FROM visits"
+    plan = compile_query(text, TABLES, ApproxDP(Fraction(1), Fraction(1, 10**6)))
+    assert refuse_unsupported(plan, lambda _: "snowflake")
+    if not NEAR_ZERO[form]:
+        with pytest.raises(QueryRefused, match="of these arguments cannot be computed in Redshift"):
+            refuse_unsupported(plan, lambda _: "redshift")
+        return
+    assert refuse_unsupported(plan, lambda _: "redshift")
+
+
+def test_what_is_too_close_to_zero_is_written_as_zero_for_redshift() -> None:
+    types = {"t": {"x": "DOUBLE", "s": "VARCHAR"}}
+    connection = duckdb.connect(config={"threads": 1})
+    numbers = [5e-324, -5e-324, 2.3e-308, 1e-300, -1e-305, 0.0, 1.0, 250.0]
+    connection.execute("CREATE TABLE t AS SELECT unnest(?) AS x, 'a' AS s", [numbers])
+    for form, exact in (("x * 0.001", lambda x: x * 0.001), ("0.001 * x", lambda x: x * 0.001),
+                        ("x / NULLIF(300, 0)", lambda x: x / 300), ("x / 0.5", lambda x: x / 0.5)):  # fmt: skip
+        statement = render_for_warehouse(f"SELECT {form} AS y FROM t", types, "redshift")
+        found = [row[0] for row in connection.execute(in_duckdb(read(statement, "redshift"), "redshift")).fetchall()]
+        least = 0 if form == "x / 0.5" else sys.float_info.min
+        assert found == [y if abs(y := exact(x)) >= least else 0 for x in numbers]
+    hashed = render_for_warehouse("SELECT hash(CAST(1 AS UBIGINT), s) AS h FROM t", types, "redshift").sql
+    assert "'v' || SHA2(CAST" in hashed  # two long texts side by side would not fit
 
 
 @pytest.mark.parametrize("dialect", WAREHOUSES)

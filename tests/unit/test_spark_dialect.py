@@ -64,7 +64,8 @@ TIMES = [
     *(f"extract({part} FROM {of})" for part in ("year", "month", "day", "hour", "minute", "second", "quarter", "week",
                                                  "dow", "isodow", "doy") for of in ("m", "CAST(m AS DATE)")),
     "strftime(CAST(m AS DATE), '%Y-%m')", "date_diff('day', CAST(m AS DATE), d)", "year(CAST(m AS DATE))",
-    *(f"CAST(date_trunc('{unit}', {of}) AS TIMESTAMP)" for unit in ("year", "quarter", "month", "week", "day", "hour", "minute")
+    *(f"CAST(date_trunc('{unit}', {of}) AS TIMESTAMP)"
+      for unit in ("year", "quarter", "month", "week", "day", "hour", "minute")
       for of in ("m", "d", "CAST(m AS DATE)", "DATE '2020-02-29'")),
 ]  # fmt: skip
 

@@ -211,7 +211,7 @@ def _drop_empty_lists(tree: exp.Expr) -> exp.Expr:
 
 
 def _truncate_alike(tree: exp.Expr) -> exp.Expr:
-    """The begin of a day, a month and so on, written as that of a time: the parser tells dates apart, writers do not."""
+    """The begin of a day, a month and so on, as that of a time: the parser tells dates apart, and writers do not."""
     for each in list(tree.find_all(exp.DateTrunc)):
         each.replace(exp.TimestampTrunc(this=each.this, unit=exp.Var(this=each.args["unit"].name)))
     return tree
@@ -270,9 +270,32 @@ def _is_calm(call: Call, _: str) -> bool:
     return _is_small(*call.arguments)
 
 
-def _divides(call: Call, _: str) -> bool:
-    under = call.arguments[1].facts
-    return _is_small(*call.arguments) and (under.kind is Kind.INTEGER or (under.lower or 0) * _WIDEST >= 1)
+def _multiplies(call: Call, dialect: str) -> bool:
+    left, right = map(_find_least, call.arguments)
+    kept = left >= 1 or right >= 1 or left * right * _TINY >= 1 or any(isinstance(a, Literal) for a in call.arguments)
+    return _is_small(*call.arguments) and (kept or dialect not in FAILS_NEAR_ZERO)
+
+
+def _divides(call: Call, dialect: str) -> bool:
+    left, under = call.arguments[0], call.arguments[1].facts
+    kept = isinstance(call.arguments[1], Literal) or _find_least(left) * _TINY >= _WIDEST
+    known = under.kind is Kind.INTEGER or (under.lower or 0) * _WIDEST >= 1
+    return _is_small(*call.arguments) and known and (kept or dialect not in FAILS_NEAR_ZERO)
+
+
+FAILS_NEAR_ZERO = ("redshift",)
+"""Warehouses whose documentation says that a result too close to zero is an error; the writer mends that of a factor
+or a divisor that is written out."""
+_TINY = 10**307
+"""Numbers from one of these parts on are held to the last digit."""
+
+
+def _find_least(number: Expression) -> Fraction:
+    """How small a number can be, without its sign, unless it is zero; zero if that is not known."""
+    facts = number.facts
+    if facts.kind is Kind.INTEGER:
+        return Fraction(1)
+    return max(Fraction(facts.lower or 0), Fraction(-(facts.upper or 0)), Fraction(0))
 
 
 def _compares(call: Call, dialect: str) -> bool:
@@ -300,7 +323,8 @@ ALLOWED: dict[str, Callable[[Call, str], bool]] = {
     **dict.fromkeys(("eq", "ne", "lt", "le", "gt", "ge", "in", "nullif"), _compares),
     **dict.fromkeys(("and", "or", "not", "is_null", "clamp"), _is_always),
     **dict.fromkeys(("coalesce", "case"), _chooses),
-    **dict.fromkeys(("add", "subtract", "multiply", "negate", "abs", "floor"), _is_calm),
+    **dict.fromkeys(("add", "subtract", "negate", "abs", "floor"), _is_calm),
+    "multiply": _multiplies,
     "divide": _divides,
     "round": lambda call, _: len(call.arguments) == 1 and _is_small(*call.arguments),
     "like": _has_pattern,

@@ -8,7 +8,10 @@ before it is done; NaN is greater than infinity in both. Rounding is half away f
 
 from __future__ import annotations
 
+import hashlib
+import math
 import re
+import sys
 import unicodedata
 from collections.abc import Iterator
 from fractions import Fraction
@@ -140,6 +143,19 @@ def _write(name: str, *arguments: str) -> str:
 def write_scaled(node: Any, left: str, right: str) -> str:
     """A product or a quotient in double precision, which never fails."""
     return _write("divide" if isinstance(node, exp.Div) else "multiply", left, right)
+
+
+def find_near_zero(node: Any) -> tuple[Any, float | None]:
+    """Of a product or a quotient with a number that is written out: the other side, and the least that it may be."""
+    sides, divides = [node.this, node.expression], isinstance(node, exp.Div)
+    written = [read_number(each.this if isinstance(each, exp.Nullif) else each) for each in sides]
+    if written[1] is None and not divides:
+        sides.reverse()
+        written.reverse()
+    factor, least = abs(float(written[1] or 0)), sys.float_info.min
+    if not factor or written[0] is not None or (factor <= 1 if divides else factor >= 1):
+        return sides[0], None
+    return sides[0], math.nextafter(least * factor if divides else least / factor, math.inf)
 
 
 SPACES = "'" + "".join(chr(code) for code in range(0x3001) if unicodedata.category(chr(code)) == "Zs") + "'"
@@ -563,3 +579,15 @@ def _capitalize_alone(letter: str) -> str:
         return "ẞ"
     titled = letter.title()  # the Greek letters with an iota below have one capital letter, which is their title form
     return titled if len(titled) == 1 and unicodedata.category(titled) == "Lt" else letter
+
+
+_PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,59}")
+
+
+def name_plainly(name: str) -> str:
+    """A name that every warehouse takes: letters, digits and underscores.
+
+    >>> name_plainly("age"), name_plainly("visits.age")
+    ('age', 'c_e2605244fffb670644fa')
+    """
+    return name if _PLAIN_NAME.fullmatch(name) else "c_" + hashlib.sha256(name.encode()).hexdigest()[:20]

@@ -9,8 +9,6 @@ each dialect. Databricks takes what Spark takes, in sessions with ANSI_MODE = fa
 
 from __future__ import annotations
 
-import hashlib
-import re
 from collections.abc import Callable, Iterable, Iterator
 from itertools import zip_longest
 from typing import Any, ClassVar
@@ -31,7 +29,16 @@ from sqlglot.generators.tsql import TSQLGenerator
 from sqlglot.transforms import eliminate_qualify, move_ctes_to_top_level
 
 from deniable.errors import InternalError
-from deniable.query.sql.postgresql import RANGES, is_double, is_null, name_type, read_number, write_scaled
+from deniable.query.sql.postgresql import (
+    RANGES,
+    find_near_zero,
+    is_double,
+    is_null,
+    name_plainly,
+    name_type,
+    read_number,
+    write_scaled,
+)
 from deniable.query.sql.spark import DeniableSpark, DeniableSparkGenerator
 
 MOST = 1.7976931348623157e308
@@ -59,6 +66,7 @@ COMMON: dict[str, str] = {
     "days": "DATEDIFF(DAY, {b}, {a})",
     "later": "DATEADD(DAY, {b}, {a})",
     "hash": "SHA2({a}, 256)",
+    "hashed_text": "{a}",
     "number": "HASH({a})",
     "backslash": "\\",
     "bracket": "[",
@@ -81,7 +89,8 @@ BIGQUERY = COMMON | {
     "number": "FARM_FINGERPRINT({a})",
     "backslash": "\\\\",
 }
-REDSHIFT = COMMON | {"number": "FNV_HASH({a})", "backslash": "\\\\"}
+# Two long texts side by side do not fit into one of Redshift's, so each is hashed by itself first.
+REDSHIFT = COMMON | {"hashed_text": "SHA2({a}, 256)", "number": "FNV_HASH({a})", "backslash": "\\\\"}
 POSTGRES = COMMON | {
     "days": "({a} - {b})",
     "later": "({a} + {b})",
@@ -298,10 +307,8 @@ class WarehouseWriter:
             return self.cast_sql(node)
         size = 1 << RANGES[target]
         ends = {"low": f"-{size}", "high": f"{size}"}
-        if source == "DOUBLE":
-            ends = {name: self._cast(f"'{float(end)!r}'", "DOUBLE") for name, end in ends.items()}
-        else:
-            ends = {name: self._cast(f"'{end}'", "INT128") for name, end in ends.items()}
+        kind, read = ("DOUBLE", float) if source == "DOUBLE" else ("INT128", int)
+        ends = {name: self._cast(f"'{read(end)!r}'", kind) for name, end in ends.items()}
         return f"({self._write('to_whole', self.sql(node.this), type=self.TYPE_NAMES[target], **ends)})"
 
     def cast_sql(self, node: Any, safe_prefix: str | None = None) -> str:  # noqa: ARG002  as the parser calls it
@@ -309,11 +316,9 @@ class WarehouseWriter:
         target = name_type(node)
         if target == "DOUBLE" and _is_word(node, "infinity"):
             return self._write("infinity")
-        if target == "DOUBLE":
-            return (
-                self._double(node.this) if name_type(node.this) != "TEXT" else self._cast(self.sql(node.this), target)
-            )
         text = self.sql(node.this)
+        if target == "DOUBLE":
+            return self._cast(text, target) if name_type(node.this) == "TEXT" else self._double(node.this)
         return text if name_type(node.this) == target else self._cast(text, target)
 
     def anonymous_sql(self, node: Any) -> str:
@@ -340,8 +345,9 @@ class WarehouseWriter:
         number = read_number(node)
         if number is not None:
             return f"'{number};'"
-        text = self.sql(node)
-        written = self._join(("'v'", self._cast(text, "TEXT"), "';'"))
+        text, value = self.sql(node), self._cast(self.sql(node), "TEXT")
+        value = self._write("hashed_text", value) if name_type(node) == "TEXT" else value
+        written = self._join(("'v'", value, "';'"))
         return f"CASE WHEN {text} IS NULL THEN 'n' ELSE {written} END"
 
     def length_sql(self, node: Any) -> str:
@@ -422,6 +428,14 @@ class RedshiftWriter(WarehouseWriter, RedshiftGenerator):  # type: ignore[misc]
 
     TABLE, TYPE_NAMES = REDSHIFT, WAREHOUSE_TYPES["redshift"]
 
+    def _keep_finite(self, node: Any, text: str, shrink: Callable[[float], float]) -> str:
+        """A product or a quotient of a number that is written out; a result too close to zero is zero, and no error."""
+        text, (side, least) = super()._keep_finite(node, text, shrink), find_near_zero(node)
+        if least is None:
+            return text
+        end, zero = (self._cast(f"'{each!r}'", "DOUBLE") for each in (least, 0.0))
+        return f"(CASE WHEN ABS({self._double(side)}) < {end} THEN {zero} ELSE {text} END)"
+
 
 class PostgresWriter(WarehouseWriter, PostgresGenerator):  # type: ignore[misc]
     """Writes for PostgreSQL."""
@@ -498,20 +512,6 @@ def prepare_tree(tree: Any, dialect: str) -> Any:
     for name in tree.find_all(exp.Identifier):
         name.set("this", name_plainly(name.this))
     return tree
-
-
-_PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,59}")
-
-
-def name_plainly(name: str) -> str:
-    """A name that every warehouse takes: letters, digits and underscores.
-
-    >>> name_plainly("age"), name_plainly("visits.age")
-    ('age', 'c_e2605244fffb670644fa')
-    """
-    if _PLAIN_NAME.fullmatch(name):
-        return name
-    return "c_" + hashlib.sha256(name.encode()).hexdigest()[:20]
 
 
 def _list_rows(select: Any) -> None:
