@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
@@ -301,6 +302,33 @@ def test_tokens_are_seen_and_revoked_across_processes(policy: Path, curator: Cur
         requests.authorize(curator.context, requests.authenticate(curator.context, expired), Action.QUERY, "research")
     with pytest.raises(ParameterError, match="no purpose"):
         requests.issue(curator.context, "ana", Role.ANALYST, ["reserch"])
+
+
+@pytest.mark.parametrize("asked", ["query", "batch"])
+@pytest.mark.parametrize("end", ["revoke", "pause", "expire"])
+def test_a_grant_that_ends_while_a_question_is_compiled_charges_nothing(
+    policy: Path, curator: Curator, monkeypatch: pytest.MonkeyPatch, end: str, asked: str
+) -> None:
+    days = 1 if end != "expire" else 2 / 86_400
+    text, grant = requests.issue(curator.context, "ana", Role.ANALYST, ["research"], days=days)
+    with Curator.open(policy, ledger=policy.with_suffix(".sqlite")) as server:
+        who = requests.authorize(server.context, requests.authenticate(server.context, text), Action.QUERY, "research")
+        real = charge.charge
+
+        def end_first(*given: Any, **named: Any) -> Any:
+            if end == "expire":
+                time.sleep(2.1)
+            else:
+                {"revoke": requests.revoke, "pause": requests.pause}[end](curator.context, grant.id)
+            return real(*given, **named)
+
+        monkeypatch.setattr(charge, "charge", end_first)
+        sql = "SELECT COUNT(*) FROM visits"
+        told = {"revoke": "not valid", "pause": "paused", "expire": "expired"}[end]
+        with pytest.raises(AccessRefused, match=told) as refusal:
+            server.query(sql, epsilon=1, who=who) if asked == "query" else server.query_batch([sql], epsilon=1, who=who)
+        assert refusal.value.charged == NOTHING_CHARGED
+        assert not list(server.ledger.entries(acts=("charge",)))
 
 
 @pytest.mark.parametrize(

@@ -18,8 +18,10 @@ import pytest
 
 import deniable
 from deniable.client import dbapi
+from deniable.curator.governance import requests
 from deniable.curator.query.metadata import QuestionPreview
 from deniable.errors import AccessRefused, BudgetExceeded, ParameterError, QueryRefused
+from deniable.governance.grants import Role
 from deniable.server.service import refuse_request_id
 
 OLD = "SELECT COUNT(*) AS n FROM people WHERE age"
@@ -288,6 +290,33 @@ def test_the_client_asks_explains_and_gets_refusals_as_exceptions(served):
         deniable.connect("http://data.example", "t")
 
 
+NETWORK = {"table": "people", "statistic": "edges", "epsilon": "0.1"}
+PLACES = {"table": "people", "at": ["age", "age"], "epsilon": "0.1"}
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/query", {"sql": "SELECT COUNT(*) FROM people", "epsilon": "0.1"}),
+        ("/v1/explain", {"sql": "SELECT COUNT(*) FROM people", "epsilon": "0.1"}),
+        ("/v1/preview", {"sql": "SELECT COUNT(*) FROM people", "epsilon": "0.1"}),
+        ("/v1/batch", {"questions": ["SELECT COUNT(*) FROM people"], "epsilon": "0.1"}),
+        ("/v1/batch/explain", {"questions": ["SELECT COUNT(*) FROM people"], "epsilon": "0.1"}),
+        ("/v1/network", NETWORK), ("/v1/network/explain", NETWORK),
+        ("/v1/places", PLACES), ("/v1/places/explain", PLACES),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize(("name", "purpose"), [("boss", ""), ("boss", "nothing"), ("steward", "nothing")])
+def test_a_steward_without_a_budget_is_charged_nothing_whatever_is_asked(served, path, body, name, purpose):
+    """The one who is called steward has that of the dataset, for no purpose."""
+    before = sum(1 for _ in served.curator.ledger.entries(acts=("charge",)))
+    if name not in served.tokens:
+        served.tokens[name], _ = requests.issue(served.curator.context, name, Role.STEWARD)
+    refused = ask(served, body | {"purpose": purpose}, name=name, path=path)
+    assert (refused.status_code, refused.json()["error"], refused.json()["charged"]) == (403, "access", False)
+    assert sum(1 for _ in served.curator.ledger.entries(acts=("charge",))) == before
+
+
 def test_the_client_sends_again_under_the_same_id(served, monkeypatch):
     import urllib.error
     import urllib.request
@@ -347,7 +376,6 @@ def test_pages_work_without_scripts_and_refuse_forms_of_other_sites(served):
 def test_a_revoked_token_is_refused_within_a_moment(served):
     import time
 
-    from deniable.curator.governance import requests
     from deniable.server.limits import REPEAT_SECONDS
 
     token, grant = requests.issue(served.curator.context, "ana", purposes=["research"])

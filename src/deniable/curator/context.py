@@ -227,6 +227,8 @@ class Context:
         if self.asker is None:
             return
         self.ledger.admit(*self.path)
+        if self.asker.grant is not None:
+            tokens.refuse_stale(self.asker.grant, self.state.tokens())
         self._refuse_unacknowledged()
         if self.state.failures(self.asker.analyst) >= MOST_FAILURES:
             raise AccessRefused(

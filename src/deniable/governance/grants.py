@@ -9,7 +9,7 @@ This package knows the entries of a ledger by their shape only (`LedgerEntry`)."
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import date, datetime
 from enum import StrEnum
 from typing import Any, Protocol
@@ -130,12 +130,14 @@ def refuse_name(name: str, role: Role) -> None:
 class Asker:
     """Somebody who asks, and what for; without a name it is the steward.
 
-    `who=Asker("ana", "research")` charges what ana is granted for research.
+    `who=Asker("ana", "research")` charges what ana is granted for research. Who asks by a `grant` is refused once it
+    has ended, also while a question is worked on.
     """
 
     name: str = ""
     purpose: str = ""
     role: Role = Role.STEWARD
+    grant: Grant | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         # Charges of the steward are known by that name, so nobody else may have it; auditors charge nothing.

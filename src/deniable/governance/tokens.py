@@ -11,7 +11,7 @@ import hashlib
 import secrets
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 from deniable.errors import AccessRefused, ParameterError
@@ -115,6 +115,13 @@ def refuse_ended(token: Token) -> None:
         raise AccessRefused("the token is not valid", remedy="Ask the steward for another")
     if token.paused is not None:
         raise AccessRefused("the token is paused", remedy="Ask the steward, who may resume it: deniable token resume")
+
+
+def refuse_stale(grant: Grant, tokens: Mapping[str, Token]) -> None:
+    """Refuse a grant whose term is over, or whose token was revoked or paused since it was taken."""
+    grant.refuse_ended(datetime.now(UTC))
+    if grant.id and not grant.id.startswith("oidc "):
+        refuse_ended(find_token(grant.id, tokens))
 
 
 def find_provable(name: str, tokens: Mapping[str, Token]) -> list[tuple[ScramKeys, Grant]]:

@@ -159,7 +159,7 @@ class AgentTools:
     async def list_tables(self, grant: Grant, purpose: Purpose = "") -> Any:
         """List the tables and columns that may be named, with what the policy declares of them. Free."""
         who = self._service.authorize(grant, Action.EXPLAIN, purpose)
-        context = self._service.speak_for(grant, who)
+        context = self._service.look_as(grant, who)
         return [each.to_dict() for each in await self._service.run_for(grant, lambda: metadata.schema(context))]
 
     async def explain_query(
@@ -218,7 +218,7 @@ class AgentTools:
     async def show_budget(self, grant: Grant, purpose: Purpose = "") -> Any:
         """Say what is spent and left, from the dataset down to this token. Free."""
         who = self._service.authorize(grant, Action.BALANCE, purpose)
-        context = self._service.speak_for(grant, who)
+        context = self._service.look_as(grant, who)
         return [each.to_dict() for each in await self._service.run_for(grant, lambda: reports.balance(context))]
 
     async def list_questions(self, grant: Grant) -> Any:
@@ -249,7 +249,7 @@ class AgentTools:
         body = {"technique": technique, "tables": tables, "purpose": purpose, "parameters": wanted}
         asked = read_body(RequestBody, encode_json(body))
         who = self._service.authorize(grant, Action.REQUEST, asked.purpose)
-        context = self._service.curator.context.speak_for(who)
+        context = self._service.speak_for(who)
         names = [str(each) for each in asked.tables]
         filed = await self._service.run_for(
             grant, lambda: requests.ask(context, asked.technique, names, asked.parameters)

@@ -226,8 +226,12 @@ class Service:
         _refuse_signed_off(grant)
         return requests.authorize(self.curator.context, grant, action, purpose)
 
-    def speak_for(self, grant: Grant, who: Asker) -> Context:
-        """The context of an asker; a steward and an auditor are no analysts, and see what is the dataset's."""
+    def speak_for(self, who: Asker) -> Context:
+        """The context of an asker, whose part of the budget it is: for whatever may be charged, and its explanation."""
+        return self.curator.context.speak_for(who)
+
+    def look_as(self, grant: Grant, who: Asker) -> Context:
+        """The context in which somebody looks: a steward and an auditor see what is of the whole dataset."""
         context = self.curator.context
         return context if grant.role in (Role.STEWARD, Role.AUDITOR) else context.speak_for(who)
 
@@ -265,16 +269,14 @@ class Service:
 
     def _check_later(self, grant: Grant) -> Callable[[], None]:
         """What refuses a grant whose term or token ended while its question waited; called when its work begins."""
-        admitted, known = time.monotonic(), grant.id and not grant.id.startswith("oidc ")
+        admitted = time.monotonic()
 
         def check() -> None:
             if time.monotonic() - admitted < REPEAT_SECONDS:
                 return
             try:
                 _refuse_signed_off(grant)
-                grant.refuse_ended(datetime.now(UTC))
-                if known:
-                    requests.confirm(self.curator.context, grant)
+                requests.confirm(self.curator.context, grant)
             except AccessRefused as refusal:
                 raise TokenRefused(refusal.happened, remedy=refusal.remedy) from None
 
@@ -309,7 +311,7 @@ class Service:
         who, spent = self.authorize(grant, Action.QUERY, asked.purpose), state_budget(**asked.budget)
         how: Any = {"confidence": asked.confidence, "intervals": asked.intervals, "nonnegative": asked.nonnegative,
                     "request": asked.request, "seconds": self.limits.seconds}  # fmt: skip
-        context = self.speak_for(grant, who)
+        context = self.speak_for(who)
         found: batch.BatchAnswer = await self.charge_for(
             grant,
             lambda stop: ask_as(asked.by, lambda: batch.query_batch(context, questions, spent, **how, stop=stop)),
@@ -320,7 +322,7 @@ class Service:
     async def explain_batch(self, grant: Grant, questions: Sequence[str], asked: Question) -> BatchExplanation:
         """What several questions would cost an asker together."""
         who, spent = self.authorize(grant, Action.EXPLAIN, asked.purpose), state_budget(**asked.budget)
-        context = self.speak_for(grant, who)
+        context = self.speak_for(who)
         return await self.run_for(grant, lambda: batch.explain_batch(context, questions, spent))
 
     async def explain(self, grant: Grant, question: Question) -> QuestionExplanation:

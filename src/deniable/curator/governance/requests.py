@@ -375,7 +375,7 @@ def authenticate(context: Context, token: str) -> Grant:
 
 def confirm(context: Context, grant: Grant) -> None:
     """Refuse a grant whose token was revoked or paused meanwhile."""
-    tokens.refuse_ended(tokens.find_token(grant.id, context.state.tokens()))
+    tokens.refuse_stale(grant, context.state.tokens())
 
 
 def provable(context: Context, name: str) -> list[tuple[ScramKeys, Grant]]:
@@ -387,7 +387,7 @@ def authorize(context: Context, grant: Grant, action: Action, purpose: str = "")
     """The asker of an allowed action; refuses what the grant, the policy or its term does not allow."""
     policy = context.policy
     grant.authorize(action, policy.dataset, purpose, datetime.now(UTC), policy.expires)
-    return Asker(grant.name, purpose, grant.role)
+    return Asker(grant.name, purpose, grant.role, grant)
 
 
 def ask(

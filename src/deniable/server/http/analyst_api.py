@@ -88,7 +88,7 @@ async def answer_places(call: Call) -> Response:
     form, body = choose_format(call.request.headers.get("accept", "")), call.body
     who, order = call.service.authorize(call.who, Action.QUERY, body.purpose), _build_order(call)
     how: Any = {"confidence": float(body.confidence), "nonnegative": body.nonnegative, "request": call.request_id}
-    context = call.service.speak_for(call.who, who)
+    context = call.service.speak_for(who)
     answer = await call.service.charge_for(
         call.who, lambda stop: places.answer_places(context, order, **how, stop=stop), repr((who, order, how)),
         call.request_id, repeat_answer,
@@ -99,7 +99,7 @@ async def answer_places(call: Call) -> Response:
 async def explain_places(call: Call) -> Response:
     """What a map or flows would measure and cost; nothing is charged."""
     who, order = call.service.authorize(call.who, Action.EXPLAIN, call.body.purpose), _build_order(call)
-    told = await call.service.run_for(call.who, lambda: places.explain(call.service.speak_for(call.who, who), order))
+    told = await call.service.run_for(call.who, lambda: places.explain(call.service.speak_for(who), order))
     return respond_json(told.to_dict())
 
 
@@ -115,7 +115,7 @@ async def answer_network(call: Call) -> Response:
     """A statistic of a table of edges."""
     form = choose_format(call.request.headers.get("accept", ""))
     who, order = call.service.authorize(call.who, Action.QUERY, call.body.purpose), _build_network_order(call)
-    context, request = call.service.speak_for(call.who, who), call.request_id
+    context, request = call.service.speak_for(who), call.request_id
     answer = await call.service.charge_for(
         call.who, lambda stop: network.answer_network(context, order, request=request, stop=stop), repr((who, order)),
         request, repeat_answer,
@@ -126,8 +126,7 @@ async def answer_network(call: Call) -> Response:
 async def explain_network(call: Call) -> Response:
     """What a statistic of a network would measure and cost; nothing is charged."""
     who, order = call.service.authorize(call.who, Action.EXPLAIN, call.body.purpose), _build_network_order(call)
-    speaking = call.service.speak_for
-    told = await call.service.run_for(call.who, lambda: network.explain_network(speaking(call.who, who), order))
+    told = await call.service.run_for(call.who, lambda: network.explain_network(call.service.speak_for(who), order))
     return respond_json(told.to_dict())
 
 
@@ -141,7 +140,7 @@ def _build_network_order(call: Call) -> network.NetworkOrder:
 async def show_remaining(call: Call) -> Response:
     """What is left from the dataset down to the asker."""
     who = call.service.authorize(call.who, Action.BALANCE, call.request.query_params.get("purpose", "")[:200])
-    found = await call.service.run_for(call.who, lambda: reports.balance(call.service.speak_for(call.who, who)))
+    found = await call.service.run_for(call.who, lambda: reports.balance(call.service.look_as(call.who, who)))
     return respond_json({"balance": [each.to_dict() for each in found]})
 
 
@@ -149,7 +148,7 @@ async def show_schema(call: Call) -> Response:
     """The tables and columns that may be named, with what the policy declares of them."""
     who = call.service.authorize(call.who, Action.EXPLAIN, call.request.query_params.get("purpose", "")[:200])
     curator = call.service.curator
-    tables = await call.service.run_for(call.who, lambda: metadata.schema(call.service.speak_for(call.who, who)))
+    tables = await call.service.run_for(call.who, lambda: metadata.schema(call.service.look_as(call.who, who)))
     epoch = await call.service.run_for(call.who, lambda: curator.epoch)
     shown = {"dataset": call.service.dataset, "epoch": epoch, "tables": [table.to_dict() for table in tables]}
     return respond_json(shown)
@@ -161,7 +160,7 @@ async def make_dummies(call: Call) -> Response:
     who = call.service.authorize(call.who, Action.EXPLAIN, call.request.query_params.get("purpose", "")[:200])
     rows, table = _parse_count(call.request.query_params.get("rows", "100")), call.path["table"]
     made = await call.service.run_for(
-        call.who, lambda: metadata.dummy_rows(call.service.speak_for(call.who, who), table, rows)
+        call.who, lambda: metadata.dummy_rows(call.service.look_as(call.who, who), table, rows)
     )
     return Response(encode_rows(made, {"invented": True}, form), 200, media_type=form)
 

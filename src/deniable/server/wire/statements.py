@@ -80,7 +80,7 @@ class StatementRunner:
         who = self._service.authorize(self._grant, Action.EXPLAIN, self.settings.get("deniable.purpose"))
         found: dict[str, set[int]] = {}
         catalog = list_column_types()
-        for table in metadata.schema(self._service.speak_for(self._grant, who)):
+        for table in metadata.schema(self._service.look_as(self._grant, who)):
             for column in table.columns:
                 found.setdefault(column.column, set()).add(v.OID_OF_KIND[column.type])
         return {name: next(iter(kinds)) for name, kinds in (catalog | found).items() if len(kinds) == 1}

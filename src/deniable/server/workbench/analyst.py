@@ -305,7 +305,7 @@ class AnalystPages:
             return self.pages.show_refusal(request, translate_failure(failure))
 
     def _speak_for(self, grant: Grant, purpose: str, action: Action = Action.EXPLAIN) -> Context:
-        return self._service.speak_for(grant, self._service.authorize(grant, action, purpose))
+        return self._service.look_as(grant, self._service.authorize(grant, action, purpose))
 
     async def _run(self, grant: Grant, work: Any) -> Any:
         return await self._service.run_for(grant, work)
