@@ -27,7 +27,8 @@ from deniable.engines.postgresql.tables import locate_table
 from deniable.errors import DataError, InternalError, QueryRefused
 from deniable.policy.budget import PureDP
 from deniable.policy.schema import Column, ColumnType, TableSchema
-from deniable.query.algebra.functions import FUNCTION_FORMS, FUNCTIONS
+from deniable.query.algebra.expression import Kind, literal
+from deniable.query.algebra.functions import FUNCTION_FORMS, FUNCTIONS, parse_date
 from deniable.query.compile import compile_query
 from deniable.query.sql.dialects import (
     READ_FROM_TEXT,
@@ -36,6 +37,7 @@ from deniable.query.sql.dialects import (
     render_for_postgresql,
 )
 from deniable.query.sql.postgresql import POSTGRESQL
+from deniable.server.wire import values
 from engines_elsewhere import CUTS, EDGES, FAR, TABLE, TEXTS, UploadingPostgreSQL, read_exactly, write_form
 
 
@@ -485,3 +487,23 @@ def test_a_statement_ends_with_the_process_that_asked(postgres_address: str) -> 
         engine.attach("t", f"{postgres_address}#pg_catalog.pg_am")
         with engine._statement(locate_table(f"{postgres_address}#t").address, 5) as connection:
             assert connection.execute("SHOW client_connection_check_interval").fetchone() == ("1s",)
+
+
+MOMENTS = [
+    f"2023-07-01{clock}{zone}"
+    for clock in ("", " 12:30", "T12:30:00", " 23:59:59.123456")
+    for zone in ("", "Z", "+02", "-04", " -04", "+05:30", "+0530", " +14")
+    if clock or zone != "-04"  # PostgreSQL reads that as a day with a fourth part
+]
+
+
+@pytest.mark.parametrize("kind", ["timestamp", "timestamptz"])
+def test_moments_with_and_without_a_zone_are_those_of_postgresql(kind: str, postgres_address: str) -> None:
+    oid = {"timestamp": values.TIMESTAMP, "timestamptz": values.TIMESTAMPTZ}[kind]
+    with psycopg.connect(postgres_address) as connection:
+        connection.execute("SET TIME ZONE 'UTC'")
+        for text in MOMENTS:
+            told = connection.execute(f"SELECT %s::text::{kind}::text", [text]).fetchone()[0]
+            wanted = datetime.fromisoformat(told).replace(tzinfo=None)
+            assert values.decode_value(text.encode(), oid, False, 1) == wanted, text
+            assert parse_date(literal(text), Kind.DATETIME, kind == "timestamptz").value == wanted, text

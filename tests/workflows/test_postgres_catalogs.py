@@ -128,6 +128,8 @@ def test_metabase_learns_types_and_comments(asking: Any) -> None:
         ("1 IS DISTINCT FROM 2", True),
         ("E'a\\tb'", "a\tb"),
         ("now() > '2020-01-01'::timestamptz", True),
+        ("pg_advisory_xact_lock(7) IS NULL", False),
+        ("pg_try_advisory_xact_lock_shared(1, 2)", True),
         ("current_setting('search_path')", '"$user", public'),
     ],
 )

@@ -239,19 +239,31 @@ def _narrow_to_date(argument: Expression) -> Expression | None:
     return None
 
 
-_ZONED_DAY = re.compile(r"^([0-9]{4}-[0-9]{2}-[0-9]{2})(?: ?[+-][0-9]{2}(?::?[0-9]{2})?|Z)$")
-"""A day with a zone, as JDBC writes it."""
+_MOMENT = re.compile(
+    r"([0-9]{4}-[0-9]{2}-[0-9]{2})(?:[ T]([0-9]{2}:[0-9]{2}(?::[0-9]{2}(?:\.[0-9]+)?)?))?"
+    r"\s*([+-][0-9]{2}(?::?[0-9]{2})?|[Zz])?"
+)
+
+
+def read_moment(text: str, zoned: bool = False) -> datetime:
+    """A moment without a time zone, as columns have it: taken to UTC for a type with a zone, else the zone is left out.
+
+    >>> read_moment("2026-01-31 14:30+02"), read_moment("2026-01-31 +02", zoned=True)
+    (datetime.datetime(2026, 1, 31, 14, 30), datetime.datetime(2026, 1, 30, 22, 0))
+    """
+    found = _MOMENT.fullmatch(text.strip())
+    written = text if found is None else f"{found[1]} {found[2] or '00:00'}{found[3] or ''}"
+    moment = datetime.fromisoformat(written)
+    return (moment.astimezone(UTC) if zoned and moment.tzinfo is not None else moment).replace(tzinfo=None)
 
 
 def parse_date(text: Literal, kind: Kind, zoned: bool = False) -> Literal:
     """A text of the question as a date or a moment; one of a type with a time zone is taken to UTC."""
-    written = _ZONED_DAY.sub(r"\1", str(text.value))
     try:
-        moment = datetime.fromisoformat(written)
-        moment = moment.astimezone(UTC) if zoned and moment.tzinfo is not None else moment
+        moment = read_moment(str(text.value), zoned)
     except (ValueError, OverflowError):
         raise Mismatch("compares a date with a text that is not one; write DATE '2020-12-31'") from None
-    return literal(moment.replace(tzinfo=None) if kind is Kind.DATETIME else moment.date())
+    return literal(moment if kind is Kind.DATETIME else moment.date())
 
 
 MOST_MEMBERS = 1000

@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any
 
 from deniable.errors import ParameterError
-from deniable.query.algebra.functions import MOST_MEMBERS, parse_array
+from deniable.query.algebra.functions import MOST_MEMBERS, parse_array, read_moment
 
 BOOL, INT8, INT2, INT4, TEXT, OID, FLOAT4, FLOAT8 = 16, 20, 21, 23, 25, 26, 700, 701
 UNKNOWN, BPCHAR, VARCHAR, NAME, CHAR, DATE, TIMESTAMP, TIMESTAMPTZ, NUMERIC = (
@@ -101,8 +101,8 @@ def _decode_text(text: str, oid: int) -> Plain:
     readers: dict[int, Callable[[str], Plain]] = {
         BOOL: lambda each: _TRUTHS[each.strip().lower()],
         DATE: _parse_day,
-        TIMESTAMP: _parse_moment,
-        TIMESTAMPTZ: _parse_moment,
+        TIMESTAMP: read_moment,
+        TIMESTAMPTZ: partial(read_moment, zoned=True),
     }
     return readers[oid](text)
 
@@ -127,13 +127,6 @@ def _parse_day(text: str) -> date:
     if found is None:
         raise ValueError
     return date.fromisoformat(found.group(1))
-
-
-def _parse_moment(text: str) -> datetime:
-    from datetime import UTC
-
-    read = datetime.fromisoformat(text)
-    return read.astimezone(UTC).replace(tzinfo=None) if read.tzinfo else read
 
 
 def _decode_binary(raw: bytes, oid: int) -> Plain:
