@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import math
 import random
+import subprocess
 import sys
 import unicodedata
 from collections.abc import Iterator
@@ -20,7 +21,13 @@ import pytest
 import clinic
 from deniable.engines.base import Listed, Sampled
 from deniable.engines.duckdb import DuckDBEngine
-from deniable.engines.spark.session import find_java_version, open_session, require_java
+from deniable.engines.spark.session import (
+    JAVA_HERE,
+    choose_java_options,
+    find_java_version,
+    open_session,
+    require_java,
+)
 from deniable.errors import DataError, QueryRefused
 from deniable.policy.budget import PureDP
 from deniable.policy.schema import Column, ColumnType, TableSchema
@@ -261,6 +268,19 @@ def test_missing_and_old_java_are_named(tmp_path: Path, monkeypatch: pytest.Monk
     assert find_java_version() == 8
     with pytest.raises(DataError, match="needs Java 17 or newer, and Java 8 was found"):
         require_java()
+
+
+def test_java_takes_its_options_which_stand_back_behind_those_of_the_environment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS"):
+        monkeypatch.delenv(name, raising=False)
+    assert choose_java_options("spark://host:7077") == ""
+    assert choose_java_options("local[*]") == JAVA_HERE
+    if find_java_version() is not None:
+        subprocess.run(["java", *JAVA_HERE.split(), "-version"], check=True, capture_output=True)
+    monkeypatch.setenv("JAVA_TOOL_OPTIONS", "-XX:+UseG1GC")  # Java would not start with two collectors
+    assert choose_java_options("local[*]") == ""
 
 
 @pytest.mark.skipif(importlib.util.find_spec("grpc") is not None, reason="the packages of Spark Connect are here")

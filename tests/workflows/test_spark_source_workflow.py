@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import csv
+import random
 import re
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -191,6 +194,88 @@ def test_rows_that_several_statements_read_are_computed_once_and_let_go(
         assert list(engine.away) == ["visits"]
         # By name alone: describing all tables fails where a view of another test has lost its files.
         assert not engine._session.sql("SHOW TABLES LIKE 'deniable*'").collect()
+
+
+PLACES = """
+version: 1
+dataset: town
+tables:
+  visits:
+    source: "{source}"
+    rows_out: {rows_out}
+    unit: {{column: who, max_groups: 2, max_rows_per_group: 2}}
+    columns:
+      who: {{type: integer, role: identifier}}
+      lat: {{type: decimal, between: [10, 12], step: 0.00001}}
+      lon: {{type: decimal, between: [20, 22], step: 0.00001}}
+      age: {{type: integer, between: [0, 100]}}
+budgets: {{dataset: {{epsilon: 1000, delta: 1e-5, accounting: zcdp}}}}
+"""
+BROUGHT = "the rows of visits are brought here"
+
+
+def test_places_and_training_bring_rows_here_and_say_so_or_are_refused(tmp_path: Path, silence: None) -> None:
+    """The same results as of a file; where no row may leave, nothing is charged."""
+    drawn = random.Random(4)
+    people = 200
+    rows = pa.table(
+        {
+            "who": range(people), "lat": [10 + 2 * drawn.random() for _ in range(people)],
+            "lon": [20 + 2 * drawn.random() for _ in range(people)], "age": [each % 90 for each in range(people)],
+        }
+    )  # fmt: skip
+    pq.write_table(rows, tmp_path / "visits.parquet")
+    source, found = write_parquet(rows, tmp_path), []
+    for place in (source, "visits.parquet"):
+        with Curator(parse(PLACES.format(source=place, rows_out=1_000), folder=tmp_path)) as curator:
+            there = place == source
+            told = curator.explain_places("visits", ("lat", "lon"), epsilon=8).notes
+            assert any(note.startswith(BROUGHT) for note in told) is there
+            cells = curator.places("visits", ("lat", "lon"), epsilon=8).rows.to_pylist()
+            trained = curator.train("visits", "age", features=["lat"], epsilon=50)
+            assert any(note.startswith(BROUGHT) for note in trained.release.details.get("notes", [])) is there
+            found.append((cells, [float(each) for each in trained.model.coefficients]))
+    assert found[0] == found[1]
+    with Curator(parse(PLACES.format(source=source, rows_out=0), folder=tmp_path)) as curator:
+        before = curator.ledger.head()
+        for ask in (
+            lambda: curator.places("visits", ("lat", "lon"), epsilon=8),
+            lambda: curator.train("visits", "age", features=["lat"], epsilon=5),
+        ):
+            with pytest.raises(QueryRefused, match=r"lets none leave \(rows_out: 0\).*Nothing was charged"):
+                ask()
+        assert curator.ledger.head() == before
+
+
+def test_two_who_ask_and_release_at_once_leave_whole_files_and_one_ledger(visits: pa.Table, tmp_path: Path) -> None:
+    """Each has a session of its own; of two releases into one file one is whole, and the other refused or after it."""
+    path, told = write_policy(tmp_path, write_parquet(visits, tmp_path)), list[str]()
+
+    def work(place: int) -> list[int]:
+        with Curator.open(path) as curator:
+            counts = [
+                curator.query(f"SELECT COUNT(*) AS n FROM visits WHERE age > {10 * each + place}", epsilon=2)
+                for each in range(3)
+            ]
+            try:
+                curator.anonymize("visits", tmp_path / "one.csv")
+            except StorageError as refused:
+                told.append(str(refused))
+            curator.anonymize("visits", tmp_path / f"own{place}.csv")
+            return [each.to_pylist()[0]["n"] for each in counts]
+
+    with ThreadPoolExecutor(2) as pool:
+        answers = list(pool.map(work, range(2)))
+    assert all(0 < n < 700 for each in answers for n in each)
+    assert len(told) < 2
+    assert all("another process writes 'one.csv'" in each and "Nothing was charged" in each for each in told)
+    names = ("one.csv", "own0.csv", "own1.csv")
+    released = [list(csv.reader((tmp_path / name).read_text().splitlines())) for name in names]
+    assert [sorted(each) for each in released[:2]] == [sorted(released[2])] * 2
+    with Curator.open(path) as curator:
+        verify(curator.ledger)
+        charged = [entry for entry in curator.ledger.entries() if entry.act == "charge"]
+        assert len(charged) >= 6
 
 
 def test_decimals_and_times_in_a_zone_leave_in_the_types_of_a_file(tmp_path: Path) -> None:
