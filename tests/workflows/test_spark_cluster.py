@@ -56,7 +56,7 @@ with Curator.open(folder + "/clinic.yaml") as curator:
     model = curator.describe("visits", epsilon=20, delta="1e-7", columns=("sex", "age"))
     tell(masked=curator.mask("visits").rows.num_rows, drawn=curator.generate(model).num_rows)
     complete = SparkEngine._complete
-    slow = r"FROM (SELECT * FROM \1 WHERE reflect('java.lang.Thread', 'sleep', 20L) IS NULL)"
+    slow = r"FROM (SELECT * FROM \1 WHERE reflect('java.lang.Thread', 'sleep', 20L) <> 'x')"
     SparkEngine._complete = lambda *a: re.sub(r"FROM (`deniable_\w+`)", slow, complete(*a))
     tell(slow=True)
     tell(again=curator.query("SELECT COUNT(*) AS n FROM visits WHERE age >= 0", epsilon=100).to_pylist()[0]["n"])
