@@ -6,7 +6,11 @@ file, `connect(url, token)` for a server. `dir(deniable)` lists what is public; 
 
 from __future__ import annotations
 
+import warnings
 from typing import TYPE_CHECKING, Any
+
+# What NumPy says of numbers it cannot hold would tell of one row, and nobody has paid for that.
+warnings.filterwarnings("ignore", category=RuntimeWarning, module=r"deniable\.")
 
 if TYPE_CHECKING:
     from deniable import errors as errors

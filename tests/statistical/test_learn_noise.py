@@ -96,6 +96,36 @@ def test_the_told_errors_cover_the_truth_because_they_include_the_noise(monkeypa
     assert _squares(120).mean() > 4
 
 
+def _cover_linear(features: tuple[str, ...], count: int, epsilon: str, fits: int) -> float:
+    """How often intervals of 95% have the population's effects, where columns explain most of the target."""
+    what = plan_training(table(), ROW, Task("charge", features, "linear"), ApproxDP(epsilon, "1e-6"))
+    plan, draw, covered = what.plan, np.random.default_rng(fits), []
+    shares = encode_rows(plan.design, people(100_000, 7)).mean(axis=0) / STEPS
+    mapped = linear._map_effects(plan.design, 100_000 * shares)
+    for seed in range(fits):
+        rows = people(count, 1000 + seed)
+        truth = draw.normal(0, 0.2, plan.design.width)
+        charge = 500 * (
+            1 + np.clip(encode_rows(plan.design, rows) / STEPS @ truth + draw.normal(0, 0.02, count), -1, 1)
+        )
+        fit = train_model(what, rows.set_column(rows.column_names.index("charge"), "charge", pa.array(charge)))
+        told = fit.coefficient_table()
+        wanted = 500 * (mapped @ truth) + np.where(np.arange(plan.design.width) == 0, 500, 0)
+        away = [abs(row["coefficient"] - each) <= 1.96 * row["error"] for row, each in zip(told, wanted, strict=True)]
+        covered.append(np.array(away)[shares > 0])
+    return float(np.concatenate(covered).mean())
+
+
+@pytest.mark.parametrize(("count", "epsilon"), [(20_000, "10"), (20_000, "1"), (2_000, "1")])
+def test_intervals_of_linear_effects_have_the_truth_where_columns_explain_much(
+    count: int, epsilon: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert _cover_linear(("sex", "town"), count, epsilon, 25) >= 0.9
+    if epsilon == "10":
+        monkeypatch.setattr(linear, "_vary_means", lambda *_given: 0.0)
+        assert _cover_linear(("sex", "town"), count, epsilon, 25) < 0.75
+
+
 @pytest.mark.parametrize(("count", "epsilon"), [(400, "0.1"), (400, 1), (2000, "0.1")])
 def test_errors_of_few_people_leave_room_for_what_noise_has_hidden(count: int, epsilon: str | int) -> None:
     # Measured in 30 fits each: the truth is at most 1.1 errors away; before, up to 11 and in one fit of 40 within 2.

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import re
+import subprocess
+import sys
 from decimal import Decimal
 from pathlib import Path
 
@@ -74,3 +78,36 @@ def test_a_release_that_measures_nothing_is_the_same_for_any_two_tables(tmp_path
     few = _release_all(tmp_path / "few", FEW, kind)
     assert few == _release_all(tmp_path / "many", MANY, kind)
     assert few == _release_all(tmp_path / "precise", PRECISE, kind)
+
+
+def _synthesize(folder: Path, pay: str) -> str:
+    """What a process warns of that releases the rows of MANY and one row more."""
+    folder.mkdir()
+    pyarrow.csv.write_csv(MANY, folder / "staff.csv")
+    with (folder / "staff.csv").open("a") as file:
+        file.write(f'"x","F",{pay},1960-01-01,"odd"\n')
+    (folder / "policy.yaml").write_text(POLICY.format(format="csv").replace("delta", "accounting: zcdp, delta"))
+    words = ("synthesize", "staff", "-p", "policy.yaml", "--epsilon", "0.5", "--delta", "1e-6", "-o", "made.csv")
+    done = subprocess.run(
+        [sys.executable, "-m", "deniable", *words, "--rows", "5"],
+        cwd=folder, env={**os.environ, "DENIABLE_STATE": str(folder / "state")}, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0
+    return re.sub(r"[0-9.]+", "", done.stderr)
+
+
+def test_a_process_warns_of_no_row_that_numbers_cannot_hold(tmp_path: Path) -> None:
+    plain = _synthesize(tmp_path / "plain", "7.5")
+    for place, pay in enumerate(("1e308", "-1e308", "1e400", "nan", "inf", "1e-320")):
+        assert _synthesize(tmp_path / str(place), pay) == plain
+
+
+def test_warnings_of_our_own_modules_about_numbers_are_not_shown() -> None:
+    ours = "exec(compile('np.float64(1e308) * 10', 'x', 'exec'), {'__name__': NAME, 'np': np})"
+    code = f"import deniable, numpy as np; {ours}"
+    shown = [
+        subprocess.run([sys.executable, "-c", code.replace("NAME", name)], capture_output=True, text=True).stderr
+        for name in ("'deniable.synth.encode'", "'another'")
+    ]
+    assert shown[0] == ""
+    assert "RuntimeWarning" in shown[1]

@@ -219,8 +219,26 @@ def solve_ridge(design: Design, released: Numbers, deviation: float, penalty: fl
     residual, hidden = max(deviation, left) / found.rows, _bound_hidden(design, found, weights, deviation)
     spread = _estimate_covariance(found, whole, inverse, (pull * hidden) @ pull.T, deviation, residual)
     effects = _map_effects(design, found.gram[0])
-    errors = np.sqrt(np.maximum(np.diag(effects @ spread @ effects.T), 0.0))
-    return Fit(effects @ whole, errors, found.rows)
+    told = effects @ whole
+    variances = np.maximum(np.diag(effects @ spread @ effects.T), 0.0) + _vary_means(design, found, told, deviation)
+    return Fit(told, np.sqrt(variances), found.rows)
+
+
+def _vary_means(design: Design, found: Moments, effects: Numbers, deviation: float) -> Numbers:
+    """How much the means that effects of values are measured from vary, by the sample and by noise in the counts.
+
+    The intercept has the means of all columns: as they vary together, or as if each did by itself where that is more.
+    """
+    varied, held, apart = np.zeros(design.width), np.zeros(design.width), 0.0
+    for block, each in enumerate(design.features, start=1):
+        if isinstance(each, Labels):
+            places = np.flatnonzero(design.owners == block)
+            held[places] = effects[places]
+            sizes = np.clip(found.gram[0, places], 0.0, found.rows) + deviation**2
+            varied[places] = effects[places] ** 2 @ sizes / found.rows**2
+            apart += varied[places[0]]
+    varied[0] = max(apart, held @ found.gram @ held / found.rows**2)
+    return varied
 
 
 def _bound_hidden(design: Design, found: Moments, weights: Numbers, deviation: float) -> Numbers:

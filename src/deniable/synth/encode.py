@@ -72,7 +72,8 @@ def find_steps(attribute: Bins, column: pa.Array) -> tuple[NDArray[np.int64], ND
     """The step on which each value falls, and which are null."""
     if pa.types.is_integer(column.type) and attribute.lower.denominator == attribute.step.denominator == 1:
         return _find_whole_steps(attribute, column), column.is_null().to_numpy(zero_copy_only=False)
-    numbers = _to_numbers(attribute, column)
+    upper = attribute.lower + (attribute.steps - 1) * attribute.step
+    numbers = np.clip(_to_numbers(attribute, column), float(attribute.lower), float(upper))
     steps = np.rint((numbers - float(attribute.lower)) / float(attribute.step))
     inside = np.clip(np.nan_to_num(steps, nan=0.0), 0, attribute.steps - 1).astype(np.int64)
     return np.minimum(inside, attribute.steps - 1), np.isnan(numbers)
