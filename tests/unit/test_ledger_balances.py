@@ -154,6 +154,22 @@ def test_what_is_left_after_pure_questions_is_told_in_the_epsilon_of_the_policy(
     assert shorten_left(told) == "83% of epsilon 10"
 
 
+@pytest.mark.parametrize("epsilon", ["0.5", "1", "5", "10", "100", "100000"])
+@pytest.mark.parametrize("delta", ["1e-9", "1e-3"])
+def test_a_question_that_is_not_pure_is_never_told_in_the_epsilon_of_the_limit(epsilon: str, delta: str) -> None:
+    """Of epsilon 100 one of rho 0.01 was told as "spent epsilon 40": the limit less the largest pure question left."""
+    limit = ApproxDP(Fraction(epsilon), Fraction(delta))
+    ledger = Ledger("clinic", Budgets(limit, accounting=Accounting.ZCDP))
+    ledger.charge(Posting(Act.CHARGE, GaussianEvent(variance=max(5000 / limit.epsilon**2, Fraction(1, 2)))))
+    [balance] = ledger.balance()
+    assert isinstance(balance.tell_spent(), ZCDP)
+    assert reports.state_plainly(ledger.balance())[0].unit == "rho"
+    pure = Ledger("clinic", Budgets(limit, accounting=Accounting.ZCDP))
+    pure.charge(Posting(Act.CHARGE, PureEvent(limit.epsilon / 8)))
+    [balance] = pure.balance()
+    assert balance.tell_spent() in (PureDP(limit.epsilon / 8), balance.spent)
+
+
 POLICY = """
 version: 1
 dataset: clinic

@@ -322,7 +322,7 @@ class KindsLeft:
     @property
     def all_pure(self) -> bool:
         """Whether a pure question has more left by the sum of epsilons than by rho: all that was asked is pure."""
-        return self.epsilon**2 > 2 * self.rho
+        return self.epsilon > self.rho and self.epsilon**2 > 2 * self.rho  # as `rho_of_pure`: the less of e^2 / 2 and e
 
     def say_others(self) -> str:
         """What is left for questions that are not pure."""
