@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -98,3 +102,20 @@ def test_an_expired_policy_is_refused_before_anything_is_charged_or_written(town
     assert done.returncode == 2
     assert "expired" in done.stderr
     assert not (town / "e.parquet").exists()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_process_that_is_told_to_end_leaves_nothing_half_written(town: Path, number: signal.Signals) -> None:
+    done = run_command("describe", "visits", *BUDGET, "-o", f"{number}.json", cwd=town)
+    assert done.returncode == 0, done.stderr
+    words = ("generate", f"{number}.json", "--rows", "900000000", "-o", f"{number}.csv")
+    with subprocess.Popen([sys.executable, "-m", "deniable", *words], cwd=town, stderr=subprocess.PIPE) as process:
+        until = time.monotonic() + 120
+        while not [*town.glob(f".{number}.csv.*.part")] and process.poll() is None and time.monotonic() < until:
+            time.sleep(0.05)
+        assert [*town.glob(f".{number}.csv.*.part")]
+        process.send_signal(number)
+        assert b"Traceback" not in process.communicate(timeout=120)[1]
+    assert process.returncode
+    assert not [*town.glob(f".{number}.csv*")]
+    assert not (town / f"{number}.csv").exists()

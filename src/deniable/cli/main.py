@@ -6,6 +6,7 @@ import atexit
 import gc
 import os
 import re
+import signal
 import sys
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -403,6 +404,7 @@ def run() -> None:
     for stream in (sys.stdout, sys.stderr):  # a console of few letters, as on Windows, must not fail after a charge
         stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     load_less(sys.argv[1:])
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Control-C: what was half written is removed
     try:
         main()
     except SystemExit as ended:
