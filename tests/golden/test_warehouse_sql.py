@@ -294,7 +294,7 @@ NEAR_ZERO = {
 
 @pytest.mark.parametrize("form", NEAR_ZERO)
 def test_no_value_near_zero_makes_a_question_fail_in_redshift(form: str) -> None:
-    """Its documentation says that a result too close to zero is an error: it is written as zero, or refused."""
+    """A result too close to zero is taken to be an error there, as in PostgreSQL: it is written as zero, or refused."""
     text = f"SELECT SUM(CLAMP({form}, 0, 1)) FROM visits"
     plan = compile_query(text, TABLES, ApproxDP(Fraction(1), Fraction(1, 10**6)))
     assert refuse_unsupported(plan, lambda _: "snowflake")
