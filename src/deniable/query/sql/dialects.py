@@ -284,8 +284,8 @@ def _divides(call: Call, dialect: str) -> bool:
 
 
 FAILS_NEAR_ZERO = ("redshift",)
-"""Warehouses where a result too close to zero is taken to be an error, as in PostgreSQL; the writer mends that of a factor
-or a divisor that is written out."""
+"""Warehouses where a result too close to zero is taken to be an error, as in PostgreSQL; the writer mends that of a
+factor or a divisor that is written out."""
 _TINY = 10**307
 """Numbers from one of these parts on are held to the last digit."""
 
