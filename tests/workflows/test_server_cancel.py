@@ -297,6 +297,28 @@ def test_who_asked_costly_questions_has_one_place_until_they_are_quick_again(tmp
         threads.close()
 
 
+def test_one_question_that_took_longer_by_chance_does_not_make_its_asker_costly():
+    from deniable.server.scheduler import COSTLY_SECONDS, ONCE_SECONDS, ThreadPool
+
+    threads = ThreadPool(2, lambda _thread: None)
+
+    def ask(owner: str, *pieces: float) -> bool:
+        for seconds in pieces:
+            threads.begin(owner, lambda _stop, seconds=seconds: threads.add_seconds(seconds)).result(10)
+            wait_until(lambda: not threads._running[owner])
+        return threads.is_costly(owner)
+
+    try:
+        once = (COSTLY_SECONDS + ONCE_SECONDS) / 2
+        assert not ask("ana", 0.01, once, *[0.01] * 20, once, 0.01)  # one in twenty
+        assert ask("ben", 0.01, once, 0.01, once)
+        assert not ask("ben", *[0.01] * 12)  # it is forgotten
+        assert ask("eve", 0.01, 1.1 * ONCE_SECONDS)
+        assert ask("eve", *[0.01] * 4, 10 * ONCE_SECONDS, *[0.01] * 20)
+    finally:
+        threads.close()
+
+
 def wait_until(holds) -> None:
     """Wait for something that another thread brings about."""
     until = time.monotonic() + 10

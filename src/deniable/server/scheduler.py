@@ -32,13 +32,14 @@ Result = TypeVar("Result")
 Work = Callable[[threading.Event], Result]
 INTERRUPT_SECONDS = 0.05
 """Seconds between interrupts."""
-COSTLY_SECONDS = 0.05
-"""Seconds of the processor: an owner whose work takes more has one thread at a time.
+COSTLY_SECONDS, ONCE_SECONDS = 0.05, 0.25
+"""Seconds of the processor: an owner is costly of whom two recent pieces of work took more, or one took much more.
 
-One of whom nothing is known yet has two."""
+One of them may be by chance: it was the first to read what somebody else was charged. Such an owner has one thread at a
+time; one of whom nothing is known yet has two."""
 FORGETTING = 0.9
-"""What is left of a piece's cost with each piece of its owner after it. So it is the costliest of the recent pieces
-that counts: somebody who mixes costly questions with quick ones is not taken for somebody who asks quick ones."""
+"""What is left of a piece's cost with each piece of its owner after it. So the costliest of the recent pieces count:
+somebody who mixes costly questions with quick ones is not taken for somebody who asks quick ones."""
 
 
 class _Task:
@@ -63,7 +64,7 @@ class ThreadPool:
     def __init__(self, count: int, interrupt: Callable[[int], None]) -> None:
         self._pool = ThreadPoolExecutor(count, thread_name_prefix="deniable")
         self._count, self._share = count, max(1, count // 2)
-        self._costs: dict[str, float] = {}
+        self._costs: dict[str, tuple[float, float]] = {}
         self._elsewhere: dict[int, float] = {}
         self._interrupt = interrupt
         self._tasks: dict[Future[Any], _Task] = {}
@@ -83,7 +84,8 @@ class ThreadPool:
 
     def is_costly(self, owner: str) -> bool:
         """Whether recent work of an owner was costly."""
-        return self._costs.get(owner, 0.0) > COSTLY_SECONDS
+        most, second = self._costs.get(owner, (0.0, 0.0))
+        return second > COSTLY_SECONDS or most > ONCE_SECONDS
 
     def add_seconds(self, seconds: float) -> None:
         """Count what another process worked for the piece of the calling thread."""
@@ -136,7 +138,9 @@ class ThreadPool:
         finally:
             with self._lock:
                 took = time.thread_time() - since + self._elsewhere.pop(threading.get_ident(), 0.0)
-                self._costs[piece.owner] = max(took, FORGETTING * self._costs.get(piece.owner, 0.0))
+                before = (FORGETTING * each for each in self._costs.get(piece.owner, (0.0, 0.0)))
+                second, most = sorted((took, *before))[1:]
+                self._costs[piece.owner] = (most, second)
                 self._running[piece.owner] -= 1
                 if not self._running[piece.owner]:
                     del self._running[piece.owner]
