@@ -105,9 +105,12 @@ def test_what_is_gone_since_it_was_attached_is_refused_before_a_charge(
     owner.execute(f"GRANT SELECT ON shown.visits TO {ROLE}")
     with Curator(parse(POLICY.format(source=f"{address}#shown.visits"), folder=tmp_path)) as curator:
         curator.query("SELECT COUNT(*) FROM visits", epsilon=1)
+        back_to_int = "ALTER TABLE shown.visits ALTER age TYPE int USING age::int"
         for change, back, told in (
             ("ALTER TABLE shown.visits RENAME TO gone", "ALTER TABLE shown.gone RENAME TO visits", "is gone"),
             ("ALTER TABLE shown.visits RENAME age TO years", "ALTER TABLE shown.visits RENAME years TO age", "columns"),
+            ("ALTER TABLE shown.visits ALTER age TYPE text", back_to_int, "other types"),
+            ("ALTER TABLE shown.visits ALTER age TYPE numeric", back_to_int, "other types"),
             (f"REVOKE SELECT ON shown.visits FROM {ROLE}", f"GRANT SELECT ON shown.visits TO {ROLE}", "may not read"),
             (f"ALTER ROLE {ROLE} NOLOGIN", f"ALTER ROLE {ROLE} LOGIN", "cannot be reached"),
         ):

@@ -235,7 +235,7 @@ def _vary_means(design: Design, found: Moments, effects: Numbers, deviation: flo
             places = np.flatnonzero(design.owners == block)
             held[places] = effects[places]
             sizes = np.clip(found.gram[0, places], 0.0, found.rows) + deviation**2
-            varied[places] = effects[places] ** 2 @ sizes / found.rows**2
+            varied[places] = float(effects[places] ** 2 @ sizes) / found.rows**2
             apart += varied[places[0]]
     varied[0] = max(apart, held @ found.gram @ held / found.rows**2)
     return varied

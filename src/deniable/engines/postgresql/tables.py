@@ -80,6 +80,8 @@ class View:
     restrictions: tuple[Restriction, ...] = ()
     server: tuple[int, str] = (0, "")
     """The server's version, and its collation that knows the letters of Unicode."""
+    types: tuple[tuple[str, str], ...] = ()
+    """The database's own types of its columns: one that changed since would be read as something else."""
 
     @property
     def place(self) -> str:
@@ -146,10 +148,10 @@ CONVERSIONS = Conversions(
 )
 
 
-def inspect_table(connection: Any, located: Located, schema: TableSchema | None) -> View:
-    """How a table, a view or a partitioned table is shown; declared columns must be there and fit."""
+def list_columns(connection: Any, located: Located) -> list[tuple[str, str, str, bool]]:
+    """The columns that may be read: names, kinds, types as the database writes them, and whether there are rows."""
     with translate_errors(located.title):
-        found = connection.execute(
+        found: list[tuple[str, str, str, bool]] = connection.execute(
             "WITH RECURSIVE types(oid, kind) AS ("  # a domain may be over a domain
             " SELECT t.oid, CASE t.typnamespace WHEN 'pg_catalog'::regnamespace THEN t.typname ELSE '' END"
             " FROM pg_type t WHERE t.typbasetype = 0"
@@ -162,6 +164,12 @@ def inspect_table(connection: Any, located: Located, schema: TableSchema | None)
             " AND has_column_privilege(c.oid, a.attnum, 'SELECT') ORDER BY a.attnum",
             (located.schema, located.table),
         ).fetchall()
+    return found
+
+
+def inspect_table(connection: Any, located: Located, schema: TableSchema | None) -> View:
+    """How a table, a view or a partitioned table is shown; declared columns must be there and fit."""
+    found = list_columns(connection, located)
     if not found:
         raise DataError(
             f"the database has no table {located.title} that this role may see",
@@ -180,7 +188,9 @@ def inspect_table(connection: Any, located: Located, schema: TableSchema | None)
         with translate_errors(located.title):
             counts = connection.execute(count_misfits(shown.doubtful, located.relation)).fetchone()
         refuse_misfits(shown.doubtful, counts, located.title)
-    return View(located, shown.fields, shown.expressions)
+    named = {field.name for field in shown.fields}
+    types = tuple((name, written) for name, _, written, _ in found if name in named)
+    return View(located, shown.fields, shown.expressions, types=types)
 
 
 def _find_reading(kind: str, written: str) -> Reading:
