@@ -237,7 +237,7 @@ def _vary_means(design: Design, found: Moments, effects: Numbers, deviation: flo
             sizes = np.clip(found.gram[0, places], 0.0, found.rows) + deviation**2
             varied[places] = float(effects[places] ** 2 @ sizes) / found.rows**2
             apart += varied[places[0]]
-    varied[0] = max(apart, held @ found.gram @ held / found.rows**2)
+    varied[0] = max(apart, float(held @ found.gram @ held) / found.rows**2)
     return varied
 
 
