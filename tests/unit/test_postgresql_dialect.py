@@ -7,7 +7,7 @@ import math
 import random
 import sys
 from collections.abc import Callable, Iterator
-from datetime import date, datetime
+from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any
@@ -384,6 +384,34 @@ def test_a_release_is_copied_to_a_table_of_its_own_whole_or_not_at_all(postgres_
         write_table(failing(), f"{postgres_address}#public.half")
     with psycopg.connect(postgres_address) as connection:
         assert connection.execute("SELECT to_regclass('public.half')").fetchone() == (None,)
+
+
+def test_a_written_table_has_values_as_they_are_or_says_why_it_cannot_be_made(postgres_address: str) -> None:
+    moment = datetime(2023, 7, 1, 14, 30, tzinfo=timezone(timedelta(hours=2)))
+    rows = pa.table({"at": pa.array([moment, None], pa.timestamp("us", "UTC")), "raw": [b"\0\xff", None],
+                     "big": pa.array([2**64 - 1, None], pa.uint64())})  # fmt: skip
+    with psycopg.connect(postgres_address, autocommit=True) as connection:
+        connection.execute("DROP TABLE IF EXISTS public.kinds")
+        assert write_table(rows, f"{postgres_address}#public.kinds") == 2
+        assert connection.execute("SELECT * FROM public.kinds").fetchall() == [
+            (moment, b"\0\xff", 2**64 - 1), (None, None, None),
+        ]  # fmt: skip
+        twice = pa.table([pa.array([1]), pa.array([2])], names=["a", "a"])
+        for table, place, told in (
+            (rows, "nowhere.kinds", "there is no such schema"),
+            (pa.table({"s": ["a\0b"]}), "public.odd", "does not fit the type"),
+            (twice, "public.odd", "two columns have one name"),
+            (pa.table({"ä" * 32: [1]}), "public.odd", "more than 63 bytes"),
+            (rows, f"public.{'x' * 64}", "more than 63 bytes"),
+        ):
+            with pytest.raises(DataError, match=told):
+                write_table(table, f"{postgres_address}#{place}")
+            assert connection.execute("SELECT to_regclass('public.odd')").fetchone() == (None,)
+        connection.execute(
+            "DROP ROLE IF EXISTS no_maker; CREATE ROLE no_maker LOGIN; CREATE SCHEMA IF NOT EXISTS closed"
+        )
+        with pytest.raises(DataError, match="may not make a table there"):
+            write_table(rows, f"{postgres_address.replace('deniable@', 'no_maker@')}#closed.kinds")
 
 
 def test_who_is_listed_in_another_spelling_is_left_out_by_the_database_too(postgres_address: str) -> None:

@@ -449,8 +449,12 @@ def name_table(source: str) -> str:
 
 
 def relate(source: str, folder: Path | None) -> str:
-    """A file as it is found from the policy's folder, also one with its format before it; other sources as they are."""
-    scheme, path = m.groups() if (m := re.match(r"([a-z]{2,}:)(.*)", source, re.DOTALL)) else ("", source)
+    """A file as it is found from the policy's folder, also one with its format before it; other sources as they are.
+
+    >>> relate("postgresql+adbc://clinic#care.visits", Path("policies"))
+    'postgresql+adbc://clinic#care.visits'
+    """
+    scheme, path = m.groups() if (m := re.match(r"([a-z][a-z0-9+]+:)(.*)", source, re.DOTALL)) else ("", source)
     if folder is None or scheme not in ("", *FILE_SCHEMES):
         return source
     return scheme + os.path.relpath(path, folder)

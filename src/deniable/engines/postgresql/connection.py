@@ -71,14 +71,26 @@ def connect(address: str, *, read_only: bool = True) -> Any:
 
 
 @contextmanager
-def translate_errors(about: str = "a table of the database") -> Iterator[None]:
+def translate_errors(about: str = "a table of the database", *, writes: bool = False) -> Iterator[None]:
     """Turn PostgreSQL's errors into refusals of ours. Their own text may quote a value, so it is dropped."""
     import psycopg
 
     try:
         yield
     except psycopg.Error as failure:
+        state = failure.sqlstate or ("22" if isinstance(failure, psycopg.DataError) else "")
+        told = WRITING.get(state) or WRITING.get(state[:2])
+        if writes and told is not None:
+            raise DataError(f"{about} cannot be written: {told[0]}", remedy=told[1]) from None
         raise _translate_error(failure, about) from None
+
+
+WRITING = {
+    "42501": ("the role may not make a table there", "Grant it CREATE on the schema, and USAGE"),
+    "3F000": ("there is no such schema", "Make the schema first"),
+    "22": ("a value does not fit the type of its column", "Look at numbers out of range, and at texts with zero signs"),
+}
+"""What the classes and states of errors mean while a table of its own is written; nothing of it is left."""
 
 
 def _translate_error(failure: Any, about: str) -> Exception:

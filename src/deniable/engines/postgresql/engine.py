@@ -306,12 +306,17 @@ def _build_array(column: Sequence[Any], kind: pa.DataType | None) -> pa.Array:
 
 PG_TYPES: tuple[tuple[Callable[[pa.DataType], bool], str], ...] = (
     (pa.types.is_boolean, "boolean"),
+    (pa.types.is_uint64, "numeric"),
     (pa.types.is_integer, "bigint"),
     (pa.types.is_floating, "double precision"),
     (pa.types.is_decimal, "numeric"),
     (pa.types.is_date, "date"),
+    (lambda kind: pa.types.is_timestamp(kind) and kind.tz is not None, "timestamptz"),
     (pa.types.is_timestamp, "timestamp"),
+    (lambda kind: pa.types.is_binary(kind) or pa.types.is_large_binary(kind), "bytea"),
 )
+LONGEST_NAME = 63
+"""Bytes of a name that the database keeps."""
 
 
 def write_table(
@@ -326,9 +331,10 @@ def write_table(
     schema = first if first is not None else held.schema if held is not None else None
     if schema is None:
         raise DataError("there is no batch to write, so the columns are not known", remedy="Pass a pyarrow Table")
+    _refuse_names(located, schema)
     connection, rows = connect(located.address, read_only=False), 0
     try:
-        with translate_errors(located.title):
+        with translate_errors(located.title, writes=True):
             _create_table(connection, located, schema)
             with connection.cursor().copy(f"COPY {located.relation} FROM STDIN") as copy:
                 while held is not None:
@@ -342,6 +348,14 @@ def write_table(
     finally:
         connection.close()
     return rows
+
+
+def _refuse_names(located: Located, schema: pa.Schema) -> None:
+    """Refuse names that the database would cut, and columns that have one name."""
+    long = [name for name in (located.table, *schema.names) if len(name.encode()) > LONGEST_NAME]
+    if long or len({*schema.names}) < len(schema.names):
+        happened = f"a name has more than {LONGEST_NAME} bytes" if long else "two columns have one name"
+        raise DataError(f"{located.title} cannot be made: {happened}", remedy="Rename it, and write again")
 
 
 def _create_table(connection: Any, located: Located, schema: pa.Schema) -> None:
