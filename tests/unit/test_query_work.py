@@ -9,6 +9,7 @@ from contextlib import suppress
 from datetime import date
 from fractions import Fraction
 
+import duckdb
 import pyarrow as pa
 import pytest
 
@@ -17,12 +18,12 @@ from deniable import Curator
 from deniable.errors import DeniableError, ParameterError, PolicyError, QueryRefused
 from deniable.policy.budget import ApproxDP, PureDP
 from deniable.policy.document import parse
-from deniable.query.algebra.expression import LONGEST_TEXT
+from deniable.query.algebra.expression import LONGEST_TEXT, Facts, Kind
 from deniable.query.algebra.relation import MOST_PAIRS
 from deniable.query.atoms import list_views
 from deniable.query.compile import compile_query
 from deniable.query.sql import clauses
-from deniable.query.sql.render import render_relation
+from deniable.query.sql.render import MOST_LISTED, render_clamped, render_relation
 
 BUDGET = ApproxDP(Fraction(1), Fraction(1, 10**6))
 
@@ -448,3 +449,16 @@ def test_a_statement_that_nests_too_deeply_is_told_so(part: str, depth: int) -> 
 def test_what_is_read_or_written_again_and_again_is_refused(shape: str, told: str) -> None:
     with pytest.raises(QueryRefused, match=told):
         compile_query(DEEP[shape](20), clinic.TABLES, BUDGET)
+
+
+@pytest.mark.parametrize("count", [1, 4, 5, 12, 32, 33, 200])
+def test_a_column_of_few_categories_is_read_without_a_join(count: int) -> None:
+    facts = Facts(Kind.TEXT, domain=tuple(f"c{i}" for i in range(count)))
+    rows = pa.table({"c": ["c0", f"c{count - 1}", f"c{count}", "", None] * 9})
+    with duckdb.connect() as connection:
+        connection.register("t", rows)
+        shown = f"SELECT {render_clamped('c', facts)} AS c FROM t"
+        plan = connection.execute(f"EXPLAIN SELECT count(c) FROM ({shown}) AS q").fetchall()[0][1]
+        assert ("join" in plan.lower()) == (count > MOST_LISTED)
+        found = [value for (value,) in connection.execute(shown).fetchall()]
+    assert found == ["c0", f"c{count - 1}", None, None, None] * 9

@@ -15,6 +15,7 @@ whole number is below 2^53. Zero has one sign where values are compared with eac
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from datetime import date, datetime
 from fractions import Fraction
 from itertools import pairwise
@@ -187,12 +188,23 @@ def _render_in_calendar(text: str, kind: Kind) -> str:
     return f"(CASE WHEN {text} BETWEEN {first} AND {last} THEN {text} END)"
 
 
+LISTED, MOST_LISTED = 4, 32
+"""How many values a list has at most where a column has few categories: DuckDB makes a join of a longer list, which it
+carries out for columns that are not used too, and which takes it exponential time beside many conditions."""
+
+
+def _render_listed(text: str, values: Sequence[str]) -> str:
+    size = LISTED if len(values) <= MOST_LISTED else len(values)
+    parts = [f"{text} IN ({', '.join(values[start : start + size])})" for start in range(0, len(values), size)]
+    return parts[0] if len(parts) == 1 else f"({' OR '.join(parts) or 'FALSE'})"
+
+
 def render_clamped(text: str, facts: Facts) -> str:
     """A column as its declaration promises it: inside its bounds, or one of its categories, or null."""
     if facts.kind is Kind.DATETIME:
         text = f"TRY_CAST({text} AS TIMESTAMP)"
     if facts.domain is not None:
-        return f"(CASE WHEN {text} IN ({', '.join(render_value(v) for v in facts.domain)}) THEN {text} END)"
+        return f"(CASE WHEN {_render_listed(text, [render_value(each) for each in facts.domain])} THEN {text} END)"
     if facts.kind is Kind.TEXT and facts.longest is not None:
         # Bytes are at least as many as characters, and are known without reading the text.
         return f"(CASE WHEN strlen({text}) <= {facts.longest} THEN {text} ELSE left({text}, {facts.longest}) END)"
