@@ -310,9 +310,9 @@ def test_one_question_that_took_longer_by_chance_does_not_make_its_asker_costly(
 
     try:
         once = (COSTLY_SECONDS + ONCE_SECONDS) / 2
-        assert not ask("ana", 0.01, once, *[0.01] * 20, once, 0.01)  # one in twenty
+        assert not ask("ana", 0.01, once, *[0.01] * 30, once, 0.01)  # one in thirty
         assert ask("ben", 0.01, once, 0.01, once)
-        assert not ask("ben", *[0.01] * 12)  # it is forgotten
+        assert not ask("ben", *[0.01] * 30)  # it is forgotten
         assert ask("eve", 0.01, 1.1 * ONCE_SECONDS)
         assert ask("eve", *[0.01] * 4, 10 * ONCE_SECONDS, *[0.01] * 20)
     finally:

@@ -37,7 +37,7 @@ COSTLY_SECONDS, ONCE_SECONDS = 0.05, 0.25
 
 One of them may be by chance: it was the first to read what somebody else was charged. Such an owner has one thread at a
 time; one of whom nothing is known yet has two."""
-FORGETTING = 0.9
+FORGETTING = 0.95
 """What is left of a piece's cost with each piece of its owner after it. So the costliest of the recent pieces count:
 somebody who mixes costly questions with quick ones is not taken for somebody who asks quick ones."""
 
