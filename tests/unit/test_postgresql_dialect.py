@@ -399,14 +399,14 @@ def test_a_written_table_has_values_as_they_are_or_says_why_it_cannot_be_made(po
         twice = pa.table([pa.array([1]), pa.array([2])], names=["a", "a"])
         for table, place, told in (
             (rows, "nowhere.kinds", "there is no such schema"),
-            (pa.table({"s": ["a\0b"]}), "public.odd", "does not fit the type"),
-            (twice, "public.odd", "two columns have one name"),
-            (pa.table({"ä" * 32: [1]}), "public.odd", "more than 63 bytes"),
+            (pa.table({"s": ["a\0b"]}), "public.never_made", "does not fit the type"),
+            (twice, "public.never_made", "two columns have one name"),
+            (pa.table({"ä" * 32: [1]}), "public.never_made", "more than 63 bytes"),
             (rows, f"public.{'x' * 64}", "more than 63 bytes"),
         ):
             with pytest.raises(DataError, match=told):
                 write_table(table, f"{postgres_address}#{place}")
-            assert connection.execute("SELECT to_regclass('public.odd')").fetchone() == (None,)
+            assert connection.execute("SELECT to_regclass('public.never_made')").fetchone() == (None,)
         connection.execute(
             "DROP ROLE IF EXISTS no_maker; CREATE ROLE no_maker LOGIN; CREATE SCHEMA IF NOT EXISTS closed"
         )
