@@ -149,10 +149,13 @@ def test_any_bytes_are_a_value_or_a_refusal(raw, oid, binary):
 @given(st.binary(max_size=60))
 def test_fields_of_a_message_are_taken_whole_or_refused(content):
     taken = MessageReader(content)
+    text, end, rest = content.partition(b"\0")
     try:
-        taken.text(), taken.int16(), taken.int32(), taken.take(3)
+        found = taken.text(), taken.int16(), taken.int32(), taken.take(3)
     except ProtocolViolation:
-        return
+        assert not end or len(rest) < 9 or text.decode("utf-8", "ignore").encode() != text
+    else:
+        assert found == (text.decode(), *struct.unpack("!hi", rest[:6]), rest[6:9])
 
 
 def test_values_are_written_as_text_and_in_binary():

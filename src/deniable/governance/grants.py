@@ -80,6 +80,10 @@ class Subject:
     commitments: tuple[str, ...]
 
 
+SIGNED_ON = "oidc "
+"""With this the id of a grant begins that came by single sign-on."""
+
+
 @dataclass(frozen=True, slots=True)
 class Grant:
     """What somebody may do. `purposes` None grants them all; `expires` None never ends; `id` names its token.
@@ -94,6 +98,11 @@ class Grant:
     expires: datetime | None = None
     id: str = ""
     subject: Subject | None = None
+
+    @property
+    def has_token(self) -> bool:
+        """Whether it came by a token of the ledger, and neither by single sign-on nor from Python."""
+        return bool(self.id) and not self.id.startswith(SIGNED_ON)
 
     def authorize(
         self, action: Action, dataset: str, purpose: str, now: datetime, policy_expires: date | None = None

@@ -120,7 +120,7 @@ def refuse_ended(token: Token) -> None:
 def refuse_stale(grant: Grant, tokens: Mapping[str, Token]) -> None:
     """Refuse a grant whose term is over, or whose token was revoked or paused since it was taken."""
     grant.refuse_ended(datetime.now(UTC))
-    if grant.id and not grant.id.startswith("oidc "):
+    if grant.has_token:
         refuse_ended(find_token(grant.id, tokens))
 
 

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from deniable.errors import AccessRefused, DataError, MissingExtra, ParameterError, nearest
-from deniable.governance.grants import Grant, Role
+from deniable.governance.grants import SIGNED_ON, Grant, Role
 from deniable.policy.access import find_name_fault
 from deniable.server.monitoring import log_to_stderr
 
@@ -158,7 +158,7 @@ class Verifier:
         if expires > datetime.now(UTC) + LONGEST_TERM + timedelta(seconds=LEEWAY):
             raise ValueError
         purposes = self._list_purposes(name, claims) if role is Role.ANALYST else None
-        return Grant(name, role, self._policy.dataset, purposes, expires, f"oidc {name}")
+        return Grant(name, role, self._policy.dataset, purposes, expires, f"{SIGNED_ON}{name}")
 
     def _choose_role(self, claims: dict[str, Any]) -> Role:
         groups = _list_groups(claims.get(self._issuer.roles)) if self._issuer.roles else ()

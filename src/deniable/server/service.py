@@ -27,7 +27,7 @@ from deniable.curator.query import batch, metadata
 from deniable.curator.query.sql import state_budget
 from deniable.curator.scope import is_expired
 from deniable.errors import AccessRefused, DataError, DeniableError, ParameterError, StorageError
-from deniable.governance.grants import Action, Asker, Grant, Role
+from deniable.governance.grants import SIGNED_ON, Action, Asker, Grant, Role
 from deniable.governance.scram import Exchange
 from deniable.ledger.sqlite import SqliteStore
 from deniable.server.limits import MOST_REPEATS, REPEAT_SECONDS, Limits, RateLimiter
@@ -159,12 +159,12 @@ class Service:
     def _note_use(self, grant: Grant) -> None:
         """Count a call of somebody, who is slowed down by it, and when it was."""
         self._rate.take(grant.id or grant.name)
-        if grant.id and not grant.id.startswith("oidc "):
+        if grant.has_token:
             self.used[grant.id] = datetime.now(UTC)
 
     async def confirm(self, grant: Grant) -> None:
         """Refuse a grant whose token was revoked or paused since it was admitted: a session may last for hours."""
-        if not grant.id or grant.id.startswith("oidc ") or grant.id in self._confirmed:
+        if not grant.has_token or grant.id in self._confirmed:
             return
         try:
             await self.read_record(lambda: requests.confirm(self.curator.context, grant))
@@ -491,7 +491,7 @@ def _tell_charge_once(answer: Result) -> Result:
 
 def _refuse_signed_off(grant: Grant) -> None:
     """Refuse a grant of single sign-on that has ended: whoever has it signs on again, and needs no steward for that."""
-    if grant.id.startswith("oidc ") and grant.expires is not None and datetime.now(UTC) >= grant.expires:
+    if grant.id.startswith(SIGNED_ON) and grant.expires is not None and datetime.now(UTC) >= grant.expires:
         raise TokenRefused("the token is not valid any more", remedy="Sign on again")
 
 

@@ -374,7 +374,7 @@ def authenticate(context: Context, token: str) -> Grant:
 
 
 def confirm(context: Context, grant: Grant) -> None:
-    """Refuse a grant whose token was revoked or paused meanwhile."""
+    """Refuse a grant whose term is over, or whose token was revoked or paused meanwhile."""
     tokens.refuse_stale(grant, context.state.tokens())
 
 

@@ -24,7 +24,7 @@ from deniable.engines.postgresql.tables import (
     cut_name,
     find_version,
     inspect_table,
-    list_columns,
+    list_types,
     locate_table,
     show_view,
 )
@@ -71,7 +71,7 @@ class PostgreSQLEngine(PooledEngine[View]):
     def _reach_there(self, view: View) -> None:
         with self._statement(view.place, None) as connection, translate_errors(view.located.title):
             connection.execute(f"{show_view(replace(view, restrictions=()), [])} LIMIT 0")
-            now = {name: written for name, _, written, _ in list_columns(connection, view.located)}
+            now = list_types(connection, view.located)
         if any(now.get(name) != written for name, written in view.types):
             raise DataError(
                 f"{view.located.title} has columns of other types than when it was opened", remedy="Start anew"

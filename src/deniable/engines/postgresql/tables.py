@@ -148,10 +148,21 @@ CONVERSIONS = Conversions(
 )
 
 
-def list_columns(connection: Any, located: Located) -> list[tuple[str, str, str, bool]]:
-    """The columns that may be read: names, kinds, types as the database writes them, and whether there are rows."""
+def list_types(connection: Any, located: Located) -> dict[str, str]:
+    """The database's own types of a table's columns."""
     with translate_errors(located.title):
-        found: list[tuple[str, str, str, bool]] = connection.execute(
+        found: list[tuple[str, str]] = connection.execute(
+            "SELECT attname, format_type(atttypid, atttypmod) FROM pg_attribute"
+            " WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped",
+            (located.relation,),
+        ).fetchall()
+    return dict(found)
+
+
+def inspect_table(connection: Any, located: Located, schema: TableSchema | None) -> View:
+    """How a table, a view or a partitioned table is shown; declared columns must be there and fit."""
+    with translate_errors(located.title):
+        found = connection.execute(
             "WITH RECURSIVE types(oid, kind) AS ("  # a domain may be over a domain
             " SELECT t.oid, CASE t.typnamespace WHEN 'pg_catalog'::regnamespace THEN t.typname ELSE '' END"
             " FROM pg_type t WHERE t.typbasetype = 0"
@@ -164,12 +175,6 @@ def list_columns(connection: Any, located: Located) -> list[tuple[str, str, str,
             " AND has_column_privilege(c.oid, a.attnum, 'SELECT') ORDER BY a.attnum",
             (located.schema, located.table),
         ).fetchall()
-    return found
-
-
-def inspect_table(connection: Any, located: Located, schema: TableSchema | None) -> View:
-    """How a table, a view or a partitioned table is shown; declared columns must be there and fit."""
-    found = list_columns(connection, located)
     if not found:
         raise DataError(
             f"the database has no table {located.title} that this role may see",

@@ -226,9 +226,9 @@ async def file_request(call: Call) -> Response:
     body: RequestBody = call.body
     who = call.service.authorize(call.who, Action.REQUEST, body.purpose)
     tables = [str(each) for each in body.tables]
-    curator, technique, parameters = call.service.curator, body.technique, body.parameters
+    technique, parameters = body.technique, body.parameters
     filed = await call.service.run_for(
-        call.who, lambda: requests.ask(curator.context.speak_for(who), technique, tables, parameters)
+        call.who, lambda: requests.ask(call.service.speak_for(who), technique, tables, parameters)
     )
     return respond_json(filed.as_dict(), 201)
 
@@ -236,8 +236,7 @@ async def file_request(call: Call) -> Response:
 async def show_terms(call: Call) -> Response:
     """The terms of a purpose, and whether the asker acknowledged them."""
     who = call.service.authorize(call.who, Action.EXPLAIN, call.request.query_params.get("purpose", "")[:200])
-    curator = call.service.curator
-    found = await call.service.run_for(call.who, lambda: requests.show_terms(curator.context.speak_for(who)))
+    found = await call.service.run_for(call.who, lambda: requests.show_terms(call.service.speak_for(who)))
     return respond_json(found.to_dict())
 
 
@@ -245,10 +244,7 @@ async def acknowledge_terms(call: Call) -> Response:
     """Acknowledge the terms of a purpose, which stands in the ledger."""
     body: TermsBody = call.body
     who = call.service.authorize(call.who, Action.EXPLAIN, body.purpose)
-    curator = call.service.curator
-    noted = await call.service.run_for(
-        call.who, lambda: requests.acknowledge(curator.context.speak_for(who), body.digest)
-    )
+    noted = await call.service.run_for(call.who, lambda: requests.acknowledge(call.service.speak_for(who), body.digest))
     return respond_json(noted.to_dict())
 
 

@@ -124,7 +124,7 @@ class AnalystPages:
     async def _render_ask(
         self, grant: Grant, cells: Sequence[dict[str, Any]], purpose: str, said: str = ""
     ) -> Response:
-        context = self._speak_for(grant, _choose_purpose(grant, purpose))
+        context = self._look_as(grant, _choose_purpose(grant, purpose))
         terms = await self._run(grant, lambda: requests.show_terms(context)) if context.asker is not None else None
         if terms is not None and not terms.acknowledged:
             return RedirectResponse(f"/terms?{urlencode({'purpose': terms.purpose})}", 303)
@@ -165,7 +165,7 @@ class AnalystPages:
         question = await self._read_json(request)
         view = await self._find_answer(grant, question)
         text = self.pages.write("answer.html", answer=view, elsewhere=self._write_elsewhere(request, question))
-        context = self._speak_for(grant, question.purpose)
+        context = self._look_as(grant, question.purpose)
         left = await self._run(grant, lambda: reports.state_plainly(context.balance()))
         await wait_for_quantum(since, self._service.limits.quantum)
         balance = self.pages.write("balance.html", balance=left)
@@ -187,7 +187,7 @@ class AnalystPages:
 
     async def _list_words(self, request: Request, grant: Grant) -> Response:
         """What a question may name, for completion."""
-        context = self._speak_for(grant, request.query_params.get("purpose", "")[:200])
+        context = self._look_as(grant, request.query_params.get("purpose", "")[:200])
         tables = await self._run(grant, lambda: metadata.schema(context))
         return respond_json(
             {
@@ -220,7 +220,7 @@ class AnalystPages:
     # Looking
 
     async def _show_tables(self, request: Request, grant: Grant) -> Response:
-        context = self._speak_for(grant, request.query_params.get("purpose", "")[:200])
+        context = self._look_as(grant, request.query_params.get("purpose", "")[:200])
         tables = await self._run(grant, lambda: _describe_tables(context))
         return self.pages.render("tables.html", here="/tables", name=grant.name, tables=tables)
 
@@ -238,7 +238,7 @@ class AnalystPages:
     ) -> Response:
         self._service.authorize(grant, Action.BALANCE)
         context = self._service.curator.context
-        own = self._speak_for(grant, _choose_purpose(grant, ""))
+        own = self._look_as(grant, _choose_purpose(grant, ""))
         found, tables = await self._run(grant, lambda: (reports.requests(context, grant.name), metadata.schema(own)))
         listed = [(each, await self._list_files(grant, each)) for each in found]
         private = [table for table in tables if not table.public]
@@ -267,7 +267,7 @@ class AnalystPages:
         fields = await read_fields(request, self._service.limits.body)
         form, tables = dict(fields), [value for name, value in fields if name == "table"]
         try:
-            context = self._speak_for(grant, _choose_purpose(grant, form.get("purpose", "")), Action.REQUEST)
+            context = self._look_as(grant, _choose_purpose(grant, form.get("purpose", "")), Action.REQUEST)
             parameters = _read_parameters(fields)
             demands = context.policy.budgets.find_purpose(context.path[0]) if context.policy.budgets else None
             if demands is not None and demands.justify and "justification" not in parameters:
@@ -282,14 +282,14 @@ class AnalystPages:
         return RedirectResponse("/requests", 303)
 
     async def _show_terms(self, request: Request, grant: Grant) -> Response:
-        context = self._speak_for(grant, request.query_params.get("purpose", "")[:200])
+        context = self._look_as(grant, request.query_params.get("purpose", "")[:200])
         terms = await self._run(grant, lambda: requests.show_terms(context))
         return self.pages.render("terms.html", name=grant.name, terms=terms)
 
     async def _acknowledge(self, request: Request, grant: Grant) -> Response:
         form = await read_form(request, self._service.limits.body)
         purpose = form.get("purpose", "")[:200]
-        context = self._speak_for(grant, purpose)
+        context = self._look_as(grant, purpose)
         await self._run(grant, lambda: requests.acknowledge(context, form.get("digest", "")))
         return RedirectResponse(f"/?{urlencode({'purpose': purpose})}", 303)
 
@@ -304,7 +304,7 @@ class AnalystPages:
         except Exception as failure:
             return self.pages.show_refusal(request, translate_failure(failure))
 
-    def _speak_for(self, grant: Grant, purpose: str, action: Action = Action.EXPLAIN) -> Context:
+    def _look_as(self, grant: Grant, purpose: str, action: Action = Action.EXPLAIN) -> Context:
         return self._service.look_as(grant, self._service.authorize(grant, action, purpose))
 
     async def _run(self, grant: Grant, work: Any) -> Any:
