@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
@@ -132,10 +133,21 @@ def test_a_column_without_a_role_is_undecided_and_withheld(clinic: Path) -> None
         ("epsilon: 1, delta", "epsilon: E5, delta", "'epsilon' is `E5`"),
         ("illness: {role: sensitive}", "illness: {between: [0, 1]}  # read from the data: x", "read from the data"),
         ("ward: {role", '"wa\\u200brd": {role', r"invisible characters: wa\u200brd"),
+        ("categories: [a, b]", 'categories: [a, "\\ud83d"]', "half of a surrogate pair"),
+        ("ward: {role", '"\\ude42": {role', "half of a surrogate pair"),
+        ("categories: [a, b]", "type: integer, categories: [1, -9223372036854775808]", "more than 64 bits"),
     ],
 )
 def test_what_protects_nobody_is_a_mistake(old: str, new: str, message: str) -> None:
     assert any(message in words for words in refused(slip(old, new)))
+
+
+def test_a_policy_written_by_a_json_library_holds_the_same_characters() -> None:
+    """JSON writes a character beyond U+FFFF as two escapes; engines refuse a text with halves of one."""
+    policy = parse(slip("categories: [a, b]", f"categories: {json.dumps(['🙂', 'é', 'a🙂b'])}"))
+    ward = policy.table("visits").column("ward")
+    assert ward is not None
+    assert ward.categories == ("🙂", "é", "a🙂b")
 
 
 def test_a_constant_that_looks_like_a_number_is_text() -> None:

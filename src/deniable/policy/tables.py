@@ -322,6 +322,10 @@ def _from_file(entry: Section, folder: Path, mistakes: Mistakes) -> list[Leaf]:
     return [Leaf(value, False, place) for value in values]
 
 
+LARGEST_CATEGORY = (1 << 63) - 1
+"""Engines read a larger constant, or -2**63, as another type than the column has."""
+
+
 def _category(leaf: Leaf, kind: ColumnType, mistakes: Mistakes) -> Category | None:
     try:
         value = tree_checker.read_typed(leaf, kind)
@@ -330,6 +334,10 @@ def _category(leaf: Leaf, kind: ColumnType, mistakes: Mistakes) -> Category | No
         mistakes.add(leaf.place, f"a category cannot be read as {kind}", expected, misread.remedy)
         return None
     assert not isinstance(value, (Fraction, date, datetime))
+    if isinstance(value, int) and abs(value) > LARGEST_CATEGORY:
+        expected = "At most 2**63 - 1, and at least its negative"
+        mistakes.add(leaf.place, "a category has more than 64 bits", expected, "If it is a code, say type: text")
+        return None
     return value
 
 

@@ -193,6 +193,15 @@ def _suggest_remedy(problem: str) -> str:
     return "Check brackets, quotes, colons and indentation around this place"
 
 
+def _join_pairs(text: str, place: Place) -> str:
+    """A text in which each two escapes that JSON writes for one character beyond U+FFFF are that character."""
+    try:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16")
+    except UnicodeDecodeError:
+        happened = "an escape stands for half of a surrogate pair, which is not a character"
+        raise PolicyError(happened, remedy="Write the character itself", place=place) from None
+
+
 class _TreeBuilder:
     """One walk over ruamel's nodes, which counts what aliases multiply."""
 
@@ -213,7 +222,7 @@ class _TreeBuilder:
         self._limits(node, place, depth)
         self._tag(node, place)
         if isinstance(node, ScalarNode):
-            return Leaf(node.value, node.style is not None, place)
+            return Leaf(_join_pairs(node.value, place), node.style is not None, place)
         self.open.add(id(node))
         try:
             if isinstance(node, MappingNode):
