@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from deniable.curator import Curator
@@ -21,6 +22,7 @@ from deniable.curator.query import derived
 from deniable.dp.samplers import SYSTEM
 from deniable.engines.duckdb import DuckDBEngine
 from deniable.errors import AccessRefused
+from deniable.governance.grants import Asker
 from deniable.policy.budget import ZCDP, ApproxDP, Budget, PureDP
 from deniable.policy.schema import Bounding, Bounds, Column, ColumnType, PrivacyUnit, TableSchema
 from deniable.query import atoms, derive
@@ -515,7 +517,7 @@ def test_stored_questions_are_read_once_and_what_one_reader_leaves_out_hides_no_
     context, read = curator.context, list[str]()
     context.plans.clear()
     inner = derived._read_source
-    monkeypatch.setattr(derived, "_read_source", lambda *given: (read.append(given[1].decode()), inner(*given))[1])
+    monkeypatch.setattr(derived, "_read_source", lambda *given: (read.append(json.dumps(given[1])), inner(*given))[1])
     plan = compile_sql(context, "SELECT COUNT(*) AS n FROM t WHERE kind = 'b'", state_budget("0.1", 0, None))
     for _ in range(2):  # one reader knows no batches: it reads that entry again, and the others once
         assert find_following(context, plan, recompile_question) is not None
@@ -526,3 +528,26 @@ def test_stored_questions_are_read_once_and_what_one_reader_leaves_out_hides_no_
     curator.query("SELECT MAX(qty) AS m FROM t", epsilon="0.1")  # a later one is found by those who read before
     assert find_following(context, plan, batch.recompile) is not None
     assert len(read) == 6
+
+
+def test_what_another_analyst_asked_at_length_costs_nobody_time(tmp_path: Path, monkeypatch: Any) -> None:
+    """Questions follow from long ones of the same analyst, and from short ones of all."""
+    pq.write_table(pa.table({"id": ["a", "b", "c"], "qty": [1, 2, 3]}), tmp_path / "t.parquet")
+    (tmp_path / "policy.yaml").write_text(
+        "{version: 1, dataset: d, tables: {t: {source: t.parquet, unit: row, columns: {id: {role: identifier}, "
+        "qty: {type: integer, between: [0, 9]}}}}, budgets: {dataset: {epsilon: 100}, purposes: {p: {epsilon: 100}}, "
+        "analysts: {ana: {purposes: [p], epsilon: 50}, eve: {purposes: [p], epsilon: 50}}}}"
+    )
+    ana, eve = Asker("ana", "p"), Asker("eve", "p")
+    inner, read = derived._read_source, list[str]()
+    monkeypatch.setattr(derived, "_read_source", lambda *given: (read.append(given[1]["by"]), inner(*given))[1])
+    long = "SELECT " + ", ".join(f"COUNT_IF(qty > {n}) AS n{n}" for n in range(20)) + ", SUM(qty) AS s FROM t"
+    assert len(long.replace("(", " ( ").replace(")", " ) ").replace(",", " , ").split()) > derived.MOST_WORDS
+    with Curator.open(tmp_path / "policy.yaml") as curator:
+        curator.query(long, epsilon=5, who=eve)
+        for asker, charged in ((eve, False), (ana, True)):
+            answer = curator.query("SELECT COUNT_IF(qty > 4) AS n FROM t", epsilon="0.1", who=asker)
+            assert (answer.receipt is not None) == charged
+        assert set(read) == {"eve"}
+        curator.query("SELECT SUM(qty) AS s, COUNT(*) AS n FROM t", epsilon=5, who=ana)
+        assert curator.query("SELECT COUNT(*) AS n FROM t", epsilon="0.1", who=eve).receipt is None

@@ -19,6 +19,7 @@ from fractions import Fraction
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from deniable.dp.accounting import Event, NoOpEvent, from_dict, to_dict
+from deniable.dp.accounting.cost import count_equal
 from deniable.errors import UNKNOWN, AccessRefused, DeniableError, IntegrityError, StorageError
 from deniable.policy.budget import Budget
 
@@ -95,6 +96,10 @@ class Posting:
         """A digest of all that makes this posting what it is, but for the release's own id."""
         same = [self.act, to_dict(self.event), self.technique, sorted(self.tables), self.purpose, self.question]
         return digest(same)
+
+    def has_event(self, written: Mapping[str, object]) -> bool:
+        """Whether an entry has its event; earlier versions wrote equal parts one by one."""
+        return written in (to_dict(count_equal(self.event)), to_dict(self.event))
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +203,7 @@ def chain_entry(
         purpose=posting.purpose,
         tables=tuple(posting.tables),
         technique=posting.technique,
-        event=to_dict(posting.event),
+        event=to_dict(count_equal(posting.event)),
         unit=posting.unit,
         release=posting.release,
         request=posting.request,

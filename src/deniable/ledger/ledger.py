@@ -20,7 +20,7 @@ from fractions import Fraction
 from functools import cached_property, partial
 from pathlib import Path
 
-from deniable.dp.accounting import Accountant, Event, accountant_for, to_dict
+from deniable.dp.accounting import Accountant, Event, accountant_for
 from deniable.errors import AccessRefused, DataError, DeniableError, IntegrityError, InternalError, ParameterError
 from deniable.ledger import budget_tree
 from deniable.ledger.answer_store import AnswerStore, MemoryShelf, SqliteShelf
@@ -239,7 +239,7 @@ class Ledger:
             number, *request = self._answers.get(name, (0, "", ""))
             text = work.book.of_request(*request) if number > work.standing.renewed else None
             found = None if text is None else decode_entry(text, 0)
-        return found if found is not None and found.event == to_dict(posting.event) else None
+        return found if found is not None and posting.has_event(found.event) else None
 
     def _note_answers(self, entries: Iterable[Entry]) -> None:
         for each in (each for each in entries if ANSWER in each.details):

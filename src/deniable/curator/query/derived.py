@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+import re
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from deniable.curator.charge import Job, JobResult, OpenJob, find_answer
 from deniable.curator.context import ANSWERS, MEASURED, Context
@@ -27,7 +28,10 @@ MOST_SOURCES = 64
 in the order in which they were stored."""
 MOST_TEXT, MOST_MEASURED = 4_000, 64
 """Characters, and measurements, of the largest question or batch that others may follow from: whoever asks next in
-another process compiles it, and is not to wait long for what somebody else asked."""
+another process compiles it."""
+MOST_WORDS = 150
+"""Words of the largest question or batch of somebody else that is looked through: nobody is to wait long for what
+another one asked."""
 Recompile = Callable[[Context, list[str], Budget | None], "tuple[list[QueryPlan], Job[Any]] | None"]
 """From a stored question, or the questions of a batch, to what was measured; None of what it does not read."""
 
@@ -40,7 +44,8 @@ def remember(
 
     if sum(map(len, questions)) > MOST_TEXT or sum(_count_measured(plan.event) for plan in plans) > MOST_MEASURED:
         return
-    told = json.dumps({"key": opened.key, "questions": questions, "asked": _write_budget(asked)}).encode()
+    record = {"key": opened.key, "questions": questions, "asked": _write_budget(asked), "by": context.path[1]}
+    told = json.dumps(record).encode()
     for base in list_bases(tuple(node for plan in plans if not plan.free for node in plan.nodes)):
         name = _name_rows(opened, base)
         for place in range(len(context.plans.find((MEASURED, name)) or ()), MOST_SOURCES):
@@ -122,29 +127,45 @@ def _name_rows(opened: OpenJob, base: str) -> str:
     return hashlib.sha256(rest.encode()).hexdigest()[:32]
 
 
+class _Known(NamedTuple):
+    """A stored question, its words, and what was measured for it, once that was read."""
+
+    record: Mapping[str, Any]
+    words: int
+    sources: list[Source] | None = None
+
+    def is_looked_through(self, who: str) -> bool:
+        """Whether who asks now looks through it: it is short, or of the same analyst."""
+        return self.words <= MOST_WORDS or self.record.get("by") == who
+
+
 def _list_sources(context: Context, opened: OpenJob, base: str, recompile: Recompile) -> list[Source]:
     """What was measured of some rows, in the order in which it was stored."""
-    rows = _name_rows(opened, base)
-    before: tuple[list[Source] | None, ...] = context.plans.find((MEASURED, rows)) or ()
-    read = list(before)
-    for place in range(MOST_SOURCES if len(before) < MOST_SOURCES or None in before else 0):
-        if place < len(read) and read[place] is not None:
-            continue
-        told = context.store.find(MEASURED, f"{rows}:{place}")
-        if told is None:
-            break
-        read[place : place + 1] = [_read_source(context, told, base, recompile)]
-    if len(read) > len(before) or None in before:
+    rows, who = _name_rows(opened, base), context.path[1]
+    before: tuple[_Known, ...] = context.plans.find((MEASURED, rows)) or ()
+    read, found = list(before), list[Any]()
+    for place in range(MOST_SOURCES):
+        if place == len(read):
+            told = context.store.find(MEASURED, f"{rows}:{place}")
+            if told is None:
+                break
+            record = json.loads(told)
+            read.append(_Known(record, len(re.findall(r"\w+|[^\w\s]", " ".join(record["questions"])))))
+        known = read[place]
+        if known.is_looked_through(who):
+            if known.sources is None:
+                read[place] = known = known._replace(sources=_read_source(context, known.record, base, recompile))
+            found += known.sources or ()
+    if read != list(before):
         context.plans.put((MEASURED, rows), tuple(read))
-    return [each for one in read for each in one or ()]
+    return found
 
 
-def _read_source(context: Context, told: bytes, base: str, recompile: Recompile) -> list[Source] | None:
+def _read_source(context: Context, record: Mapping[str, Any], base: str, recompile: Recompile) -> list[Source] | None:
     """The grouping sets of a stored question over some rows; none where it cannot be read as it was measured."""
     from deniable.query.atoms import list_views
     from deniable.query.derive import Stored, is_whole
 
-    record = json.loads(told)
     try:
         made = recompile(context.speak_for(None), record["questions"], _read_budget(record["asked"]))
     except DeniableError:  # the asker of that time could name more

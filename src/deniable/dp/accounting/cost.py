@@ -145,7 +145,7 @@ def count_equal(event: Event) -> Event:
     """
     if not isinstance(event, ComposedEvent):
         return event
-    counts = Counter(event.events)
+    counts = Counter(map(count_equal, event.events))
     return ComposedEvent(tuple(SelfComposedEvent(each, n) if n > 1 else each for each, n in counts.items()))
 
 

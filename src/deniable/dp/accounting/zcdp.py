@@ -57,6 +57,11 @@ def zcdp_cost(event: Event) -> Cost | None:
     >>> zcdp_cost(GaussianEvent(variance=50, sensitivity_squared=1))
     Cost(amount=Fraction(1, 100), delta=Fraction(0, 1), private=True)
     """
+    return _price(event)
+
+
+@lru_cache(maxsize=256)  # each account on a path adds the same event
+def _price(event: Event) -> Cost | None:
     return fold(event, _price_leaf)
 
 
