@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import numpy as np
@@ -13,13 +15,14 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pyarrow import feather
 
 from deniable.engines import sources
 from deniable.engines.base import normalize_names, spell_texts, tell_apart
 from deniable.engines.duckdb import DuckDBEngine
 from deniable.engines.sources import EXTRAS, Format, as_arrow, require_driver, resolve_source
 from deniable.errors import DataError, MissingExtra
-from deniable.policy.schema import normalize_spelling
+from deniable.policy.schema import Column, ColumnType, TableSchema, normalize_spelling
 
 
 def test_a_relative_path_starts_at_the_root(tmp_path: Path) -> None:
@@ -198,3 +201,30 @@ def test_texts_are_spelled_alike_by_arrow_by_the_engine_and_by_the_definition() 
             engine.attach("t", pa.table({"p": pa.array(few, pa.string())}))
             found = engine.run(f"SELECT {tell_apart(engine, 't', 'p')} AS p FROM t")["p"].to_pylist()
         assert found == [normalize_spelling(text) or None if text else None for text in few]
+
+
+@pytest.mark.parametrize("zone", [None, "UTC", "America/New_York"])
+@pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
+def test_times_are_the_same_moments_in_every_unit_zone_and_file(tmp_path: Path, unit: str, zone: str | None) -> None:
+    moments = [datetime(2024, 3, 31, 1, 30, tzinfo=UTC) + timedelta(minutes=20 * i) for i in range(9)]
+    rows = pa.table({"seen": pa.array([*moments, None], pa.timestamp(unit, zone))})
+    sources: list[Any] = [rows]
+    for version in ("1.0", "2.4", "2.6"):
+        sources.append(tmp_path / f"{version}.parquet")
+        pq.write_table(rows, sources[-1], version=version)
+    sources.append(tmp_path / "rows.arrow")
+    feather.write_feather(rows, sources[-1])
+    plain = [moment.replace(tzinfo=None) for moment in moments]
+    expected = {
+        ColumnType.DATETIME: plain,
+        ColumnType.DATE: [moment.date() for moment in plain],
+    }
+    with DuckDBEngine() as engine:
+        for source in sources:
+            for kind, values in expected.items():
+                engine.attach("t", source, TableSchema("t", "", (Column("seen", kind),)))
+                word = "DATE" if kind is ColumnType.DATE else "TIMESTAMP"
+                assert engine.run(f"SELECT CAST(seen AS {word}) AS s FROM t")["s"].to_pylist() == [*values, None]
+            engine.attach("t", source)
+            assert engine.describe("t")[0].type is ColumnType.DATETIME
+            assert engine.run("SELECT CAST(max(seen) AS TIMESTAMP) AS s FROM t")["s"].to_pylist() == plain[-1:]

@@ -9,6 +9,8 @@ import re
 import socket
 import threading
 import time
+from datetime import date, datetime, timedelta, timezone
+from decimal import Decimal
 from typing import Any
 from urllib.parse import quote
 
@@ -234,6 +236,38 @@ def test_parameters_beyond_those_of_the_question_and_endless_numbers_are_refused
     refused = httpx.post(served.http + "/v1/query", content=raw, headers=header, timeout=60)
     assert refused.status_code == 400
     assert "digits" in refused.json()["message"]
+
+
+def test_values_of_python_keep_their_types_on_the_way_to_a_server(served):
+    """A moment beside a day is compared as a moment, as in this process; a text would be read as a day."""
+    day, berlin = date(2024, 3, 31), timezone(timedelta(hours=2))
+    connection = deniable.connect(served.http, served.tokens["ana"], timeout=60)
+    everybody = connection.query("SELECT COUNT(*) AS n FROM people WHERE age > -1", epsilon=50).scalar()
+    with dbapi.connect(served.http, served.tokens["ana"], epsilon=50) as database:
+        for constant, value, holds in (
+            (f"DATE '{day}'", datetime(2024, 3, 31, 7, 3), True),
+            (f"DATE '{day}'", datetime(2024, 3, 31, 1, 3, tzinfo=berlin), False),
+            (f"DATE '{day}'", day, False),
+            (f"TIMESTAMP '{day} 00:00:01'", day, False),
+            ("0.1", Decimal("0.100000000000001"), True),
+        ):
+            sql = f"SELECT COUNT(*) AS n FROM people WHERE {constant} < $1 AND age > -1"
+            assert connection.query(sql, [value], epsilon=50).scalar() == (everybody if holds else 0)
+            (told,) = database.cursor().execute(sql.replace("$1", "?"), [value]).fetchone()[:1]
+            assert told == (everybody if holds else 0)
+    asked = {"sql": OLD + " > $1", "epsilon": "0.5"}
+    for odd in (
+        {"timestamp": "soon"},
+        {"date": 5},
+        {"decimal": "a"},
+        {"text": "a"},
+        {},
+        [1],
+        {"date": "2024-01-01", "x": 1},
+    ):
+        refused = ask(served, {**asked, "parameters": [odd]})
+        assert (refused.status_code, refused.json()["charged"]) == (400, False)
+        assert "a parameter is none that can be read" in refused.json()["message"]
 
 
 def test_metrics_and_health_say_nothing_about_data(served):

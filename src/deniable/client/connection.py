@@ -20,7 +20,8 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import date, datetime
+from decimal import Decimal
 from functools import partial
 from pathlib import Path
 from typing import Any, Self, TypeVar
@@ -221,7 +222,7 @@ class Connection:
         rho: str | float | None = None,
     ) -> dict[str, Any]:
         amounts = _write_amounts(epsilon, delta, rho)
-        return {"sql": sql, "parameters": list(parameters), "purpose": self.purpose} | amounts
+        return {"sql": sql, "parameters": list(map(_write_parameter, parameters)), "purpose": self.purpose} | amounts
 
     def _build_batch(
         self,
@@ -400,6 +401,19 @@ class AsyncConnection:
     async def cancel(self, request: str) -> bool:
         """Take back a question; whether one was there."""
         return await asyncio.to_thread(self.connection.cancel, request)
+
+
+def _write_parameter(value: object) -> object:
+    """A value of a statement; one of a type that JSON does not have, by the name of its type."""
+    match value:
+        case datetime():
+            return {"timestamp": str(drop_zone(value))}
+        case date():
+            return {"date": str(value)}
+        case Decimal():
+            return {"decimal": str(value)}
+        case _:
+            return value
 
 
 def _write_value(value: object) -> str:

@@ -5,10 +5,8 @@ holds what is needed to connect; secrets stand in it or in the environment, and 
 (files, frames, noisy answers) is held by an embedded engine beside it.
 
 Statements are rendered whole: sources, rows in memory and the values of parameters are written out in the language of
-the embedded engine first, so that one writer for each dialect decides how anything is written. Only how a table's own
-columns are named and read stands here. Before the first statement a place is asked probes over rows that are written
-out; where one of its numbers is another than here, it is refused.
-"""
+the embedded engine first, so that one writer for each dialect decides how anything is written. Before the first
+statement a place is asked probes over rows that are written out; one with other numbers than here is refused."""
 
 # ruff: noqa: S608  (statements here are made of our own words, quoted names and quoted literals; no user text)
 
@@ -45,7 +43,7 @@ from deniable.engines.remote import (
     find_arrow_type,
     name_computed,
 )
-from deniable.errors import DataError, DeniableError, InternalError, ParameterError, Stopped, StorageError
+from deniable.errors import DataError, DeniableError, InternalError, ParameterError, StorageError
 from deniable.policy.schema import ColumnType, TableSchema
 
 
@@ -175,6 +173,8 @@ class View:
     """How each column is read there, and what type of the embedded engine it is then."""
     fields: tuple[Field, ...]
     expressions: tuple[str, ...]
+    found: pa.Schema
+    """Its columns as the driver tells of them."""
     restrictions: tuple[Restriction, ...] = ()
 
     @property
@@ -282,6 +282,12 @@ class AdbcEngine(PooledEngine[View]):
             remote.refuse_misfits(doubtful, [int(count or 0) for count in counts.values()], located.title)
         return view
 
+    def _reach_there(self, view: View) -> None:
+        with self._connection(view.place) as connection:
+            now = find_columns(connection, view.located)
+        if any(each.name not in now.names or now.field(each.name) != each for each in view.found):
+            raise base.refuse_changed(view.located.title)
+
     def _list_settings(self) -> tuple[Any, ...]:
         return (next(iter(self._views.values())).located.dialect,)
 
@@ -348,7 +354,7 @@ class AdbcEngine(PooledEngine[View]):
                     yield part
                     self._refuse_stopped(cursor)
             if not any_rows:
-                nothing = remote.settle_rows(pa.Table.from_batches([], schema=reader.schema), statement)
+                nothing = remote.settle_rows(reader.schema.empty_table(), statement)
                 yield pa.RecordBatch.from_pylist([], schema=nothing.schema)
 
     @contextmanager
@@ -453,7 +459,7 @@ def read_rows(connection: Any, sql: str) -> list[tuple[Any, ...]]:
 
 
 @contextmanager
-def translate_errors(about: str = "a table of the place") -> Iterator[None]:
+def translate_errors(about: str = "a table") -> Iterator[None]:
     """Turn the drivers' errors into refusals of ours. Their own text may quote a value, so it is dropped."""
     import adbc_driver_manager as manager
 
@@ -463,7 +469,7 @@ def translate_errors(about: str = "a table of the place") -> Iterator[None]:
         raise _translate_error(failure, about) from None
     except pa.ArrowException as failure:
         stopped = "ancel" in str(failure)
-        raise (_refuse_late() if stopped else _refuse_values(about)) from None
+        raise (base.refuse_late() if stopped else base.refuse_values(about)) from None
 
 
 def _translate_error(failure: Any, about: str) -> DeniableError:
@@ -471,46 +477,37 @@ def _translate_error(failure: Any, about: str) -> DeniableError:
 
     code, state = failure.status_code, failure.sqlstate or ""
     if code in (Code.CANCELLED, Code.TIMEOUT) or state == "57014":
-        return _refuse_late()
+        return base.refuse_late()
     if code in (Code.UNAUTHENTICATED, Code.UNAUTHORIZED) or state == "42501":
         return DataError(f"the role may not read {about}", remedy="Grant it the right to read the table")
     if code is Code.NOT_FOUND:
-        return DataError(f"the place has no table {about} that this role may see", remedy="Correct the source")
+        return DataError(f"{about} is not there, or this role may not see it", remedy="Correct the source")
     if code in (Code.INVALID_ARGUMENT, Code.NOT_IMPLEMENTED):
         return InternalError("SQL of our own making was not accepted by the place")
     if code in (Code.INVALID_DATA, Code.INTEGRITY):
-        return _refuse_values(about)
+        return base.refuse_values(about)
     return StorageError("the connection to the place was lost", remedy="Look at the server's log, and ask again")
 
 
-def _refuse_late() -> Stopped:
-    return Stopped("the work was stopped before it ended", remedy="Ask for less, or allow more time")
-
-
-def _refuse_values(about: str) -> DataError:
-    return DataError(
-        f"{about} could not be read as it was when it was attached",
-        expected="Values that fit their types",
-        remedy="Attach it again, or repair the table",
-    )
+def find_columns(connection: Any, located: Located) -> pa.Schema:
+    """The columns of a table, as the driver tells of them."""
+    with translate_errors(located.title), connection.cursor() as cursor:
+        cursor.execute(f"SELECT * FROM {located.relation} WHERE 1 = 0")
+        return cursor.fetch_arrow_table().schema
 
 
 def inspect_table(connection: Any, located: Located, schema: TableSchema | None) -> tuple[View, Mapping[str, str]]:
     """How a table is shown; declared columns must be there, and some may hold values that do not fit."""
-    with translate_errors(located.title), connection.cursor() as cursor:
-        cursor.execute(f"SELECT * FROM {located.relation} WHERE 1 = 0")
-        found = cursor.fetch_arrow_table().schema
+    found = find_columns(connection, located)
     whole = {column.name for column in schema.columns if column.type is ColumnType.INTEGER} if schema else set()
     kinds = [name_kind(field.type) for field in found]
     kinds = ["exact" if k == "number" and f.name in whole else k for f, k in zip(found, kinds, strict=True)]
-    columns = [(field.name, f"c{i}", READ[kind]) for i, (field, kind) in enumerate(zip(found, kinds, strict=True))]
+    columns = [(name, f"c{i}", READ[kind]) for i, (name, kind) in enumerate(zip(found.names, kinds, strict=True))]
     shown = remote.show_declared(columns, schema, located.title, CONVERSIONS)
     dialect = DIALECTS[located.dialect]
-    raw = tuple(
-        (dialect.read(kind).format(dialect.quote(field.name)), RAW_TYPES.get(kind, READ[kind][1]))
-        for field, kind in zip(found, kinds, strict=True)
-    )
-    exact = {f.name: dialect.quote(f.name) for f, kind in zip(found, kinds, strict=True) if kind == "exact"}
+    named = [(name, dialect.quote(name), kind) for name, kind in zip(found.names, kinds, strict=True)]
+    raw = tuple((dialect.read(kind).format(quoted), RAW_TYPES.get(kind, READ[kind][1])) for _, quoted, kind in named)
+    exact = {name: quoted for name, quoted, kind in named if kind == "exact"}
     number = dialect.read("number")
     misfits = {name: f"{number} IS NOT NULL AND {EXACT} IS NULL".format(quoted) for name, quoted in exact.items()}
     if misfits:
@@ -518,7 +515,7 @@ def inspect_table(connection: Any, located: Located, schema: TableSchema | None)
             remote.refuse_misfits(
                 misfits, read_rows(connection, remote.count_misfits(misfits, located.relation))[0], located.title
             )
-    return View(located, raw, shown.fields, shown.expressions), shown.doubtful
+    return View(located, raw, shown.fields, shown.expressions, found), shown.doubtful
 
 
 def read_raw(view: View) -> str:

@@ -19,7 +19,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, runtime_checkable
 
-from deniable.errors import DataError, nearest
+from deniable.errors import DataError, Stopped, nearest
 from deniable.policy.schema import ColumnType, CsvDialect, TableSchema, normalize_spelling
 
 if TYPE_CHECKING:
@@ -147,6 +147,29 @@ class Engine(Protocol):
 
     def __exit__(self, *exc: object) -> None:
         """Close the engine."""
+
+
+def refuse_late() -> Stopped:
+    """The refusal of a statement that was taken back, or whose time is over."""
+    return Stopped("the work was stopped before it ended", remedy="Ask for less, or allow more time")
+
+
+def refuse_values(title: str) -> DataError:
+    """The refusal of a table elsewhere whose values do not fit as they did when it was opened."""
+    return DataError(
+        f"{title} could not be read as it was when it was attached",
+        expected="Values that fit their types",
+        remedy="Attach it again, or repair the table",
+    )
+
+
+def refuse_changed(title: str) -> DataError:
+    """The refusal of a table elsewhere that is another one than was opened."""
+    return DataError(
+        f"{title} has lost columns since it was opened, or has others of their names",
+        expected="The columns, and their types, that it had then",
+        remedy="Start anew",
+    )
 
 
 def quote(name: str) -> str:

@@ -31,7 +31,7 @@ from deniable.engines.base import (
 )
 from deniable.engines.duckdb.engine import DuckDBEngine
 from deniable.engines.duckdb.scan import NATIVE
-from deniable.errors import DataError, InternalError, ParameterError, Stopped, nearest
+from deniable.errors import DataError, InternalError, ParameterError, nearest
 from deniable.policy.schema import ColumnType, CsvDialect, TableSchema, refuse_secret
 
 Frames = Mapping[str, pa.Table]
@@ -393,7 +393,7 @@ class PooledEngine(RemoteEngine[V]):
 
     def _refuse_stopped(self, handle: Any) -> None:
         if handle in self._stopped:
-            raise Stopped("the work was stopped before it ended", remedy="Ask for less, or allow more time")
+            raise base.refuse_late()
 
     def _cancel_there(self, thread: int | None) -> None:
         with self._lock:

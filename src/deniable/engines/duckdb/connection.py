@@ -24,8 +24,8 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
-from deniable.engines.base import quote
-from deniable.errors import DataError, InternalError, ParameterError, Stopped, StorageError
+from deniable.engines.base import quote, refuse_late
+from deniable.errors import DataError, InternalError, ParameterError, StorageError
 from deniable.storage import is_own, lock_descriptor
 
 _SIZE = re.compile(r"^[1-9][0-9]*(\.[0-9]+)? ?[KMGT]i?B$", re.IGNORECASE)
@@ -161,7 +161,7 @@ def translate_errors(about: str = "a source") -> Iterator[None]:
 def _translate_error(failure: Exception, about: str) -> Exception:
     text = str(failure)
     if isinstance(failure, duckdb.InterruptException) or "INTERRUPT" in text:
-        return Stopped("the work was stopped before it ended", remedy="Ask for less, or allow more time")
+        return refuse_late()
     if isinstance(failure, duckdb.OutOfMemoryException) or "Out of Memory" in text:
         return StorageError("the memory limit was reached", remedy="Allow the engine more memory, or free disk space")
     if "No space left" in text or "temp_directory_size" in text:

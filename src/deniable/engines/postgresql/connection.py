@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from deniable.errors import DataError, InternalError, Stopped, StorageError
+from deniable.engines import base
+from deniable.errors import DataError, InternalError, StorageError
 
 WAIT_SECONDS = 10
 """How long connecting, or waiting for a lock, may take."""
@@ -98,7 +99,7 @@ def _translate_error(failure: Any, about: str) -> Exception:
 
     state = failure.sqlstate or ""
     if state == "57014":
-        return Stopped("the work was stopped before it ended", remedy="Ask for less, or allow more time")
+        return base.refuse_late()
     if state == "55P03":
         return StorageError(f"{about} is locked by somebody else", remedy="Wait until it is free, and ask again")
     if state == "42501":
@@ -114,11 +115,7 @@ def _translate_error(failure: Any, about: str) -> Exception:
     lost = isinstance(failure, errors.OperationalError | InterfaceError) or state[:2] in ("08", "57", "53", "58", "40")
     if lost:
         return StorageError("the connection to the database was lost", remedy="Look at the server's log, and ask again")
-    return DataError(
-        f"{about} could not be read as it was when it was attached",
-        expected="Values that fit their types",
-        remedy="Attach it again, or repair the table",
-    )
+    return base.refuse_values(about)
 
 
 def open_cursor(connection: Any) -> Any:

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 
-from deniable.engines import sources
+from deniable.engines import base, sources
 from deniable.engines.base import BATCH_ROWS, PARAMETER, Parameters, Source, is_in_database, quote
 from deniable.engines.postgresql.connection import connect, describe_server, is_alive, open_cursor, translate_errors
 from deniable.engines.postgresql.tables import (
@@ -70,12 +70,10 @@ class PostgreSQLEngine(PooledEngine[View]):
 
     def _reach_there(self, view: View) -> None:
         with self._statement(view.place, None) as connection, translate_errors(view.located.title):
-            connection.execute(f"{show_view(replace(view, restrictions=()), [])} LIMIT 0")
             now = list_types(connection, view.located)
-        if any(now.get(name) != written for name, written in view.types):
-            raise DataError(
-                f"{view.located.title} has columns of other types than when it was opened", remedy="Start anew"
-            )
+            if now and any(now.get(name) != written for name, written in view.types):
+                raise base.refuse_changed(view.located.title)
+            connection.execute(f"{show_view(replace(view, restrictions=()), [])} LIMIT 0")
 
     def _list_settings(self) -> tuple[Any, ...]:
         return next(iter(self._views.values())).server

@@ -50,7 +50,7 @@ from deniable.engines.remote import (
 )
 from deniable.engines.sources import stamp_source
 from deniable.engines.spark.session import begin_work, end_work, is_remote, open_session, stop_work, translate_errors
-from deniable.errors import DataError, Stopped
+from deniable.errors import DataError
 from deniable.policy.schema import ColumnType, TableSchema, normalize_spelling
 
 SCHEME = "spark:"
@@ -224,7 +224,7 @@ class SparkEngine(RemoteEngine[View]):
                 views = self._show_frames(statement, frames) | self._show_folders(statement, frames)
                 yield self._session.sql(self._complete(statement, frames, views), args=_name_parameters(parameters))
             if tag not in self._running:
-                raise Stopped("the work was stopped before it ended", remedy="Ask for less, or allow more time")
+                raise base.refuse_late()
         finally:
             timer.cancel()
             with self._lock:

@@ -14,8 +14,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from deniable.engines import base
 from deniable.engines.sources import require_driver
-from deniable.errors import DataError, InternalError, Stopped, StorageError
+from deniable.errors import DataError, InternalError, StorageError
 
 SETTINGS = {
     "spark.sql.ansi.enabled": "false",
@@ -162,7 +163,7 @@ def _translate_failure(text: str) -> Exception:
             remedy="The cluster's owner may set spark.driver.maxResultSize higher",
         )
     if "cancelled" in text or "interrupted" in text.lower():
-        return Stopped("the work was stopped before it ended", remedy="Ask for less, or allow more time")
+        return base.refuse_late()
     return StorageError("Spark was lost", remedy="Look at Spark's log, and ask again")
 
 
@@ -177,7 +178,7 @@ def _translate_error(failure: Any, about: str) -> Exception:
             remedy="Install them with pip install 'pyspark[connect]', or unset SPARK_REMOTE",
         )
     if "INTERRUPT" in condition or "CANCEL" in condition or "cancelled" in str(failure).lower():
-        return Stopped("the work was stopped before it ended", remedy="Ask for less, or allow more time")
+        return base.refuse_late()
     if condition in ("INSUFFICIENT_PERMISSIONS", "UNAUTHORIZED_ACCESS"):
         return DataError(f"Spark may not read {about}", remedy="Grant its user the right to read the table")
     if type(failure).__name__ in ("AnalysisException", "ParseException"):

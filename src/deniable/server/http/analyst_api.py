@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from datetime import date, datetime
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from starlette.responses import FileResponse, Response
@@ -272,7 +275,7 @@ def _build_question(call: Call) -> Question:
     body: QuestionBody = call.body
     if body.parameters and len(body.parameters) > (used := count_parameters(body.sql)):
         raise ParameterError(f"{len(body.parameters)} parameters were given, and the question has {used}")
-    return _build_terms(call, body.sql, tuple(_check_parameter(value) for value in body.parameters))
+    return _build_terms(call, body.sql, tuple(map(_read_parameter, body.parameters)))
 
 
 def _build_terms(call: Call, sql: str, parameters: tuple[Any, ...] = ()) -> Question:
@@ -296,10 +299,24 @@ def _to_text(value: Any) -> str | None:
     return None if value is None else str(value)
 
 
-def _check_parameter(value: Any) -> Any:
-    if value is not None and not isinstance(value, str | int | float | bool):
-        raise ParameterError("a parameter is a text, a number, a truth value or null")
-    return value
+_TYPED: dict[str, Callable[[str], Any]] = {
+    "timestamp": datetime.fromisoformat,
+    "date": date.fromisoformat,
+    "decimal": Decimal,
+}
+"""How the text of a parameter is read whose type JSON does not have."""
+
+
+def _read_parameter(value: Any) -> Any:
+    if value is None or isinstance(value, str | int | float | bool):
+        return value
+    with suppress(TypeError, AttributeError, ValueError, KeyError, ArithmeticError):
+        ((kind, text),) = value.items()
+        return _TYPED[kind](text)
+    raise ParameterError(
+        "a parameter is none that can be read",
+        expected="A text, a number, a truth value, null, or " + ", ".join(f'{{"{kind}": "..."}}' for kind in _TYPED),
+    )
 
 
 OPERATIONS: tuple[Operation, ...] = (

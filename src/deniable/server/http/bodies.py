@@ -47,7 +47,9 @@ class QuestionBody:
     purpose: str = describe_field(
         "The purpose it is charged to; left out where the token has one only.", "", maxLength=200
     )
-    parameters: list[Any] = describe_field("Values of $1, $2, ...", [], maxItems=1000)
+    parameters: list[Any] = describe_field(
+        'Values of $1, $2, ...; of another type than JSON has: {"timestamp": text}, date or decimal.', [], maxItems=1000
+    )
     confidence: float = describe_field("Confidence of the intervals.", 0.95, exclusiveMinimum=0, exclusiveMaximum=1)
     intervals: bool = describe_field("Whether name_low and name_high stand beside each number.", True)
     nonnegative: bool = describe_field("Whether counts are cut off at 0.", False)
