@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+import errno
 import json
+from collections.abc import Callable
 from datetime import date, datetime, timedelta
+from importlib import import_module
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from deniable import Curator
 from deniable.assess.released_rows import read_released
+from deniable.curator.mask.run import mask, request_for
+from deniable.curator.query.sql import write_answer
 from deniable.engines.duckdb import DuckDBEngine
 from deniable.errors import DataError, IntegrityError, ParameterError, StorageError
 from deniable.policy.budget import budget
 from deniable.policy.document import parse
 from deniable.release import Guarantee, Provenance, Release, Technique, seal, statement_path, verify, write_release
 
+release = import_module("deniable.release.release")
 GUARANTEE = Guarantee.differential(Technique.DP_QUERY, "one row", budget("0.5", "1e-6"))
 PROVENANCE = Provenance("abc", {"visits": "v1"}, {"sql": "SELECT count(*) FROM visits", "epsilon": "0.5"})
 
@@ -125,19 +132,22 @@ def test_rows_are_written_with_their_statement(tmp_path: Path, ending: str) -> N
     assert written.body["details"] == {"error": 3.5, "rows": 2}
 
 
-def test_an_old_statement_does_not_outlive_its_file(tmp_path: Path) -> None:
-    release = Release(pa.table({"n": [1]}), GUARANTEE, PROVENANCE)
+def test_a_statement_stands_beside_the_file_that_it_is_about(tmp_path: Path) -> None:
+    release, path = Release(pa.table({"n": [1]}), GUARANTEE, PROVENANCE), tmp_path / "out.csv"
 
     class Broken:
         def write(self, *_: object) -> None:
+            path.write_text("half")
             raise StorageError("the disk is full")
 
-    with DuckDBEngine() as engine:
-        write_release(release, tmp_path / "out.csv", engine)
     with pytest.raises(StorageError):
-        write_release(release, tmp_path / "out.csv", Broken())
-    with pytest.raises(IntegrityError, match="there is no statement"):
-        verify(tmp_path / "out.csv")
+        write_release(release, path, Broken())
+    assert not list(tmp_path.iterdir())
+    with DuckDBEngine() as engine:
+        stated = write_release(release, path, engine)
+    with pytest.raises(StorageError):
+        write_release(release, path, Broken())
+    assert verify(path) == stated
 
 
 def test_rows_that_are_a_file_already_are_sealed_instead(tmp_path: Path) -> None:
@@ -207,3 +217,74 @@ def test_times_that_a_parquet_file_has_in_finer_units_leave_as_they_are(tmp_path
     with Curator(parse(json.dumps(policy)), sources={"t": rows}) as curator:
         curator.anonymize("t", tmp_path / "of.parquet", k=3)
     assert sorted(map(str, read_released(tmp_path / "of.parquet")["at"].cast(kind))) == sorted(map(str, rows["at"]))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A table, its policy, and a folder with an earlier output of every name."""
+    rows = {"pid": range(40), "age": [20 + i % 8 for i in range(40)], "sex": ["f", "m"] * 20}
+    pq.write_table(pa.table({name: list(values) for name, values in rows.items()}), tmp_path / "visits.parquet")
+    (tmp_path / "policy.yaml").write_text(
+        "version: 1\ndataset: d\ntables:\n  visits:\n    source: visits.parquet\n    unit: {column: pid, max_rows: 1}\n"
+        "    columns:\n      pid: {type: integer, role: identifier, mask: redact}\n"
+        "      age: {type: integer, between: [0, 99], role: quasi-identifier, hierarchy: {intervals: {widths: [50]}}}\n"
+        "      sex: {categories: [f, m], role: insensitive}\n"
+        "release: {anonymize: {k: 2, suppress: 0.5}}\naccepts: [much-loss, large-delta]\n"
+        "budgets: {dataset: {epsilon: 1000, delta: 1e-2, accounting: zcdp}}\n"
+    )
+    out = tmp_path / "out"
+    out.mkdir()
+    for name in ("x.csv", "x.csv.release.json", "x.csv.model.json", "x.json", "x.json.release.json"):
+        (out / name).write_text(f"earlier {name}")
+    return tmp_path
+
+
+def list_files(folder: Path) -> dict[str, bytes]:
+    """Every file below a folder with what it holds."""
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+MAKERS: dict[str, Callable[[Curator, Path], object]] = {
+    "query": lambda curator, out: write_answer(
+        curator.context, curator.query("SELECT COUNT(*) AS n FROM visits", epsilon=1), out / "x.csv"
+    ),
+    "mask": lambda curator, out: mask(request_for(out.parent / "policy.yaml", None, "visits", out / "x.csv")),
+    "anonymize": lambda curator, out: curator.anonymize("visits", out / "x.csv"),
+    "synthesize": lambda curator, out: curator.synthesize("visits", out / "x.csv", epsilon=1, delta="1e-6"),
+    "train": lambda curator, out: curator.train(
+        "visits", "sex", features=["age"], positive="f", out=out / "x.json", epsilon=1
+    ),
+}
+
+
+@pytest.mark.parametrize("failure", [OSError(errno.ENOSPC, "full"), KeyboardInterrupt(), SystemExit(143)], ids=repr)
+@pytest.mark.parametrize("maker", MAKERS)
+@pytest.mark.parametrize("links", [True, False])
+def test_an_output_that_fails_at_its_end_leaves_the_earlier_one_as_it_was(
+    folder: Path, maker: str, failure: BaseException, links: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, reached = folder / "out", list[str]()
+
+    def fail(*_: object) -> None:
+        reached.append(maker)
+        raise failure
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EPERM, "no second names")
+
+    if not links:
+        monkeypatch.setattr(Path, "hardlink_to", refuse)
+    before = list_files(out)
+    with Curator.open(folder / "policy.yaml") as curator:
+        monkeypatch.setattr(release, "_render_statement", fail)
+        with pytest.raises(BaseException) as refusal:  # noqa: PT011  a refusal, or the interruption itself
+            MAKERS[maker](curator, out)
+        assert reached, refusal.value
+        assert list_files(out) == before
+        assert sorted(path.name for path in out.iterdir()) == sorted(before)  # no folder is left either
+        monkeypatch.undo()
+        MAKERS[maker](curator, out)
+        changed = "x.json" if maker == "train" else "x.csv"
+        assert verify(out / changed)
+        assert {path.name for path in out.iterdir()} >= set(before)
+        assert not [path for path in out.iterdir() if path.is_dir()]

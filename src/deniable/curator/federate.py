@@ -148,7 +148,6 @@ def write_result(what: Round, result: RoundResult, out: Path, left_out: Sequence
     """Write a model, or means, with a statement of what is claimed of it, as of every release."""
     from deniable.learn.model import save_model
     from deniable.release import Provenance, seal
-    from deniable.release.release import remove_statement
 
     report = describe_result(what, result, left_out)
     parameters = {name: getattr(what, name) for name in ("method", "table", "clients", "least", "colluding")}
@@ -156,7 +155,6 @@ def write_result(what: Round, result: RoundResult, out: Path, left_out: Sequence
     details |= {} if result.model is None else result.model.summarize()
     # Each client has a policy of its own, and read its own table: the server knows neither.
     with publish_together(out):
-        remove_statement(out)
         if result.model is not None:
             save_model(result.model, out)
         else:

@@ -72,29 +72,17 @@ def _remove_files(files: Iterable[Path]) -> None:
 
 @contextmanager
 def publish_together(*files: Path) -> Iterator[None]:
-    """All files of a release or none: where anything fails, even an interruption, those that were written go.
+    """All files of a release anew, or those as they were that stood there: even where an interruption ends it.
 
     Whoever watches this thread is told of files that were written whole.
     """
     from deniable.curator.charge import WATCH
+    from deniable.release.release import replace_files
 
-    before = {path: _identify(path) for path in files}
-    try:
+    with replace_files(*files):
         yield
-    except BaseException:
-        _remove_files([path for path, old in before.items() if _identify(path) != old])
-        raise
     if (watch := WATCH.get()) is not None:
         watch.files += tuple(str(path) for path in files)
-
-
-def _identify(path: Path) -> tuple[int, int, int] | None:
-    """What changes when a file is written anew; None where there is none."""
-    try:
-        found = path.stat()
-    except OSError:
-        return None
-    return found.st_ino, found.st_mtime_ns, found.st_size
 
 
 def certify_rows(released: Path | pa.Table, claim: Claim, *, charge: str = NOTHING_CHARGED) -> Measurements:
@@ -236,14 +224,13 @@ def publish_staged(
     *,
     release: str = "",
 ) -> Statement:
-    """Give certified files their own names, of which an older statement goes first, and state what was measured.
+    """Give certified files their own names, instead of earlier ones, and state what was measured.
 
     `staged` says which name each file gets. The ledger has been told of the release; what fails now says so.
     """
-    from deniable.release.release import remove_statement
+    from deniable.release.release import replace_files
 
-    with tell_charge(RECORDED if release else ""), remove_on_failure(*staged, *staged.values()):
-        remove_statement(path)
+    with tell_charge(RECORDED if release else ""), remove_on_failure(*staged), replace_files(*staged.values()):
         for held, name in staged.items():
             with storage_errors(name):
                 held.replace(name)

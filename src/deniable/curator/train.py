@@ -312,7 +312,6 @@ def _release_model(
 
     from deniable.learn.model import save_model
     from deniable.release import Provenance, Release, seal
-    from deniable.release.release import remove_statement
 
     model: LearnedModel = result.measured[0]
     parameters = {"table": order.table, **asdict(replace(order.task, module=None))}
@@ -328,7 +327,6 @@ def _release_model(
         rows = pa.Table.from_pylist([each.to_dict() for each in model.coefficient_table()])
         return Release(rows, model.guarantee, provenance, details)
     with publish_together(out):
-        remove_statement(out)
         save_model(model, out)
         sealed = seal(out, model.guarantee, provenance, details, key=find_signing_key(context))
         note_published(context, sealed, result.release)

@@ -11,9 +11,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Protocol
 
 from deniable.errors import DataError, IntegrityError, MissingExtra, ParameterError
@@ -54,14 +56,14 @@ class Writer(Protocol):
 def write_release(
     release: Release, path: str | Path, writer: Writer, format: str | None = None, *, key: bytes | None = None
 ) -> Statement:
-    """Write a release's rows, then its statement. An older statement goes first: no claim outlives its file."""
+    """Write a release's rows, then its statement."""
     if isinstance(release.rows, Path):
         raise ParameterError("the rows of this release are a file already", remedy="Use seal for a written file")
     target = Path(path)
-    remove_statement(target)
-    writer.write(release.rows, target, format)
-    details = {"rows": release.rows.num_rows} | dict(release.details)
-    return seal(target, release.guarantee, release.provenance, details, key=key)
+    with replace_files(target):
+        writer.write(release.rows, target, format)
+        details = {"rows": release.rows.num_rows} | dict(release.details)
+        return seal(target, release.guarantee, release.provenance, details, key=key)
 
 
 SUFFIX = ".release.json"
@@ -120,10 +122,47 @@ def seal(
     return statement
 
 
-def remove_statement(file: str | Path) -> None:
-    """Remove the statement of a file that is about to change, if there is one."""
-    with storage_errors(statement_path(file)):
-        statement_path(file).unlink(missing_ok=True)
+@contextmanager
+def replace_files(*files: Path) -> Iterator[None]:
+    """All files of a release with their statements anew, or all as they were, even where an interruption ends it.
+
+    What was there before is held in a hidden folder meanwhile. A process that is killed between the file and its
+    statement leaves an older statement, which `verify` finds to be of another file.
+    """
+    paths = [each for path in files for each in (path, statement_path(path))]
+    with ExitStack() as held:
+        before = {path: _hold_file(path, held) for path in paths if path.is_file()}
+        marks = {path: _identify(path) for path in paths}
+        try:
+            yield
+        except BaseException:
+            for path, kept in before.items():
+                with suppress(OSError):
+                    kept.replace(path)
+            for path in (each for each in paths if each not in before and _identify(each) != marks[each]):
+                with suppress(OSError):
+                    path.unlink()
+            raise
+
+
+def _hold_file(path: Path, held: ExitStack) -> Path:
+    """Another name of a file until the stack ends, by which it can be put back."""
+    with storage_errors(path):
+        folder = Path(held.enter_context(TemporaryDirectory(prefix=".earlier-", dir=path.parent)))
+        if not path.is_symlink():
+            with suppress(OSError):  # not every file system gives a file two names
+                (folder / "file").hardlink_to(path)
+                return folder / "file"
+        return path.replace(folder / "file")
+
+
+def _identify(path: Path) -> tuple[int, int, int] | None:
+    """What changes when a file is written anew; None where there is none."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_mtime_ns, found.st_size
 
 
 def verify(file: str | Path, *, key: str = "") -> Statement:

@@ -578,11 +578,10 @@ def write_places(context: Context, answer: PlacesAnswer, path: Path) -> None:
         return
     from deniable.geography.traces import collect_features
     from deniable.release import seal
-    from deniable.release.release import remove_statement
+    from deniable.release.release import replace_files
 
     release = answer.release
-    with still_charged() if answer.receipt is not None else nullcontext():
-        remove_statement(path)
+    with still_charged() if answer.receipt is not None else nullcontext(), replace_files(path):
         drawn = collect_features(str(release.details["kind"]), answer.to_pylist(), answer.regions)
         write_whole(path, json.dumps(drawn, separators=(",", ":")).encode())
         sealed = seal(path, release.guarantee, release.provenance, release.details, key=find_signing_key(context))

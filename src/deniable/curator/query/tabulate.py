@@ -23,7 +23,7 @@ import numpy as np
 
 from deniable.curator.charge import BEGIN_EPOCH, Form, Job, charge, find_answer, guarantee_of, run_job, still_charged
 from deniable.curator.context import Context
-from deniable.curator.publish import MEASURED, find_signing_key, note_published, remove_on_failure
+from deniable.curator.publish import MEASURED, find_signing_key, note_published
 from deniable.engines.base import is_elsewhere, quote
 from deniable.errors import AccessRefused, InternalError, ParameterError, QueryRefused
 from deniable.policy.budget import ZCDP, Budget, PureDP, say_budget
@@ -575,10 +575,9 @@ def _write_file(
 ) -> TabulationReport:  # fmt: skip
     """One file with its statement, or none at all."""
     from deniable.release import Provenance, seal
-    from deniable.release.release import remove_statement
+    from deniable.release.release import replace_files
 
-    remove_statement(path)
-    with remove_on_failure(path):
+    with replace_files(path):
         context.scope.engine.write(rows, path)
         found = None if certify is None else certify()
         if found is not None and found.broken:

@@ -419,17 +419,17 @@ def _report(opened: Opened, closed: Sequence[Closed], now: int, *, charged: bool
 def _write_feed(context: Context, opened: Opened, report: StreamReport, out: Path) -> None:
     """Everything published so far in one file, with its statement."""
     from deniable.release import Provenance, seal
-    from deniable.release.release import remove_statement
+    from deniable.release.release import replace_files
 
-    remove_statement(out)
-    if out.suffix.lower() == ".json":
-        write_whole(out, json.dumps(report.to_dict(), indent=1).encode())
-    else:
-        context.scope.engine.write(tabulate_rows(report.rows), out)
     stream = opened.plan.stream
     parameters = {"stream": stream.name, "periods": stream.periods, "closed": report.closed}
     versions = {stream.table: "read once, when each period was closed"}
     provenance = Provenance(context.policy.hash, versions, parameters)
     details = {"protects": report.protects, "confidence": CONFIDENCE, "measured": report.measured}
-    sealed = seal(out, opened.guarantee, provenance, details, key=find_signing_key(context))
-    note_published(context, sealed, report.release)
+    with replace_files(out):
+        if out.suffix.lower() == ".json":
+            write_whole(out, json.dumps(report.to_dict(), indent=1).encode())
+        else:
+            context.scope.engine.write(tabulate_rows(report.rows), out)
+        sealed = seal(out, opened.guarantee, provenance, details, key=find_signing_key(context))
+        note_published(context, sealed, report.release)
