@@ -137,7 +137,8 @@ def test_a_statement_stands_beside_the_file_that_it_is_about(tmp_path: Path) -> 
 
     class Broken:
         def write(self, *_: object) -> None:
-            path.write_text("half")
+            (tmp_path / "new").write_text("half")
+            (tmp_path / "new").replace(path)
             raise StorageError("the disk is full")
 
     with pytest.raises(StorageError):

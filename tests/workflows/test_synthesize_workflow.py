@@ -119,3 +119,34 @@ def test_a_process_that_is_told_to_end_leaves_nothing_half_written(town: Path, n
     assert process.returncode
     assert not [*town.glob(f".{number}.csv*")]
     assert not (town / f"{number}.csv").exists()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_process_that_is_told_to_end_does_not_wait_for_the_end_of_a_statement(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    """DuckDB hears of signals between parts of its work; one part of a join may take minutes."""
+    words = (
+        "import pyarrow as pa, signal, sys",
+        "from deniable.cli import main",
+        "from deniable.engines.duckdb import DuckDBEngine",
+        "def work():",
+        "    engine = DuckDBEngine()",
+        "    engine.attach('t', pa.table({'a': list(range(300_000))}))",
+        "    print('started', flush=True)",
+        "    engine.run('SELECT count(*) AS n FROM t AS x, t AS y WHERE x.a * y.a % 7 = 3')",
+        "main.main = work",
+        "try:",
+        "    main.run()",
+        "except KeyboardInterrupt:",
+        "    print('stopped', flush=True)",
+    )
+    with subprocess.Popen([sys.executable, "-c", "\n".join(words)], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "started\n"
+        time.sleep(0.5)
+        process.send_signal(number)
+        try:
+            assert process.communicate(timeout=60)[0] == "stopped\n"
+        finally:
+            process.kill()

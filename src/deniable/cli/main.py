@@ -405,6 +405,8 @@ def run() -> None:
         stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     load_less(sys.argv[1:])
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Control-C: what was half written is removed
+    if os.name == "posix":
+        _hear_signals()
     try:
         main()
     except SystemExit as ended:
@@ -412,6 +414,21 @@ def run() -> None:
             raise
         _leave(ended.code)
     _leave(0)
+
+
+def _hear_signals() -> None:
+    """Interrupt the engine's statement when a signal comes, of which Python hears else at the statement's end."""
+    read, written = os.pipe()
+    os.set_blocking(written, False)
+    signal.set_wakeup_fd(written, warn_on_full_buffer=False)
+
+    def interrupt() -> None:
+        while os.read(read, 1):
+            engines = sys.modules.get("deniable.engines.duckdb.engine")
+            for each in list(engines.OPEN) if engines else ():
+                each.cancel()
+
+    threading.Thread(target=interrupt, daemon=True).start()
 
 
 def _leave(code: int) -> NoReturn:

@@ -25,9 +25,9 @@ from pathlib import Path
 import pyarrow as pa
 
 from deniable.engines.base import Engine
-from deniable.errors import InternalError, KeyUnavailable, ParameterError, nearest
+from deniable.errors import DataError, InternalError, KeyUnavailable, ParameterError, nearest
 from deniable.masking.plan import TablePlan
-from deniable.storage import LOCK, ROW_ENDINGS, lock_folder, storage_errors, whole_file, write_whole
+from deniable.storage import LOCK, ROW_ENDINGS, escape_formula, lock_folder, storage_errors, whole_file, write_whole
 
 PART_ROWS = 131_072
 IN_FLIGHT = 3
@@ -58,11 +58,23 @@ def write_masked(
 
     `batches` are its rows in the order in which they leave, the same whenever the work goes on.
     """
+    if format_of(target) == "csv":
+        _refuse_formulas(plan)
     read = engine.stream(table, PART_ROWS) if batches is None else batches
     parts = _mask_parts(read, engine.count(table), plan, checkpoint, progress)
     rows = engine.write(parts, checkpoint.whole, format_of(target))
     checkpoint.whole.replace(target)
     return rows
+
+
+def _refuse_formulas(plan: TablePlan) -> None:
+    """Refuse names that a CSV file holds under another spelling: what is measured on it asks for columns by name."""
+    found = [each.name for each in plan.columns if escape_formula(each.name) != each.name]
+    if found:
+        raise DataError(
+            f"a spreadsheet would run the name of column '{found[0]}' of '{plan.table}' as a formula",
+            remedy="Write to a name that ends in .parquet or .arrow, or rename the column",
+        )
 
 
 def _mask_parts(

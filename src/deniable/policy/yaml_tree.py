@@ -103,6 +103,24 @@ def reveal(text: str) -> str:
     return "".join(sign if sign.isprintable() else sign.encode("unicode_escape").decode() for sign in text)
 
 
+def judge_name(name: str, what: str) -> tuple[str, str] | None:
+    """What is wrong with the name of a table, a column or another thing, and what is expected; None where nothing is.
+
+    >>> judge_name("a/b", "table"), judge_name("a/b", "column")
+    (("a table's name holds a slash", 'A name of a file: its releases have it'), None)
+    """
+    if not name.strip() or not name.isprintable():
+        shown = f": {reveal(name)}" if name.strip() else ""
+        return f"a name is empty or holds invisible characters{shown}", "A visible name"
+    if what == "table" and {"/", "\\"} & set(name):
+        return "a table's name holds a slash", "A name of a file: its releases have it"
+    read = unicodedata.normalize("NFC", name).strip()
+    if what == "column" and read != name:
+        happened = "a column's name has a blank at an end, or accents apart from their letters"
+        return happened, f"The name as it is read from files: '{read}'"
+    return None
+
+
 def reveal_controls(text: str) -> str:
     """A text of somebody else as a page may show it: controls that hide letters or turn their order are written out.
 

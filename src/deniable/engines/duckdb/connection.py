@@ -156,6 +156,10 @@ def translate_errors(about: str = "a source") -> Iterator[None]:
         raise _translate_error(failure, about) from None
     except OSError as failure:  # Arrow's reader wraps DuckDB's errors while it streams
         raise _translate_error(failure, about) from None
+    except RuntimeError as failure:
+        if str(failure) == "Query interrupted":  # in place of what a signal's handler raised while the engine worked
+            raise KeyboardInterrupt from None
+        raise
 
 
 def _translate_error(failure: Exception, about: str) -> Exception:

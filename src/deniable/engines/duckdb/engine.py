@@ -59,6 +59,9 @@ from deniable.engines.sources import (
 from deniable.errors import DataError, ParameterError, nearest
 from deniable.policy.schema import CsvDialect, TableSchema
 
+OPEN: weakref.WeakSet[DuckDBEngine] = weakref.WeakSet()
+"""The engines of this process."""
+
 
 class DuckDBEngine:
     """The embedded engine.
@@ -93,6 +96,7 @@ class DuckDBEngine:
         self._lock = threading.RLock()
         self._local = threading.local()
         self._running: dict[Any, int] = {}
+        OPEN.add(self)
         self._connection: Any = None  # opened when a statement runs after a source was attached
 
     def attach(
@@ -178,7 +182,7 @@ class DuckDBEngine:
         sql = f"SELECT * FROM {quote(sql_or_table)}" if known else sql_or_table
         cursor = self._new_cursor()
         self._teach_spelling(sql)
-        with translate_errors():
+        with self._track_statement(cursor, None), translate_errors():
             reader = read_batches(read_relation(cursor, sql, parameters), batch_rows)
         return self._batches(cursor, reader, batch_rows)
 

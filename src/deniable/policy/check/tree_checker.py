@@ -43,7 +43,7 @@ from deniable.policy.grammar import (
     is_beyond,
 )
 from deniable.policy.schema import ColumnType, Frozen, Spec
-from deniable.policy.yaml_tree import Entries, Items, Leaf, Mistakes, Tree, reveal
+from deniable.policy.yaml_tree import Entries, Items, Leaf, Mistakes, Tree, judge_name, reveal
 
 Value = int | Fraction | str | bool | date | datetime
 
@@ -362,9 +362,8 @@ class Checker:
 
     def _name(self, shape: Named, key: Leaf) -> bool:
         """Note what a key declares or refers to."""
-        if key.missing or not key.text.strip() or not key.text.isprintable():
-            shown = f": {reveal(key.text)}" if key.text.strip() else ""
-            self.mistakes.add(key.place, f"a name is empty or holds invisible characters{shown}", "A visible name")
+        if wrong := judge_name("" if key.missing else key.text, shape.declares):
+            self.mistakes.add(key.place, *wrong)
             return False
         if shape.refers:
             self.mentions.append(Mention(shape.refers, key.text, key.place, self.table))
