@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deniable.engines import Engine
-from deniable.errors import KeyUnavailable, ParameterError, StorageError
+from deniable.errors import DataError, KeyUnavailable, ParameterError, StorageError
 from deniable.masking import streaming
 from deniable.masking.plan import ColumnPlan, TablePlan
 from deniable.masking.replacement import Redact
@@ -165,3 +165,19 @@ def test_two_processes_cannot_write_one_output(tmp_path: Path) -> None:
 def test_a_name_without_a_format_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ParameterError, match=r"\.parquet"):
         streaming.format_of(tmp_path / "out.parqet")
+
+
+def test_a_column_that_a_spreadsheet_would_run_is_refused_in_csv_and_written_in_parquet(
+    engine: Engine, tmp_path: Path
+) -> None:
+    engine.attach("t", pa.table({"=1+1": ["a", "b"]}))
+    plan = TablePlan("t", (ColumnPlan("=1+1", None),))
+    for ending in ("csv", "parquet"):
+        target = tmp_path / f"t.{ending}"
+        job = Job("t", "", "", {}, {}, ending, streaming.PART_ROWS, "1")
+        with streaming.open_checkpoint(target, job, f".{ending}") as work:
+            if ending == "csv":
+                with pytest.raises(DataError, match=r"as a formula.*Write to a name that ends in \.parquet"):
+                    streaming.write_masked(engine, "t", plan, target, work)
+            else:
+                assert streaming.write_masked(engine, "t", plan, target, work) == 2

@@ -180,3 +180,17 @@ def test_values_that_would_not_be_kept_to_are_refused(served: Any, statement: st
 def test_what_changes_nothing_is_accepted(served: Any, statement: str) -> None:
     with psycopg.connect(served.dsn(), autocommit=True) as connection:
         connection.execute(statement.encode())
+
+
+@pytest.mark.parametrize("name", ["epsilon", "delta", "rho", "confidence"])
+def test_a_budget_that_is_no_number_is_refused_where_it_is_set(served: Any, name: str) -> None:
+    with psycopg.connect(served.dsn() + BUDGET, autocommit=True) as connection:
+        before = show(connection, f"deniable.{name}")
+        for value in ("abc", "nan", "1_0", "1,5", "1e999999"):
+            with pytest.raises(psycopg.Error, match="Write a number") as refused:
+                connection.execute(f"SET deniable.{name} = '{value}'")
+            assert refused.value.sqlstate == "22023"
+            assert show(connection, f"deniable.{name}") == before
+        for value in ("0.5", "1/3", "1e-6"):
+            connection.execute(f"SET deniable.{name} = '{value}'")
+            assert show(connection, f"deniable.{name}") == value

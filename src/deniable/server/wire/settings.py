@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from functools import cache
 from zoneinfo import available_timezones
 
-from deniable.errors import nearest
+from deniable.errors import ParameterError, nearest
+from deniable.policy.budget import exact
 from deniable.server.wire.codec import WireRefusal
 from deniable.server.wire.lexer import Kind, Statement, Token
 
@@ -85,6 +86,7 @@ _SPELLED = {name.lower(): name for name in REPORTED}
 _TRUTHS = {"on": True, "true": True, "yes": True, "1": True, "off": False, "false": False, "no": False, "0": False}
 _SWITCHES = ("deniable.intervals", "deniable.nonnegative", "standard_conforming_strings", "jit", "row_security",
              "default_transaction_read_only", "transaction_read_only", "synchronize_seqscans")  # fmt: skip
+_NUMBERS = ("deniable.epsilon", "deniable.delta", "deniable.rho", "deniable.confidence")
 _ORDERS = {"mdy": "MDY", "us": "MDY", "dmy": "DMY", "european": "DMY", "ymd": "YMD"}
 _DURATIONS = ("statement_timeout", "lock_timeout", "idle_in_transaction_session_timeout")
 _UNITS = {"d": 86_400_000, "h": 3_600_000, "min": 60_000, "s": 1000, "ms": 1}
@@ -157,6 +159,11 @@ class Settings:
             if number is None:
                 raise _build_value_refusal(name, value, "Write milliseconds, or '5s', '2min'")
             return next((f"{number // ms}{unit}" for unit, ms in _UNITS.items() if number and not number % ms), "0")
+        if key in _NUMBERS and value:
+            try:
+                exact(value, key)
+            except ParameterError:
+                raise _build_value_refusal(name, value, "Write a number, such as 0.5") from None
         match key:
             case "client_encoding":
                 if value.replace("-", "").replace("_", "").upper() not in ("UTF8", "UNICODE"):
