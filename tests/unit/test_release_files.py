@@ -289,3 +289,28 @@ def test_an_output_that_fails_at_its_end_leaves_the_earlier_one_as_it_was(
         assert verify(out / changed)
         assert {path.name for path in out.iterdir()} >= set(before)
         assert not [path for path in out.iterdir() if path.is_dir()]
+
+
+def test_what_cannot_be_held_is_not_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second file of a release cannot be held, as in a folder that is full; one is a link to elsewhere."""
+    out = tmp_path / "out"
+    out.mkdir()
+    (tmp_path / "real.csv").write_text("earlier")
+    (out / "x.csv").symlink_to(tmp_path / "real.csv")
+    (out / "x.json").write_text("earlier")
+    before, replace = list_files(tmp_path), Path.replace
+
+    def refuse_json(path: Path, target: Path) -> Path:
+        if path.suffix == ".json":
+            raise OSError(errno.ENOSPC, "full")
+        return replace(path, target)
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "full")
+
+    monkeypatch.setattr(Path, "hardlink_to", refuse)
+    monkeypatch.setattr(Path, "replace", refuse_json)
+    with pytest.raises(StorageError, match="the disk is full"), release.replace_files(out / "x.csv", out / "x.json"):
+        raise AssertionError("nothing may be written then")
+    assert list_files(tmp_path) == before
+    assert (out / "x.csv").is_symlink()

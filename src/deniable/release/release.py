@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import secrets
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Protocol
 
 from deniable.errors import DataError, IntegrityError, MissingExtra, ParameterError
@@ -126,34 +126,41 @@ def seal(
 def replace_files(*files: Path) -> Iterator[None]:
     """All files of a release with their statements anew, or all as they were, even where an interruption ends it.
 
-    What was there before is held in a hidden folder meanwhile. A process that is killed between the file and its
+    What was there before has a second, hidden name meanwhile. A process that is killed between the file and its
     statement leaves an older statement, which `verify` finds to be of another file.
     """
     paths = [each for path in files for each in (path, statement_path(path))]
-    with ExitStack() as held:
-        before = {path: _hold_file(path, held) for path in paths if path.is_file()}
-        marks = {path: _identify(path) for path in paths}
-        try:
-            yield
-        except BaseException:
-            for path, kept in before.items():
-                with suppress(OSError):
-                    kept.replace(path)
-            for path in (each for each in paths if each not in before and _identify(each) != marks[each]):
-                with suppress(OSError):
-                    path.unlink()
-            raise
+    marks, held = {path: _identify(path) for path in paths}, dict[Path, Path]()
+    try:
+        for path in paths:
+            if path.is_file():
+                held[path] = _name_again(path)
+        yield
+    except BaseException:
+        for path, kept in list(held.items()):
+            try:
+                kept.replace(path)
+            except OSError:
+                del held[path]  # it stays under its second name
+        for path in (each for each in paths if marks[each] is None and _identify(each) is not None):
+            with suppress(OSError):
+                path.unlink()
+        raise
+    finally:
+        for kept in held.values():
+            with suppress(OSError):
+                kept.unlink(missing_ok=True)  # a file that was put back over itself still has both names
 
 
-def _hold_file(path: Path, held: ExitStack) -> Path:
-    """Another name of a file until the stack ends, by which it can be put back."""
+def _name_again(path: Path) -> Path:
+    """A hidden name beside a file by which it can be put back; its only one where a file cannot have two."""
+    kept = path.with_name(f".earlier-{secrets.token_hex(8)}")
+    if not path.is_symlink():
+        with suppress(OSError):
+            kept.hardlink_to(path)
+            return kept
     with storage_errors(path):
-        folder = Path(held.enter_context(TemporaryDirectory(prefix=".earlier-", dir=path.parent)))
-        if not path.is_symlink():
-            with suppress(OSError):  # not every file system gives a file two names
-                (folder / "file").hardlink_to(path)
-                return folder / "file"
-        return path.replace(folder / "file")
+        return path.replace(kept)
 
 
 def _identify(path: Path) -> tuple[int, int, int] | None:
