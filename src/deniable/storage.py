@@ -154,6 +154,10 @@ ROOM = 65536
 """Bytes that some entries of a ledger need."""
 
 
+LONGEST_NAME = 200
+"""Bytes of the name of an output: what stands beside it, and what it is written under first, have longer ones."""
+
+
 def refuse_unwritable(
     path: Path | None, *, rows: bool = False, also: Sequence[str] = (), beside: Iterable[Path] = ()
 ) -> None:
@@ -164,6 +168,10 @@ def refuse_unwritable(
     """
     if path is None:
         return
+    if len(os.fsencode(path.name)) > LONGEST_NAME:
+        raise ParameterError(
+            f"the name of a file has more than {LONGEST_NAME} bytes", remedy="Choose a shorter name for the output"
+        )
     _refuse_input(path)
     if any(path.resolve() == each.resolve() for each in beside):
         raise ParameterError(

@@ -551,3 +551,19 @@ def test_what_another_analyst_asked_at_length_costs_nobody_time(tmp_path: Path, 
         assert set(read) == {"eve"}
         curator.query("SELECT SUM(qty) AS s, COUNT(*) AS n FROM t", epsilon=5, who=ana)
         assert curator.query("SELECT COUNT(*) AS n FROM t", epsilon="0.1", who=eve).receipt is None
+
+
+@pytest.mark.parametrize("where", ["", " WHERE qty > 3", " WHERE amount > 20"])
+def test_what_one_question_said_is_said_again(curator: Curator, where: str) -> None:
+    """Counts beside sums of their rows: sums tell something of them, but their own answers stand."""
+    said = curator.query(
+        f"SELECT kind, COUNT(*) AS n, SUM(qty) AS s, SUM(amount) AS a FROM t{where} GROUP BY kind", epsilon="0.5"
+    ).to_pylist()
+    left, joined = curator.remaining(), " AND" if where else " WHERE"
+    for name, aggregate in (("n", "COUNT(*)"), ("s", "SUM(qty)"), ("a", "SUM(amount)")):
+        told = curator.query(f"SELECT kind, {aggregate} AS v FROM t{where} GROUP BY kind", epsilon="0.5").to_pylist()
+        assert [row["v"] for row in told] == [row[name] for row in said]
+        for row in said:
+            one = f"SELECT {aggregate} AS v FROM t{where}{joined} kind = '{row['kind']}'"
+            assert curator.query(one, epsilon="0.5").to_pylist()[0]["v"] == row[name]
+    assert curator.remaining() == left

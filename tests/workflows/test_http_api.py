@@ -258,6 +258,12 @@ def test_values_of_python_keep_their_types_on_the_way_to_a_server(served):
     asked = {"sql": OLD + " > $1", "epsilon": "0.5"}
     for odd in (
         {"timestamp": "soon"},
+        {"timestamp": "2024-W01-1"},
+        {"date": "20240101"},
+        {"decimal": 1.5},
+        {"decimal": "1_000"},
+        {"decimal": " 5 "},
+        {"decimal": "\u0665"},
         {"date": 5},
         {"decimal": "a"},
         {"text": "a"},

@@ -425,7 +425,7 @@ def _hear_signals() -> None:
     def interrupt() -> None:
         while os.read(read, 1):
             engines = sys.modules.get("deniable.engines.duckdb.engine")
-            for each in list(engines.OPEN) if engines else ():
+            for each in list(getattr(engines, "OPEN", ())):  # none while it is loaded
                 each.cancel()
 
     threading.Thread(target=interrupt, daemon=True).start()

@@ -332,7 +332,9 @@ class Number:
     mechanism: NoiseMechanism
     sensitivity: Sensitivity
     placed: Placed | None = None
-    """The measurement that it is, where it has noise of its own."""
+    """The measurement that it is, where it is one."""
+    computed: bool = False
+    """Whether it has no noise of its own: it was computed from others."""
 
     @property
     def scale(self) -> int:
@@ -357,7 +359,7 @@ def list_asked(view: View, atoms: Atoms) -> list[Vector]:
 
 
 def list_measured(view: View, atoms: Atoms) -> Iterator[Number]:
-    """Each number of a grouping set that has noise of its own."""
+    """Each number of a grouping set: those with noise of their own, and answers that were computed from them."""
     step, joined = view.step, {place for joint in view.step.joints for place in joint.block.places}
     for place, (measurement, placed) in enumerate(zip(view.measurements, step.placed, strict=True)):
         if place not in joined:
@@ -368,6 +370,11 @@ def list_measured(view: View, atoms: Atoms) -> Iterator[Number]:
         for vector in _list_joint(view, number, atoms):
             yield Number(vector, column, joint.mechanism, joint.sensitivity)
             column += 1
+    for place, vector in enumerate(list_asked(view, atoms) if joined else ()):
+        if place in joined:
+            yield Number(
+                vector, place, step.placed[place].mechanism, step.placed[place].sensitivity, step.placed[place], True
+            )
 
 
 def count_released(node: NodePlan) -> int:

@@ -83,8 +83,29 @@ class Derived:
 # -- combinations ------------------------------------------------------------------------------------------------------
 
 
-def _combine(numbers: Sequence[Number], asked: Sequence[Vector]) -> Floats | None:
-    """What each asked vector takes of each measured number, with the least noise; None where one does not follow."""
+def _combine(numbers: Sequence[Number], asked: Sequence[Vector], *, alone: bool) -> Floats | None:
+    """What each asked vector takes of each measured number, with the least noise; None where one does not follow.
+
+    What one question `alone` said is taken as it was said.
+    """
+    own = [i for i, each in enumerate(numbers) if not each.computed]
+    found = _solve([numbers[i] for i in own], asked)
+    if found is None:
+        return None
+    taken = np.zeros((len(asked), len(numbers)))
+    taken[:, own] = found
+    for place, vector in enumerate(asked if alone else ()):
+        said = (i for i, each in enumerate(numbers) if each.placed is not None and _is_same(each.vector, vector))
+        if (first := next(said, None)) is not None:
+            taken[place], taken[place, first] = 0.0, 1.0
+    return taken
+
+
+def _is_same(one: Vector, other: Vector) -> bool:
+    return one.keys() == other.keys() and all(np.array_equal(part, other[key]) for key, part in one.items())
+
+
+def _solve(numbers: Sequence[Number], asked: Sequence[Vector]) -> Floats | None:
     measured, noise = [each.vector for each in numbers], np.array([each.deviation for each in numbers])
     keys = list(dict.fromkeys(key for vector in (*measured, *asked) for key in vector))
     if not keys or not measured:
@@ -186,7 +207,8 @@ def _follow_alike(view: View, sources: Sequence[Source], reader: Reader) -> _Fou
     if not atoms.usable:
         return None
     numbers = [list(list_measured(other, atoms)) for other, _ in sources]
-    taken = _combine([each for some in numbers for each in some], list_asked(view, atoms))
+    measured_numbers = [each for some in numbers for each in some]
+    taken = _combine(measured_numbers, list_asked(view, atoms), alone=len(sources) == 1)
     if taken is None:
         return None
     names, given = [f"k{i}" for i in view.step.places], list[_Given]()
@@ -242,21 +264,22 @@ def _follow_groups(view: View, sources: Sequence[Source], reader: Reader) -> _Fo
             return None
         for place, group in enumerate(known):
             held = within(other, group)
-            given += [
-                _Given(_narrow(each, held), noisy.values[each.column][place : place + 1], stored) for each in numbers
-            ]
+            for each in numbers:
+                narrowed = replace(each, vector=_narrow(each.vector, held))
+                given.append(_Given(narrowed, noisy.values[each.column][place : place + 1], stored))
     asked, taken = list_asked(view, atoms), list[Floats]()
     for group in wanted:
         held = within(view, group)
-        each = _combine([one.number for one in given], [{k: part * held for k, part in v.items()} for v in asked])
-        if each is None:
+        wanted_here = [_narrow(vector, held) for vector in asked]
+        part = _combine([one.number for one in given], wanted_here, alone=len(sources) == 1)
+        if part is None:
             return None
-        taken.append(each)
+        taken.append(part)
     return _finish(view, keys, given, taken) if taken else None
 
 
-def _narrow(number: Number, held: Truth) -> Number:
-    return replace(number, vector={key: part * held for key, part in number.vector.items()})
+def _narrow(vector: Vector, held: Truth) -> Vector:
+    return {key: part * held for key, part in vector.items()}
 
 
 def _is_linear(view: View) -> bool:

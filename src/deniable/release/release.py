@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 import secrets
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -137,19 +137,38 @@ def replace_files(*files: Path) -> Iterator[None]:
                 held[path] = _name_again(path)
         yield
     except BaseException:
-        for path, kept in list(held.items()):
-            try:
-                kept.replace(path)
-            except OSError:
-                del held[path]  # it stays under its second name
-        for path in (each for each in paths if marks[each] is None and _identify(each) is not None):
-            with suppress(OSError):
-                path.unlink()
+        new = [path for path, mark in marks.items() if mark is None]
+        _persist(lambda: _put_back(held, new))
         raise
     finally:
-        for kept in held.values():
-            with suppress(OSError):
-                kept.unlink(missing_ok=True)  # a file that was put back over itself still has both names
+        _persist(lambda: _remove(held.values()))  # a file that was put back over itself still has both names
+
+
+def _put_back(held: dict[Path, Path], new: Iterable[Path]) -> None:
+    """Give files that were held their names again, and remove new ones; what cannot be renamed stays where it is."""
+    for path, kept in list(held.items()):
+        try:
+            kept.replace(path)
+        except FileNotFoundError:
+            continue  # it was put back before an interruption
+        except OSError:
+            del held[path]
+    _remove(new)
+
+
+def _remove(files: Iterable[Path]) -> None:
+    for path in files:
+        with suppress(OSError):
+            path.unlink(missing_ok=True)
+
+
+def _persist(work: Callable[[], None]) -> None:
+    """Do to its end what may be begun again, however often it is interrupted."""
+    while True:
+        try:
+            return work()
+        except KeyboardInterrupt:
+            continue
 
 
 def _name_again(path: Path) -> Path:

@@ -134,6 +134,7 @@ def tabulate(
     what it gave, and charges nothing.
     """
     from deniable.geography.published import choose_cells
+    from deniable.release.release import replace_files
 
     places = [None if each is None else Path(each) for each in (out, totals, shares)]
     for place in places:
@@ -149,7 +150,7 @@ def tabulate(
         published: Published = result.measured
         charged = result.receipt is not None and not result.receipt.repeated
         report = _report(plan, published, result.release, charged)
-        with still_charged():
+        with still_charged(), replace_files(*(place for place in places if place is not None)):
             return _write_files(context, plan, published, report, places, of or {})
 
 
@@ -573,27 +574,25 @@ def _write_file(
     context: Context, plan: Plan, report: TabulationReport, path: Path, rows: Any,
     certify: Callable[[], CertifiedCounts] | None,
 ) -> TabulationReport:  # fmt: skip
-    """One file with its statement, or none at all."""
+    """One file with its statement."""
     from deniable.release import Provenance, seal
-    from deniable.release.release import replace_files
 
-    with replace_files(path):
-        context.scope.engine.write(rows, path)
-        found = None if certify is None else certify()
-        if found is not None and found.broken:
-            raise InternalError(
-                f"what was written is not what is claimed of it: {'; '.join(found.broken)}",
-                remedy="It was removed, and nothing left. Please report it",
-            )
-        parameters = {"tabulation": plan.tabulation.name, "levels": list(plan.spine.levels), "cells": report.cells}
-        versions = {plan.table.name: f"epoch {context.epoch}"}
-        certified = {} if found is None else {MEASURED: found.to_dict()}
-        details = {
-            "protects": report.protects, "invariants": _name_invariants(plan), "notes": list(report.notes),
-            "confidence": report.confidence, "errors": list(report.errors), **certified,
-        }  # fmt: skip
-        sealed = seal(path, claim_guarantee(plan), Provenance(context.policy.hash, versions, parameters), details,
-                      key=find_signing_key(context))  # fmt: skip
-        note_published(context, sealed, report.release)
+    context.scope.engine.write(rows, path)
+    found = None if certify is None else certify()
+    if found is not None and found.broken:
+        raise InternalError(
+            f"what was written is not what is claimed of it: {'; '.join(found.broken)}",
+            remedy="It was removed, and nothing left. Please report it",
+        )
+    parameters = {"tabulation": plan.tabulation.name, "levels": list(plan.spine.levels), "cells": report.cells}
+    versions = {plan.table.name: f"epoch {context.epoch}"}
+    certified = {} if found is None else {MEASURED: found.to_dict()}
+    details = {
+        "protects": report.protects, "invariants": _name_invariants(plan), "notes": list(report.notes),
+        "confidence": report.confidence, "errors": list(report.errors), **certified,
+    }  # fmt: skip
+    sealed = seal(path, claim_guarantee(plan), Provenance(context.policy.hash, versions, parameters), details,
+                  key=find_signing_key(context))  # fmt: skip
+    note_published(context, sealed, report.release)
     told = report.certified or {}
     return report if found is None else replace(report, certified={**told, path.name: found.to_dict()})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import suppress
 from datetime import date, datetime
 from decimal import Decimal
@@ -299,12 +300,13 @@ def _to_text(value: Any) -> str | None:
     return None if value is None else str(value)
 
 
-_TYPED: dict[str, Callable[[str], Any]] = {
-    "timestamp": datetime.fromisoformat,
-    "date": date.fromisoformat,
-    "decimal": Decimal,
+_DAY = r"\d{4}-\d\d-\d\d"
+_TYPED: dict[str, tuple[str, Callable[[str], Any]]] = {
+    "timestamp": (_DAY + r"([ T]\d\d:\d\d.*)?", datetime.fromisoformat),
+    "date": (_DAY, date.fromisoformat),
+    "decimal": (r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?", Decimal),
 }
-"""How the text of a parameter is read whose type JSON does not have."""
+"""How the text of a parameter is written whose type JSON does not have, and read."""
 
 
 def _read_parameter(value: Any) -> Any:
@@ -312,7 +314,9 @@ def _read_parameter(value: Any) -> Any:
         return value
     with suppress(TypeError, AttributeError, ValueError, KeyError, ArithmeticError):
         ((kind, text),) = value.items()
-        return _TYPED[kind](text)
+        form, read = _TYPED[kind]
+        if re.fullmatch(form, text, re.ASCII):
+            return read(text)
     raise ParameterError(
         "a parameter is none that can be read",
         expected="A text, a number, a truth value, null, or " + ", ".join(f'{{"{kind}": "..."}}' for kind in _TYPED),
