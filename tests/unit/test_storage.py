@@ -19,7 +19,15 @@ from hypothesis import strategies as st
 from deniable.engines.duckdb.connection import SCRATCH, make_scratch, remove_scratch, sweep_scratch
 from deniable.engines.sources import write_rows
 from deniable.errors import ParameterError, StorageError
-from deniable.storage import escape_formula, hold_inputs, release_inputs, unescape_formula, whole_file, write_whole
+from deniable.storage import (
+    escape_formula,
+    hold_inputs,
+    refuse_unwritable,
+    release_inputs,
+    unescape_formula,
+    whole_file,
+    write_whole,
+)
 
 
 def test_the_name_appears_only_at_the_end(tmp_path: Path) -> None:
@@ -220,3 +228,14 @@ def test_the_quote_before_a_formula_can_be_undone(text: str, other: str) -> None
     assert unescape_formula(written) == text
     assert (written == escape_formula(other)) == (text == other)
     assert written[:1] not in ("=", "@", "\t", "\r")
+
+
+@pytest.mark.parametrize("name", ["x" * 197 + ".csv", "é" * 99 + ".csv", "🙂" * 50 + ".csv"], ids=("x", "e", "smile"))
+def test_names_that_leave_no_room_for_what_stands_beside_are_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(ParameterError, match="more than 200 bytes"):
+        refuse_unwritable(tmp_path / name)
+    short = tmp_path / (name[: len(name) - 8] + ".csv")
+    refuse_unwritable(short)
+    with whole_file(short) as file:
+        file.write(b"1")
+    assert short.read_bytes() == b"1"
