@@ -86,7 +86,8 @@ def test_a_copy_of_a_private_file_is_not_opened_as_public(clinic: Path, written:
 def test_another_public_file_is_opened(clinic: Path) -> None:
     (clinic.parent / "twin.csv").write_text(ROWS.replace("20,", "21,"))
     clinic.write_text(slip("budgets:", PUBLIC_TWIN.replace("SOURCE", "twin.csv")))
-    Curator(read(clinic)).close()
+    with Curator(read(clinic)) as curator:
+        assert any(table.public for table in curator.policy.tables)
 
 
 def test_a_public_table_has_no_columns_of_people() -> None:

@@ -314,3 +314,31 @@ def test_what_cannot_be_held_is_not_lost(tmp_path: Path, monkeypatch: pytest.Mon
         raise AssertionError("nothing may be written then")
     assert list_files(tmp_path) == before
     assert (out / "x.csv").is_symlink()
+
+
+def test_earlier_files_are_put_back_though_that_is_interrupted_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths = [tmp_path / "x.csv", tmp_path / "x.json"]
+    for path in paths:
+        path.write_text("earlier")
+    before, replace, interrupted = list_files(tmp_path), Path.replace, list[Path]()
+
+    def interrupt(path: Path, target: Path) -> Path:
+        interrupted.append(target)
+        if len(interrupted) in (1, 3):
+            raise KeyboardInterrupt
+        return replace(path, target)
+
+    def write() -> None:
+        for path in paths:
+            path.unlink()
+            path.write_text("new")
+        statement_path(paths[0]).write_text("new")
+        monkeypatch.setattr(Path, "replace", interrupt)
+        raise StorageError("the disk is full")
+
+    with pytest.raises(StorageError), release.replace_files(*paths):
+        write()
+    assert len(interrupted) > len(paths)
+    assert list_files(tmp_path) == before

@@ -425,8 +425,9 @@ def _hear_signals() -> None:
     def interrupt() -> None:
         while os.read(read, 1):
             engines = sys.modules.get("deniable.engines.duckdb.engine")
-            for each in list(getattr(engines, "OPEN", ())):  # none while it is loaded
-                each.cancel()
+            with suppress(RuntimeError):  # one is opened at this moment
+                for each in list(getattr(engines, "OPEN", ())):  # none while it is loaded
+                    each.cancel()
 
     threading.Thread(target=interrupt, daemon=True).start()
 

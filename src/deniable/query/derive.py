@@ -94,15 +94,18 @@ def _combine(numbers: Sequence[Number], asked: Sequence[Vector], *, alone: bool)
         return None
     taken = np.zeros((len(asked), len(numbers)))
     taken[:, own] = found
-    for place, vector in enumerate(asked if alone else ()):
-        said = (i for i, each in enumerate(numbers) if each.placed is not None and _is_same(each.vector, vector))
-        if (first := next(said, None)) is not None:
+    said = dict[Any, int]()
+    for i, each in enumerate(numbers if alone else ()):
+        if each.placed is not None:
+            said.setdefault(_name_vector(each.vector), i)
+    for place, vector in enumerate(asked if said else ()):
+        if (first := said.get(_name_vector(vector))) is not None:
             taken[place], taken[place, first] = 0.0, 1.0
     return taken
 
 
-def _is_same(one: Vector, other: Vector) -> bool:
-    return one.keys() == other.keys() and all(np.array_equal(part, other[key]) for key, part in one.items())
+def _name_vector(vector: Vector) -> frozenset[tuple[Any, bytes]]:
+    return frozenset((key, (part + 0.0).tobytes()) for key, part in vector.items())  # zero has one sign
 
 
 def _solve(numbers: Sequence[Number], asked: Sequence[Vector]) -> Floats | None:
@@ -260,7 +263,7 @@ def _follow_groups(view: View, sources: Sequence[Source], reader: Reader) -> _Fo
     given = list[_Given]()
     for (other, known), (_, stored) in zip(groups[1:], sources, strict=True):
         noisy, numbers = stored.measured[other.node.node.name][other.place], list(list_measured(other, atoms))
-        if len(numbers) * len(known) > MOST_NUMBERS:
+        if sum(not each.computed for each in numbers) * len(known) > MOST_NUMBERS:
             return None
         for place, group in enumerate(known):
             held = within(other, group)

@@ -130,14 +130,13 @@ def replace_files(*files: Path) -> Iterator[None]:
     statement leaves an older statement, which `verify` finds to be of another file.
     """
     paths = [each for path in files for each in (path, statement_path(path))]
-    marks, held = {path: _identify(path) for path in paths}, dict[Path, Path]()
+    new, held = [path for path in paths if not path.exists()], dict[Path, Path]()
     try:
         for path in paths:
             if path.is_file():
                 held[path] = _name_again(path)
         yield
     except BaseException:
-        new = [path for path, mark in marks.items() if mark is None]
         _persist(lambda: _put_back(held, new))
         raise
     finally:
@@ -180,15 +179,6 @@ def _name_again(path: Path) -> Path:
             return kept
     with storage_errors(path):
         return path.replace(kept)
-
-
-def _identify(path: Path) -> tuple[int, int, int] | None:
-    """What changes when a file is written anew; None where there is none."""
-    try:
-        found = path.stat()
-    except OSError:
-        return None
-    return found.st_ino, found.st_mtime_ns, found.st_size
 
 
 def verify(file: str | Path, *, key: str = "") -> Statement:

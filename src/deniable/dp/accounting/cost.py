@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal, localcontext
 from fractions import Fraction
+from functools import lru_cache
 from typing import NoReturn, Protocol
 
 from deniable.dp.accounting.events import (
@@ -147,6 +148,12 @@ def count_equal(event: Event) -> Event:
         return event
     counts = Counter(map(count_equal, event.events))
     return ComposedEvent(tuple(SelfComposedEvent(each, n) if n > 1 else each for each, n in counts.items()))
+
+
+@lru_cache(maxsize=512)
+def price(event: Event, leaf: Callable[[Event], Cost | None]) -> Cost | None:
+    """The same as `fold`, remembered: each account on a path adds the same event."""
+    return fold(event, leaf)
 
 
 def fold(event: Event, leaf: Callable[[Event], Cost | None]) -> Cost | None:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import lru_cache
 
-from deniable.dp.accounting.cost import FREE, Cost, float_above, fold, ln_above, refuse_over, refuse_unsupported
+from deniable.dp.accounting.cost import FREE, Cost, float_above, ln_above, price, refuse_over, refuse_unsupported
 from deniable.dp.accounting.events import (
     Event,
     LaplaceEvent,
@@ -26,12 +25,7 @@ def pure_cost(event: Event) -> Cost | None:
     >>> pure_cost(LaplaceEvent(scale=10, sensitivity=1))
     Cost(amount=Fraction(1, 10), delta=Fraction(0, 1), private=True)
     """
-    return _price(event)
-
-
-@lru_cache(maxsize=256)  # each account on a path adds the same event
-def _price(event: Event) -> Cost | None:
-    return fold(event, _price_leaf)
+    return price(event, _price_leaf)
 
 
 def _price_leaf(event: Event) -> Cost | None:

@@ -25,9 +25,9 @@ from deniable.dp.accounting.cost import (
     FREE,
     Cost,
     float_above,
-    fold,
     ln_above,
     precise,
+    price,
     refuse_over,
     refuse_unsupported,
     round_above,
@@ -57,12 +57,7 @@ def zcdp_cost(event: Event) -> Cost | None:
     >>> zcdp_cost(GaussianEvent(variance=50, sensitivity_squared=1))
     Cost(amount=Fraction(1, 100), delta=Fraction(0, 1), private=True)
     """
-    return _price(event)
-
-
-@lru_cache(maxsize=256)  # each account on a path adds the same event
-def _price(event: Event) -> Cost | None:
-    return fold(event, _price_leaf)
+    return price(event, _price_leaf)
 
 
 def rho_of_pure(epsilon: Fraction) -> Fraction:
