@@ -158,8 +158,11 @@ def make_ours(rows: pa.Table, table: object, findings: tuple[Finding, ...], meth
     return make
 
 
-def make_peers(rows: pa.Table, table: object, command: list[str | Path]) -> Made:
-    """Synthetic rows of a peer, which sees long ranges in 16 stretches; a value is drawn evenly inside its stretch."""
+def make_peers(rows: pa.Table, table: object, command: list[str | Path], minutes: float) -> Made:
+    """Synthetic rows of a peer, which sees long ranges in 16 stretches; a value is drawn evenly inside its stretch.
+
+    A run that has not ended after so many minutes is an error (subprocess.TimeoutExpired).
+    """
     coded = attributes_of(table)
     compared = _build_peers_domain(coded)
     codes = compared.apply(encode_table(rows, coded))
@@ -171,7 +174,7 @@ def make_peers(rows: pa.Table, table: object, command: list[str | Path]) -> Made
             np.savetxt(real, codes.T, fmt="%d", delimiter=",", header=",".join(names), comments="")
             sizes.write_text(json.dumps(dict(zip(names, compared.domain.sizes, strict=True))))
             whole = [{"REAL": real, "SIZES": sizes, "MADE": made}.get(str(part), part) for part in command]
-            subprocess.run(whole, capture_output=True, check=True)
+            subprocess.run(whole, capture_output=True, check=True, timeout=60 * minutes)
             theirs = np.loadtxt(made, delimiter=",", skiprows=1, dtype=np.float64).T.astype(np.int64)
         lots, columns = np.random.default_rng(run), []
         for place, attribute in enumerate(coded):

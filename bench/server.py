@@ -442,7 +442,7 @@ def soak(
     return flat
 
 
-POLITE = 150
+POLITE = 400
 WORSE_BAR = 2.0
 """Beside hostile clients, the polite one's p99 may be so many times what it is alone."""
 ATTACK = """

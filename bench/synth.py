@@ -1,7 +1,7 @@
 """DP synthesis on the coded Adult table (48,842 x 14): error of all 1-, 2- and 3-way marginals, and CPU seconds.
 
     python bench/synth.py [--planted RUNS] [--peer ROWS] [--private-pgm mst|aim] [--tables all|NAME,NAME] [--seeds N]
-                          [--findings all|NAME,NAME]
+                          [--findings all|NAME,NAME [--minutes N]]
 
 The floor is drawing a table of the same size from the real records (sampling error alone), and, for time, counting all
 two-way marginals once. The budget has a delta of 1e-9.
@@ -218,7 +218,7 @@ def private_pgm_on_tables(names: list[str], which: str) -> int:
 LEAST_KEPT = 0.7
 
 
-def keep_findings(names: list[str], runs: int, which: str | None, sample: int) -> int:
+def keep_findings(names: list[str], runs: int, which: str | None, sample: int, minutes: float) -> int:
     """Print the share of findings kept, by frame and method; how often auto, asked for them, keeps fewer than another.
 
     And once more if it keeps less than LEAST_KEPT on average.
@@ -243,19 +243,24 @@ def keep_findings(names: list[str], runs: int, which: str | None, sample: int) -
         require_true(findings, rows)
         for method in ("auto asked", "auto", "mst", "correlated"):
             found[method] = count_kept(rows, findings, make_ours(rows, table, findings, method, 1.0), runs)
-        here = Path(__file__)
+        here, peer, unended = Path(__file__), "", ""
         if which and (python := prepare_peer("private-pgm", "mbi>=2", "mbi")):
             script, rho = here.with_name("_private_pgm.py"), float(rho_within(Fraction(1), Fraction(DELTA)))
             command: list[str | Path] = [python, script, which, "REAL", "SIZES", "MADE", str(rho)]
-            found[f"private-pgm {which}"] = count_kept(rows, findings, make_peers(rows, table, command), runs)
+            peer = f"private-pgm {which}"
         elif sample and (python := prepare_peer("datasynthesizer", "DataSynthesizer", "DataSynthesizer")):
             command = [python, here.with_name("_datasynthesizer.py"), "REAL", "MADE", "1"]
-            found["DataSynthesizer"] = count_kept(rows, findings, make_peers(rows, table, command), runs)
+            peer = "DataSynthesizer"
+        if peer:
+            try:
+                found[peer] = count_kept(rows, findings, make_peers(rows, table, command, minutes), runs)
+            except subprocess.TimeoutExpired:
+                unended = f", {peer} has not ended after {minutes:g} minutes"
         means = {method: float(np.mean(list(kept.values()))) for method, kept in found.items()}
         shares.append(means.pop("auto asked"))
         best = max(means, key=lambda method: means[method])
         missed += shares[-1] < means[best]
-        told = ", ".join(f"{method} {share:.2f}" for method, share in means.items())
+        told = ", ".join(f"{method} {share:.2f}" for method, share in means.items()) + unended
         lost = ", ".join(f"{finding} {share:.0%}" for finding, share in found["auto asked"].items() if share < 1)
         size = f"{rows.num_rows:6,} x {len(table.columns):2d}"
         print(f"{name:10s} {size}, {len(findings)} findings, {runs} runs: auto, asked for them, keeps {shares[-1]:.2f} "
@@ -373,10 +378,11 @@ def main() -> int:
     )
     parser.add_argument("--seeds", type=int, default=5, help="least runs of each method on each table")
     parser.add_argument("--findings", default="", help="real frames whose findings are tried")
+    parser.add_argument("--minutes", type=float, default=30, help="how long a run of a peer may take with --findings")
     asked = parser.parse_args()
     if asked.findings:
         frames = ["acs", "diabetes", "flights", "officials"] if asked.findings == "all" else asked.findings.split(",")
-        return keep_findings(frames, asked.seeds, asked.private_pgm, asked.peer)
+        return keep_findings(frames, asked.seeds, asked.private_pgm, asked.peer, asked.minutes)
     if asked.tables:
         from _synth_tables import TABLES
 

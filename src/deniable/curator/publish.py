@@ -201,16 +201,14 @@ def publish_file(
     details: Mapping[str, Any] | None = None,
     *,
     release: str = "",
-    beside: Sequence[Path] = (),
     charge: str = NOTHING_CHARGED,
 ) -> Statement:
     """Certify a file that was written, state what was claimed and measured beside it, and sign that.
 
-    `release` is its id in the ledger; `beside` are files that were written with it, and go with it.
+    `release` is its id in the ledger. The caller removes what was written where this fails (`publish_together`).
     """
-    with remove_on_failure(path, *beside):
-        found = certify_rows(path, claim, charge=charge)
-        return state_file(context, path, found, guarantee, provenance, details, release=release)
+    found = certify_rows(path, claim, charge=charge)
+    return state_file(context, path, found, guarantee, provenance, details, release=release)
 
 
 def publish_staged(

@@ -31,6 +31,9 @@ HELD_SECONDS = 10.0
 """How long after all patience was in vain the next writers wait a tenth of it: others wait behind them."""
 TURN_SECONDS = 0.01
 """How often a process looks for its turn where SQLite does not wait."""
+FIRST_STEPS, STEP, LATER_STEP = 0.1, 2, 25
+"""For so many seconds a writer looks every two milliseconds whether its turn has come, then every 25. SQLite's own
+steps grow to 25 at once, and to 100: who asks seldom then waits longest."""
 
 STEPS: tuple[tuple[str, ...], ...] = (
     (
@@ -64,8 +67,6 @@ class Turns:
         self.patience = PATIENCE
         """Seconds that a writer waits for its turn."""
         self._held = -HELD_SECONDS
-        self._told: tuple[tuple[sqlite3.Connection, int], ...] = ()
-        """The last two connections, and how long each was told to wait."""
 
     @property
     def held(self) -> bool:
@@ -74,17 +75,28 @@ class Turns:
 
     def take(self, connection: sqlite3.Connection) -> None:
         """Take the write lock."""
-        waits = int((100 if self.held else 1000) * self.patience)
-        if not any(told is connection and patience == waits for told, patience in self._told):
-            connection.execute(f"PRAGMA busy_timeout = {waits}")
-            self._told = ((connection, waits), *(each for each in self._told if each[0] is not connection))[:2]
+        waits, began = self.patience / 10 if self.held else self.patience, time.monotonic()
         try:
-            connection.execute("BEGIN IMMEDIATE")
-        except sqlite3.OperationalError as failure:
-            if failure.sqlite_errorname.startswith("SQLITE_BUSY"):
-                self._held = time.monotonic()
-            raise
+            while not _begin_write(connection, STEP if time.monotonic() - began < FIRST_STEPS else LATER_STEP):
+                if time.monotonic() - began >= waits:
+                    self._held = time.monotonic()
+                    _begin_write(connection, 0, last=True)
+                    break
+        finally:
+            connection.execute(f"PRAGMA busy_timeout = {int(1000 * waits)}")
         self._held = -HELD_SECONDS
+
+
+def _begin_write(connection: sqlite3.Connection, milliseconds: int, last: bool = False) -> bool:
+    """Whether the write lock was to be had within so many milliseconds; the last time its lack is an error."""
+    connection.execute(f"PRAGMA busy_timeout = {milliseconds}")
+    try:
+        connection.execute("BEGIN IMMEDIATE")
+    except sqlite3.OperationalError as failure:
+        if last or not failure.sqlite_errorname.startswith("SQLITE_BUSY"):
+            raise
+        return False
+    return True
 
 
 class SqliteStore:

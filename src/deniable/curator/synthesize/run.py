@@ -29,7 +29,6 @@ from deniable.errors import CHARGED, NOTHING_CHARGED, ParameterError, nearest
 from deniable.policy.access import Accounting
 from deniable.policy.budget import Amount, Budget, budget
 from deniable.policy.schema import Neighboring, PrivacyUnit, TableSchema
-from deniable.release import statement_path
 from deniable.storage import lock_output, refuse_unwritable
 
 if TYPE_CHECKING:
@@ -272,7 +271,7 @@ def _write_release(
     )
     claimed = guarantee_of(Technique.DP_SYNTHETIC, table.unit, order.budget)
     claim = _claim_rows(context, model, types, made if rows is None else rows)
-    rest: Any = {"release": result.release, "beside": (model_path(out),), "charge": CHARGED}
+    rest: Any = {"release": result.release, "charge": CHARGED}
     publish_file(context, out, claim, claimed, provenance, details, **rest)
     return Release(out, claimed, provenance, details)
 
@@ -518,10 +517,10 @@ def _seal_linked(
     claimed = guarantee_of(Technique.DP_SYNTHETIC, context.policy.table(order.table).unit, order.budget)
     files = {path.name: written.rows for path, written in made.items()}
     details = {"rows": made[out].rows, "files": files, **summarize_linked(result.measured), **further}
-    truths, beside = context.policy.release.truths, (*made, *map(statement_path, made), model_path(out))
+    truths = context.policy.release.truths
     for path, (rows, types) in made.items():
         claim, stated = Claim(types, rows, truths=truths), {**details, "rows": rows}
-        rest: Any = {"release": result.release, "beside": beside, "charge": CHARGED}
+        rest: Any = {"release": result.release, "charge": CHARGED}
         publish_file(context, path, claim, claimed, provenance, stated, **rest)
     return Release(out, claimed, provenance, details)
 
