@@ -335,7 +335,8 @@ class AdbcEngine(PooledEngine[View]):
                 raise DataError(
                     f"the place of profile '{located.profile}' does not compute as {located.dialect} is known to",
                     expected="The same numbers as here for rows that are written out",
-                    remedy="Compare the dialect in the source with the profile; or bring the table here as a file",
+                    remedy="Compare the dialect in the source with the profile, see that the collation is not one of "
+                    "ICU, or bring the table here as a file",
                 )
         self._probed.add(located.place)
 
