@@ -19,10 +19,13 @@ from __future__ import annotations
 
 import json
 import re
+import resource
+import signal
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -161,7 +164,7 @@ def make_ours(rows: pa.Table, table: object, findings: tuple[Finding, ...], meth
 def make_peers(rows: pa.Table, table: object, command: list[str | Path], minutes: float) -> Made:
     """Synthetic rows of a peer, which sees long ranges in 16 stretches; a value is drawn evenly inside its stretch.
 
-    A run that has not ended after so many minutes is an error (subprocess.TimeoutExpired).
+    A run that has not ended after so many minutes of the processor is an error (subprocess.TimeoutExpired).
     """
     coded = attributes_of(table)
     compared = _build_peers_domain(coded)
@@ -174,7 +177,12 @@ def make_peers(rows: pa.Table, table: object, command: list[str | Path], minutes
             np.savetxt(real, codes.T, fmt="%d", delimiter=",", header=",".join(names), comments="")
             sizes.write_text(json.dumps(dict(zip(names, compared.domain.sizes, strict=True))))
             whole = [{"REAL": real, "SIZES": sizes, "MADE": made}.get(str(part), part) for part in command]
-            subprocess.run(whole, capture_output=True, check=True, timeout=60 * minutes)
+            seconds = int(60 * minutes)
+            limit = partial(resource.setrlimit, resource.RLIMIT_CPU, (seconds, seconds + 1))
+            ended = subprocess.run(whole, capture_output=True, preexec_fn=limit)
+            if ended.returncode in (-signal.SIGXCPU, -signal.SIGKILL):
+                raise subprocess.TimeoutExpired(str(whole[0]), seconds)
+            ended.check_returncode()
             theirs = np.loadtxt(made, delimiter=",", skiprows=1, dtype=np.float64).T.astype(np.int64)
         lots, columns = np.random.default_rng(run), []
         for place, attribute in enumerate(coded):

@@ -255,7 +255,7 @@ def keep_findings(names: list[str], runs: int, which: str | None, sample: int, m
             try:
                 found[peer] = count_kept(rows, findings, make_peers(rows, table, command, minutes), runs)
             except subprocess.TimeoutExpired:
-                unended = f", {peer} has not ended after {minutes:g} minutes"
+                unended = f", {peer} has not ended after {minutes:g} CPU minutes"
         means = {method: float(np.mean(list(kept.values()))) for method, kept in found.items()}
         shares.append(means.pop("auto asked"))
         best = max(means, key=lambda method: means[method])
@@ -378,7 +378,7 @@ def main() -> int:
     )
     parser.add_argument("--seeds", type=int, default=5, help="least runs of each method on each table")
     parser.add_argument("--findings", default="", help="real frames whose findings are tried")
-    parser.add_argument("--minutes", type=float, default=30, help="how long a run of a peer may take with --findings")
+    parser.add_argument("--minutes", type=float, default=30, help="CPU minutes of a peer's run with --findings")
     asked = parser.parse_args()
     if asked.findings:
         frames = ["acs", "diabetes", "flights", "officials"] if asked.findings == "all" else asked.findings.split(",")
