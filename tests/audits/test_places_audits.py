@@ -40,6 +40,7 @@ def measure(plan: MapPlan, y: Any, x: Any, slot: Any) -> Counted:
     return measure_map(plan, y, x, slot, ENTROPY)
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize(
     ("twin", "planned", "rows", "broken"),
     [(measure, 1, 1, False), (cut_by_exact_counts, 1, 1, True), (measure, 1, 4, True), (measure, 4, 4, False)],

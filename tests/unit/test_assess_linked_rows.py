@@ -305,6 +305,7 @@ REFUSED = (
 SHORT, FOR_OTHERS = "token: {key: people, length: 10}", "token: {key: people, domain: others}"
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("masks", [{}, {"tests": SHORT}, {"drugs": SHORT}])
 def test_two_tables_that_are_masked_in_two_runs_are_measured_together(halves: Path, masks: dict[str, str]) -> None:
     halves.write_text(write_clinic(**masks))
@@ -400,6 +401,7 @@ LIMIT
 PARTS = (("id", "town"), ("card", "year"), ("id", "card"))
 
 
+@pytest.mark.quick_cases(3)
 @pytest.mark.parametrize("order", list(permutations(PARTS)), ids=str)
 def test_rows_that_two_kinds_of_tokens_join_through_a_third_release_do_not_leave_unmeasured(
     town: Path, order: tuple[tuple[str, str], ...]

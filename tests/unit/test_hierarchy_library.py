@@ -257,6 +257,7 @@ def test_unknown_values_are_one_group_where_the_policy_says_other(name: str) -> 
     assert "other" not in rows[FACTS[name][0][0]]
 
 
+@pytest.mark.quick_cases(6)
 @pytest.mark.parametrize("standard", CLASSIFIED, ids=lambda s: s.name)
 @given(data=st.data())
 def test_each_level_merges_whole_groups_of_the_one_below(standard: library.Standard, data: st.DataObject) -> None:
@@ -473,6 +474,7 @@ def test_a_recoding_keeps_the_standard_and_codes_later_rows_alike() -> None:
     assert kinds == {"diagnosis": "standard", "age": "intervals"}
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("name", ["education", "icd9"])
 def test_a_local_recoding_shows_groups_of_the_standard_that_hold_the_value(name: str) -> None:
     chance = np.random.default_rng(1)

@@ -322,6 +322,7 @@ def test_an_untouched_copy_is_served(whole: Tables) -> None:
         assert curator.remaining() == before
 
 
+@pytest.mark.quick_cases(12)
 @pytest.mark.parametrize(
     "numbers", [range(1), pytest.param(range(1, EACH), marks=pytest.mark.slow)], ids=["one", "more"]
 )

@@ -173,6 +173,7 @@ ORDERS = [
 ]
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize(("first", "second"), ORDERS)
 def test_what_was_spent_or_withdrawn_binds_each_ledger_that_follows(
     tmp_path: Path, first: tuple[str, str], second: tuple[str, str]

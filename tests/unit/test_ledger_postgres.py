@@ -251,6 +251,7 @@ READERS: dict[str, Callable[[Path, str], object]] = {
 }
 
 
+@pytest.mark.quick_cases(5)
 @pytest.mark.parametrize("look", READERS.values(), ids=READERS)
 def test_a_role_that_may_only_read_can_look_and_is_told_what_it_lacks(
     clerk: tuple[Path, str, psycopg.Connection], look: Callable[[Path, str], object]

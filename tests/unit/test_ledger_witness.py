@@ -155,6 +155,7 @@ def test_the_refusal_says_how_to_share_and_that_works(policy: Path) -> None:
         spend(curator, "m")
 
 
+@pytest.mark.quick_cases(4)
 @pytest.mark.parametrize("way", WAYS)
 def test_the_steward_may_give_a_budget_of_its_own_and_the_ledger_says_so(
     policy: Path, way: Callable[[Path], Path]
@@ -464,6 +465,7 @@ def test_a_database_is_known_without_who_enters_it() -> None:
     assert one != name_place("postgresql://db.example:5433/clinic", "labs")
 
 
+@pytest.mark.quick_cases(4)
 @pytest.mark.parametrize("way", WAYS)
 def test_a_ledger_in_postgresql_holds_the_budget_of_its_rows_too(
     policy: Path, way: Callable[[Path], Path], postgres_address: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path

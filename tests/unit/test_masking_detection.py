@@ -177,6 +177,7 @@ def test_words_that_end_as_age_does_are_no_ages(name: str) -> None:
     assert detect_kinds(pa.table({name: AGES})) == {}
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("other_forms", [False, True])
 @pytest.mark.parametrize("seed", [1, 2])
 def test_eighteen_kinds_are_found_under_headers_that_say_nothing_and_no_other(seed: int, other_forms: bool) -> None:

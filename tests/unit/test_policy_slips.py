@@ -210,6 +210,7 @@ LOOSENED = [
 ]
 
 
+@pytest.mark.quick_cases(10)
 @pytest.mark.parametrize(("old", "new", "message"), LOOSENED)
 def test_what_protects_less_than_the_accepted_policy_is_shown_and_refused(
     clinic: Path, old: str, new: str, message: str

@@ -537,6 +537,7 @@ def _count_exactly(text: str) -> object:
     return [RAW.sql(each).fetchall() for each in found if each is not None]
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize(("one", "other"), JOINS, ids=range(len(JOINS)))
 @settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
 @given(

@@ -190,6 +190,7 @@ def test_people_with_several_rows_are_bounded_as_they_would_have_been() -> None:
     assert not wrong
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("unit", ["row", "one row"])
 def test_nulls_that_should_not_be_are_in_no_condition(unit: str) -> None:
     followed, wrong = count_wrong(unit, False, 15, 3, holes=True)

@@ -103,10 +103,10 @@ def fuzz(count: int, seed: int, engine: DuckDBEngine, every: int) -> dict[str, i
     return told
 
 
-def test_a_thousand_statements_are_answered_or_refused(canaries: DuckDBEngine) -> None:
-    told = fuzz(1_000, 7, canaries, every=8)
-    assert told["answered"] + told["compiled"] > 200
-    assert told["refused"] > 200
+def test_hundreds_of_statements_are_answered_or_refused(canaries: DuckDBEngine) -> None:
+    told = fuzz(500, 7, canaries, every=8)
+    assert told["answered"] + told["compiled"] > 100
+    assert told["refused"] > 100
 
 
 @pytest.mark.slow

@@ -414,7 +414,8 @@ MOST_CALLS = 3_000_000
 """Calls of Python; a question that doubles its work with each level passes it at less than twenty."""
 
 
-@pytest.mark.parametrize("depth", [8, 14, 20, 40, 80])
+@pytest.mark.quick_cases(24)
+@pytest.mark.parametrize("depth", [14, 20, 40, 80])
 @pytest.mark.parametrize("write", DEEP.values(), ids=DEEP)
 def test_work_does_not_double_with_each_level_of_a_question(write: Callable[[int], str], depth: int) -> None:
     calls = itertools.count()

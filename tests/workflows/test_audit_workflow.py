@@ -45,6 +45,7 @@ def test_a_sound_mechanism_stands_and_its_twin_with_a_sixth_of_the_noise_is_refu
     assert found["game"]["wins"]["share"] > found["game"]["most"]
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize(
     ("name", "claim", "spends"),
     [("training", 1, 60), ("training:boosted", 1, 60), ("training:multinomial", 1, 60), ("synthesis", "0.05", 20)],

@@ -287,6 +287,7 @@ def test_what_failed_after_a_charge_says_that_it_stands(at: Path) -> None:
     assert ("The charge stands" in str(refused.value)) is charged
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("technique", ["mask", "anonymize", "synthesize"])
 def test_of_several_who_make_one_request_at_once_one_does(at: Path, technique: str) -> None:
     """Under one charge noise is drawn once, whatever folders are named and whoever was first."""

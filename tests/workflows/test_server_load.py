@@ -462,6 +462,7 @@ def test_a_ledger_in_a_file_that_another_process_holds_is_told_as_busy(serve: An
         assert sum(1 for _ in up.curator.ledger.entries(acts=("charge",))) == 2
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("processes", [0, 1])
 @pytest.mark.parametrize("held", ["the answer store", "the user's record of ledgers"])
 def test_a_file_beside_the_ledger_that_another_process_holds_is_told_as_busy(

@@ -173,6 +173,7 @@ def again(request: pytest.FixtureRequest, serve: Any, clinic_policy: str, tmp_pa
     return lambda: serve(policy=policy, ledger=ledger)
 
 
+@pytest.mark.quick_cases(3)
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 @pytest.mark.parametrize("death", DEATHS)
 def test_what_a_server_left_unmade_is_made_once_under_its_charge_by_those_that_start_later(

@@ -104,6 +104,7 @@ def test_an_expired_policy_is_refused_before_anything_is_charged_or_written(town
     assert not (town / "e.parquet").exists()
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_process_that_is_told_to_end_leaves_nothing_half_written(town: Path, number: signal.Signals) -> None:
     done = run_command("describe", "visits", *BUDGET, "-o", f"{number}.json", cwd=town)

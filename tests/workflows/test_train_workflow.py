@@ -197,6 +197,7 @@ TRAIN = ("train", "visits", "--target", "charge", "--features", "sex", "--epsilo
 SYNTHESIZE = ("synthesize", "visits", "--columns", "sex", "--epsilon", "0.1", "--delta", "1e-8")
 
 
+@pytest.mark.quick_cases(3)
 @pytest.mark.parametrize("place", [1, 2, 3])
 @pytest.mark.parametrize(("words", "files"), [(TRAIN, 1), (SYNTHESIZE, 2)], ids=["train", "synthesize"])
 def test_control_c_between_the_files_of_a_release_leaves_none_of_them(
@@ -221,6 +222,7 @@ def test_control_c_between_the_files_of_a_release_leaves_none_of_them(
     assert "running it again is charged again" in told
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("as_json", [False, True])
 @pytest.mark.parametrize("words", [TRAIN, SYNTHESIZE], ids=["train", "synthesize"])
 def test_control_c_while_a_result_is_printed_names_what_was_charged_and_written(
