@@ -319,9 +319,26 @@ def test_a_cast_of_a_column_to_numbers_without_digits_keeps_all_places() -> None
         assert "DECIMAL(" not in str(curator.explain(asked, epsilon=9000))
 
 
-@pytest.mark.parametrize("written", ["E'a\\\\b'", "E'\\u0041'", "E'it\\'s'"])
-def test_escapes_are_refused_rather_than_read_as_other_signs(written: str) -> None:
-    with pytest.raises(QueryRefused, match="escapes"):
+ESCAPED = [("E'a\\\\b'", "a\\b"), ("E'it\\'s'", "it's"), ("e'it''s'", "it's"), ("E'\\u0041\\U00000042'", "AB"),
+           ("E'\\101\\x42\\x4'", "AB\x04"), ("E'\\n\\t\\q\\8\\xg'", "\n\tq8xg"), ("E'\\uD83D\\uDE00'", "😀"),
+           ("E'\\xc3\\xa9é😀'", "éé😀"), ("E''", ""), ("E'a\n'", "a\n")]  # fmt: skip
+
+
+@pytest.mark.parametrize(("written", "meant"), ESCAPED, ids=[each[0] for each in ESCAPED])
+def test_texts_with_escapes_are_read_as_postgresql_reads_them(written: str, meant: str) -> None:
+    found, plain = (
+        compile_query(f"SELECT COUNT(*) FROM t WHERE s = {each}", TYPED_DATES, PureDP(1))
+        for each in (written, "'" + meant.replace("'", "''") + "'")
+    )
+    assert found.canonical == plain.canonical
+
+
+@pytest.mark.parametrize("written", [
+    "E'\\u004'", "E'\\U0011FFFF'", "E'\\uD83D'", "E'\\uDE00\\uD83D'", "E'\\xff'", "E'\\0'", "E'\\u0000'", "E'a' 'b'",
+    "E'a'\n'b'", "'a'\nE'b'",
+])  # fmt: skip
+def test_escapes_that_are_no_characters_are_refused(written: str) -> None:
+    with pytest.raises(QueryRefused, match=r"not a character|side by side"):
         compile_query(f"SELECT COUNT(*) FROM t WHERE s = {written}", TYPED_DATES, PureDP(1))
 
 

@@ -170,9 +170,42 @@ def tokens_of(text: str) -> list[Token]:
     except UnicodeEncodeError:
         raise QueryRefused("the statement has half of a surrogate pair, which is not a character") from None
     try:
-        return list(sqlglot.tokenize(text, read="duckdb"))
+        tokens = list(sqlglot.tokenize(text, read="duckdb"))
     except (SqlglotError, RecursionError):
         raise QueryRefused("the statement cannot be read as SQL", remedy="Check quotes and brackets") from None
+    kinds = [token.token_type for token in tokens]
+    for place, kind in enumerate(kinds):
+        if kind is TokenType.BYTE_STRING:
+            if any(each in _TEXTS for each in (*kinds[max(place - 1, 0) : place], *kinds[place + 1 : place + 2])):
+                raise refuse(text, tokens[place].start, "two texts stand side by side", remedy="Join them with ||")
+            tokens[place] = _read_escapes(text, tokens[place])
+    return tokens
+
+
+_TEXTS = (TokenType.STRING, TokenType.BYTE_STRING)
+_ESCAPE = re.compile(
+    r"''|\\(?:([0-7]{1,3})|x([0-9A-Fa-f]{1,2})|u([0-9A-Fa-f]{4})|U([0-9A-Fa-f]{8})|(.))|(.)", re.DOTALL
+)
+_CONTROLS = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
+
+
+def _read_escapes(text: str, token: Token) -> Token:
+    """The text that `E'...'` stands for, by PostgreSQL's rules: so drivers write a text that holds a backslash."""
+    found = bytearray()
+    try:
+        for each in _ESCAPE.finditer(text[token.start + 2 : token.end]):
+            octal, byte, short, long, sign, plain = each.groups()
+            number = int(octal, 8) & 255 if octal else int(byte or short or long or "1", 16)
+            if sign in ("u", "U") or not number:
+                raise ValueError
+            char = chr(number) if short or long else _CONTROLS.get(sign, sign) or plain or "'"
+            found += bytes([number]) if octal or byte else char.encode(errors="surrogatepass")
+        # A pair of surrogates is one character, half of one is none.
+        whole = found.decode(errors="surrogatepass").encode("utf-16", "surrogatepass").decode("utf-16")
+    except (ValueError, OverflowError):
+        told = "an escape in E'...' is not a character"
+        raise refuse(text, token.start, told, remedy="Write the character itself") from None
+    return Token(TokenType.STRING, whole, token.line, token.col, token.start, token.end, token.comments)
 
 
 def split_statements(text: str) -> list[str]:

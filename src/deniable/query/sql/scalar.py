@@ -141,7 +141,7 @@ def _bind_node(node: exp.Expression, scope: Scope, inner: Callable[[exp.Expressi
             return scope.column(node)
         case exp.Literal() | exp.Boolean() | exp.Null():
             return literal(_read_value(node, scope))
-        case exp.ByteString() | exp.RawString() | exp.National():  # E'text', without escapes: `refuse_unread_words`
+        case exp.RawString() | exp.National():
             return literal(node.name)
         case exp.Between():
             return _bind_between(node, inner)

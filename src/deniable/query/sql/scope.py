@@ -178,8 +178,6 @@ def refuse_unread_words(
     held = Counter(_list_texts(statement))
     tokens = list(tokens)
     for place, token in enumerate(tokens):
-        if token.token_type is TokenType.BYTE_STRING and "\\" in text[token.start : token.end + 1]:
-            raise refuse(text, token.start, "escapes in E'...' are not supported", remedy="Write the sign itself")
         if _is_fixed_length(tokens, place):
             raise refuse(text, token.start, FIXED_LENGTH, remedy=CAST_TO_TEXT)
         if _is_second_text(tokens, place, text):
