@@ -23,6 +23,7 @@ from deniable.curator.query.metadata import spread_evenly as spread
 from deniable.errors import DataError, DeniableError, ParameterError, QueryRefused, Stopped
 from deniable.policy.schema import Bounds, Column, ColumnType, TableSchema
 from deniable.query.sql.clauses import count_parameters, fill_parameters, render_literal
+from deniable.query.sql.lexer import split_statements, tokenize
 from deniable.server import formats
 from deniable.server import scheduler as scheduler_module
 from deniable.server.http import bodies
@@ -40,7 +41,6 @@ from deniable.server.scheduler import Scheduler
 from deniable.server.wire import values
 from deniable.server.wire.catalog_queries import CatalogContext, is_catalog_question, rewrite_statement
 from deniable.server.wire.codec import MessageReader, ProtocolViolation, WireRefusal, describe_error
-from deniable.server.wire.lexer import split_statements, tokenize
 from deniable.server.wire.prepared_statements import infer_types
 from deniable.server.wire.settings import Settings, parse_assignment
 

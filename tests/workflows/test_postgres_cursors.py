@@ -175,7 +175,7 @@ def test_rows_that_were_taken_are_let_go(served, take):
 
 
 def portal(values=(), formats=(), text="", oids=()):
-    from deniable.server.wire.lexer import split_statements
+    from deniable.query.sql.lexer import split_statements
     from deniable.server.wire.prepared_statements import Portal, Prepared
 
     return Portal(Prepared(split_statements(f"SELECT '{text}'")[0], oids), values, formats)
@@ -212,8 +212,8 @@ def test_whatever_a_portal_holds_counts(first, second):
 
 
 def test_a_statement_that_was_replaced_counts_while_a_portal_is_bound_to_it():
+    from deniable.query.sql.lexer import split_statements
     from deniable.server.wire.codec import WireRefusal
-    from deniable.server.wire.lexer import split_statements
     from deniable.server.wire.prepared_statements import Portal, Prepared, PreparedStatements
 
     session, [wide] = PreparedStatements(), split_statements("SELECT " + "1, " * 9_000 + "1")

@@ -18,9 +18,9 @@ import pytest
 import wire_recorder
 from deniable.errors import ParameterError
 from deniable.query.sql.clauses import fill_parameters
+from deniable.query.sql.lexer import split_statements
 from deniable.server.wire import values as v
 from deniable.server.wire.catalog_queries import asks_for_columns, is_catalog_question
-from deniable.server.wire.lexer import split_statements
 from deniable.server.wire.prepared_statements import expand_arrays, infer_types
 
 psycopg = pytest.importorskip("psycopg")

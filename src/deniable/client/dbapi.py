@@ -10,8 +10,8 @@ Each execute is a question of its own and is charged; commit and rollback mean n
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 from types import TracebackType
 from typing import Any, Self
 
@@ -19,6 +19,7 @@ from deniable.client.answer import Answer
 from deniable.client.connection import Connection as Server
 from deniable.client.connection import connect as connected
 from deniable.errors import DeniableError
+from deniable.query.sql.lexer import Kind, tokenize
 
 apilevel = "2.0"
 threadsafety = 1
@@ -71,7 +72,6 @@ _KINDS: Mapping[str, type[DatabaseError]] = {
     "internal": InternalError,
     "execution": InternalError,
 }
-_PIECES = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|--[^\n]*|/\*.*?\*/|\?", re.DOTALL)
 Column = tuple[str, Any, None, None, None, None, None]
 
 
@@ -188,13 +188,6 @@ def number_parameters(sql: str) -> str:
     >>> number_parameters("SELECT COUNT(*) FROM t WHERE a = ? AND b = '?'")
     "SELECT COUNT(*) FROM t WHERE a = $1 AND b = '?'"
     """
-    count = 0
-
-    def replace_mark(found: re.Match[str]) -> str:
-        nonlocal count
-        if found.group() != "?":
-            return found.group()
-        count += 1
-        return f"${count}"
-
-    return _PIECES.sub(replace_mark, sql)
+    marks = [token.start for token in tokenize(sql) if token.kind is Kind.SIGN and token.text == "?"]
+    pieces = [sql[after + 1 : mark] for after, mark in pairwise([-1, *marks, len(sql)])]
+    return pieces[0] + "".join(f"${number}{piece}" for number, piece in enumerate(pieces[1:], start=1))

@@ -19,6 +19,7 @@ from sqlglot.errors import SqlglotError
 
 from deniable.query.algebra.functions import TRUTHS, parse_array
 from deniable.query.sql.clauses import refuse_compiled_build
+from deniable.query.sql.lexer import write_out_escapes
 from deniable.query.sql.scope import BARE, is_common_table, name_column, spell_type
 
 ROWS = 100_000
@@ -98,7 +99,7 @@ class _Read(Postgres):  # type: ignore[misc]
 
 
 _PARTS = """
-    Add Alias All And Anonymous Any Array AtTimeZone Between Boolean Bracket ByteString CTE Case Cast Collate Column
+    Add Alias All And Anonymous Any Array AtTimeZone Between Boolean Bracket CTE Case Cast Collate Column
     DPipe DataType DataTypeParam Distinct Div Dot EQ Escape Except Exists Extract Filter From GT GTE Group Having ILike
     Identifier If In Intersect Interval Is Join LT LTE Lateral Like Limit Literal Mod Mul NEQ Neg Not Null NullSafeEQ
     NullSafeNEQ ObjectIdentifier Offset Operator Or Order Ordered Overlay Paren Pow RegexpILike RegexpLike Select Star
@@ -155,7 +156,7 @@ def _is_json(node: Any) -> bool:
 
 def _parse(text: str) -> Any:
     refuse_compiled_build()
-    found = _Read().parse(text)
+    found = _Read().parse(write_out_escapes(text))
     if len(found) != 1 or not isinstance(found[0], exp.Query | exp.Values):
         raise CatalogRefusal()
     tree = found[0]
@@ -284,8 +285,6 @@ class _Translation:
             node.replace(_divide(node))
         elif isinstance(node, exp.Cast):
             node.replace(self._cast(node))
-        elif isinstance(node, exp.ByteString):
-            node.replace(exp.Literal.string(node.name))
         elif isinstance(node, exp.Any):
             inner = node.this.unnest()
             if isinstance(inner, exp.Literal) and inner.is_string:

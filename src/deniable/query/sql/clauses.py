@@ -36,6 +36,7 @@ from sqlglot.tokens import Token, TokenType
 from deniable.errors import InternalError, MissingExtra, ParameterError, Place, QueryRefused, nearest
 from deniable.policy.budget import exact
 from deniable.query.builder import drop_zone
+from deniable.query.sql import lexer
 
 BOUNDS = ("max_groups_contributed", "max_rows_per_group", "max_rows_contributed")
 IN_POLICIES = {"max_groups": BOUNDS[0], "max_rows": BOUNDS[2]}
@@ -178,34 +179,20 @@ def tokens_of(text: str) -> list[Token]:
         if kind is TokenType.BYTE_STRING:
             if any(each in _TEXTS for each in (*kinds[max(place - 1, 0) : place], *kinds[place + 1 : place + 2])):
                 raise refuse(text, tokens[place].start, "two texts stand side by side", remedy="Join them with ||")
-            tokens[place] = _read_escapes(text, tokens[place])
+            tokens[place] = _read_escaped(text, tokens[place])
     return tokens
 
 
 _TEXTS = (TokenType.STRING, TokenType.BYTE_STRING)
-_ESCAPE = re.compile(
-    r"''|\\(?:([0-7]{1,3})|x([0-9A-Fa-f]{1,2})|u([0-9A-Fa-f]{4})|U([0-9A-Fa-f]{8})|(.))|(.)", re.DOTALL
-)
-_CONTROLS = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 
 
-def _read_escapes(text: str, token: Token) -> Token:
-    """The text that `E'...'` stands for, by PostgreSQL's rules: so drivers write a text that holds a backslash."""
-    found = bytearray()
+def _read_escaped(text: str, token: Token) -> Token:
+    """`E'...'` as the text that it stands for: so drivers write a text that holds a backslash."""
     try:
-        for each in _ESCAPE.finditer(text[token.start + 2 : token.end]):
-            octal, byte, short, long, sign, plain = each.groups()
-            number = int(octal, 8) & 255 if octal else int(byte or short or long or "1", 16)
-            if sign in ("u", "U") or not number:
-                raise ValueError
-            char = chr(number) if short or long else _CONTROLS.get(sign, sign) or plain or "'"
-            found += bytes([number]) if octal or byte else char.encode(errors="surrogatepass")
-        # A pair of surrogates is one character, half of one is none.
-        whole = found.decode(errors="surrogatepass").encode("utf-16", "surrogatepass").decode("utf-16")
-    except (ValueError, OverflowError):
-        told = "an escape in E'...' is not a character"
-        raise refuse(text, token.start, told, remedy="Write the character itself") from None
-    return Token(TokenType.STRING, whole, token.line, token.col, token.start, token.end, token.comments)
+        meant = lexer.read_escapes(text[token.start + 2 : token.end])
+    except ValueError:
+        raise refuse(text, token.start, lexer.BAD_ESCAPE, remedy=lexer.WITHOUT_ESCAPE) from None
+    return Token(TokenType.STRING, meant, token.line, token.col, token.start, token.end, token.comments)
 
 
 def split_statements(text: str) -> list[str]:
@@ -303,7 +290,7 @@ def _parse_number(text: str, token: Token, name: str) -> Fraction:
 
 def _cut_within(text: str, tokens: list[Token]) -> tuple[str, list[Token], Within | None]:
     """The trailing WITHIN clause. (WITHIN GROUP belongs to SQL and is left alone.)"""
-    spots = [i for i, token in enumerate(tokens) if token.text.upper() == "WITHIN"]
+    spots = [i for i, token in enumerate(tokens) if _last_word(token) == "WITHIN"]
     if not spots or spots[-1] + 1 >= len(tokens) or tokens[spots[-1] + 1].text.upper() == "GROUP":
         return text, tokens, None
     start = spots[-1]
@@ -344,7 +331,9 @@ def _cut_contribution(text: str, tokens: list[Token]) -> tuple[str, list[Token],
     at, end, stated = tokens[start].start, tokens[-1].end, tokens[start + 1].token_type is TokenType.L_PAREN
     closing = find_closing(tokens, start + 1) if stated else start + 1
     after = [token.text.upper() for token in tokens[closing + 1 :]]
-    if "WITHIN" in after:  # it is cut first, and then this one is the last
+    if any(
+        _last_word(token) == "WITHIN" for token in tokens[closing + 1 :]
+    ):  # it is cut first, and then this one is the last
         return text, tokens, None, {}
     if after and (stated or after[0].split()[0] in AFTER_CONTRIBUTION):
         clause = text[at : tokens[closing].end + 1]
@@ -413,7 +402,7 @@ def find_closing(tokens: list[Token], opening: int) -> int:
 
 def _cut_options(text: str, tokens: list[Token]) -> tuple[str, dict[str, str]]:
     """WITH DIFFERENTIAL_PRIVACY OPTIONS (name = value, ...), as BigQuery writes it."""
-    words = [token.text.upper() for token in tokens]
+    words = [_last_word(token) for token in tokens]
     spots = [i for i, word in enumerate(words) if word == "DIFFERENTIAL_PRIVACY" and i and words[i - 1] == "WITH"]
     if not spots:
         return text, {}
@@ -472,7 +461,7 @@ def _cut_per_group(text: str, tokens: list[Token]) -> tuple[str, dict[int, tuple
             callers.append(i - 1)
         elif token.token_type is TokenType.R_PAREN and callers:
             callers.pop()
-        elif token.text.lower() == "contribution_bounds_per_group" and callers:
+        elif _last_word(token) == "CONTRIBUTION_BOUNDS_PER_GROUP" and callers:
             end = find_closing(tokens, i + 2) if i + 2 < len(tokens) else -1
             numbers = _parse_bounds(tokens[i + 3 : end]) if end > 0 and tokens[i + 1].text == "=>" else None
             if numbers is None or tokens[i - 1].text != ",":
@@ -538,17 +527,13 @@ def fill_parameters(text: str, values: Sequence[Value]) -> str:
     return whole
 
 
-_QUOTED_OR_PARAMETER = re.compile(
-    r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|--[^\n]*|/\*.*?\*/|\$((?:[A-Za-z_]\w*)?)\$.*?\$\1\$|(\$\d+)(?=\S)""", re.DOTALL
-)
-
-
 def _read_parameters(text: str) -> tuple[str, list[Token]]:
     """A statement in tokens; `$1,$2`, which looks like a quote of dollars, is read with a space after each number."""
     try:
         return text, tokens_of(text)
     except QueryRefused:
-        spaced = _QUOTED_OR_PARAMETER.sub(lambda found: f"{found[2]} " if found[2] else found[0], text)
+        ends = [token.end for token in lexer.tokenize(text) if token.kind is lexer.Kind.PARAMETER]
+        spaced = " ".join(text[start:end] for start, end in itertools.pairwise([0, *ends, len(text)]))
         return spaced, tokens_of(spaced)
 
 

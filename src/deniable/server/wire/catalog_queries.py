@@ -20,6 +20,7 @@ from deniable.curator.query import metadata
 from deniable.errors import DeniableError, ParameterError
 from deniable.governance.grants import Role
 from deniable.query.sql.catalogs import Catalog, CatalogRefusal, Rewritten, rewrite
+from deniable.query.sql.lexer import Kind, Statement
 from deniable.server.monitoring import log_to_stderr
 from deniable.server.wire.catalog_tables import (
     EMPTY,
@@ -35,7 +36,6 @@ from deniable.server.wire.catalog_tables import (
     list_registered,
 )
 from deniable.server.wire.codec import WireRefusal
-from deniable.server.wire.lexer import Kind, Statement
 
 if TYPE_CHECKING:
     import pyarrow as pa

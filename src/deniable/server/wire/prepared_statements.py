@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from deniable.query.sql.lexer import Kind, Statement, Token, split_statements
 from deniable.server.wire import values as v
 from deniable.server.wire.codec import ResultColumn, Rows, StatementResult, TableRows, WireRefusal
-from deniable.server.wire.lexer import Kind, Statement, Token, split_statements
 
 MOST_NAMES = 1000
 """Prepared statements, and portals, of one session."""

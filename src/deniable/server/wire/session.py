@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from deniable.errors import UNKNOWN, Cancelled, Stopped
+from deniable.query.sql.lexer import Statement
 from deniable.server.limits import wait_for_quantum
 from deniable.server.refusals import translate_failure
 from deniable.server.wire import codec, values
@@ -25,7 +26,6 @@ from deniable.server.wire.codec import (
     WireRefusal,
     describe_error,
 )
-from deniable.server.wire.lexer import Statement
 from deniable.server.wire.prepared_statements import Portal, Prepared, infer_types
 from deniable.server.wire.statements import StatementRunner
 

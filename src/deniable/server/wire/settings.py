@@ -14,8 +14,8 @@ from zoneinfo import available_timezones
 
 from deniable.errors import ParameterError, nearest
 from deniable.policy.budget import exact
+from deniable.query.sql.lexer import Kind, Statement, Token
 from deniable.server.wire.codec import WireRefusal
-from deniable.server.wire.lexer import Kind, Statement, Token
 
 LONGEST_VALUE = 1000
 """Characters of a value."""

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from deniable.curator.query import metadata
 from deniable.governance.grants import Action, Grant
+from deniable.query.sql.lexer import Kind, Statement, split_statements
 from deniable.server.formats import render_plan
 from deniable.server.service import Question, Service
 from deniable.server.wire import prepared_statements
@@ -26,7 +27,6 @@ from deniable.server.wire import values as v
 from deniable.server.wire.catalog_queries import CatalogEngine, asks_for_columns, is_catalog_question
 from deniable.server.wire.catalog_tables import list_column_types
 from deniable.server.wire.codec import ResultColumn, Rows, StatementResult, TableRows, WireRefusal
-from deniable.server.wire.lexer import Kind, Statement, split_statements
 from deniable.server.wire.prepared_statements import Prepared, PreparedStatements
 from deniable.server.wire.settings import Settings, parse_assignment
 

@@ -1,12 +1,13 @@
 """Words of a statement, as PostgreSQL's scanner sees them: enough to tell statements apart, and never to rewrite data.
 
-What a question means is decided by the parser of `deniable.query`. Here a statement is only cut from its neighbors and
-recognized (SET, SHOW, BEGIN, a question about the catalog), for which strings, quoted names and comments must be seen
-for what they are."""
+What a question means is decided by the parser beside it. Here a statement is only cut from its neighbors and
+recognized (SET, SHOW, BEGIN, a question about the catalog), and its parameters are found, for which texts, quoted names
+and comments must be seen for what they are; so is what `E'...'` stands for."""
 
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
@@ -55,8 +56,13 @@ class Token:
             case Kind.STRING if self.text.startswith("$"):
                 mark = self.text[: self.text.index("$", 1) + 1]
                 return self.text[len(mark) : -len(mark)]
+            case Kind.STRING if self.text[0] in "eE":
+                try:
+                    return read_escapes(self.text[2:-1])
+                except ValueError:
+                    raise QueryRefused(BAD_ESCAPE, remedy=WITHOUT_ESCAPE) from None
             case Kind.STRING:
-                return self.text[self.text.index("'") + 1 : -1].replace("''", "'")
+                return self.text[1:-1].replace("''", "'")
             case _:
                 return self.text
 
@@ -67,7 +73,7 @@ _TOKEN = re.compile(
     r"""
     (?P<space>\s+|--[^\n]*)
   | (?P<comment>/\*)
-  | (?P<string>(?:[eE](?='))?'(?:[^']|'')*')
+  | (?P<string>[eE]'(?:[^'\\]|''|\\.)*'|'(?:[^']|'')*')
   | (?P<name>"(?:[^"]|"")*")
   | (?P<dollar>\$(?:[A-Za-z_]\w*)?\$)
   | (?P<parameter>\$\d+)
@@ -116,10 +122,49 @@ def _scan(text: str) -> Iterator[Token]:
             end = closing + len(found.group())
             yield Token(Kind.STRING, text[at:end], at)
         elif group != "space":
-            if group == "sign" and text[at] in "'\"":
+            open_escape = group == "word" and found.group() in ("e", "E") and text[end : end + 1] == "'"
+            if open_escape or (group == "sign" and text[at] in "'\""):
                 raise QueryRefused("a quoted text has no end", remedy="Check quotes and brackets")
             yield Token(_KINDS[group], text[at:end], at)
         at = end
+
+
+BAD_ESCAPE, WITHOUT_ESCAPE = "an escape in E'...' is not a character", "Write the character itself"
+_ESCAPE = re.compile(
+    r"''|\\(?:([0-7]{1,3})|x([0-9A-Fa-f]{1,2})|u([0-9A-Fa-f]{4})|U([0-9A-Fa-f]{8})|(.))|(.)", re.DOTALL
+)
+_CONTROLS = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
+
+
+def read_escapes(body: str) -> str:
+    """The text that `E'body'` stands for, by PostgreSQL's rules; ValueError where it stands for none.
+
+    >>> read_escapes("it\\'s \\\\ \\u0041")
+    "it's \\\\ A"
+    """
+    found, held = [], bytearray()  # bytes that were written one by one are one character together
+    for each in _ESCAPE.finditer(body):
+        octal, byte, short, long, sign, plain = each.groups()
+        number = int(octal, 8) & 255 if octal else int(byte or short or long or "1", 16)
+        if sign in ("u", "U") or not number or number > sys.maxunicode:
+            raise ValueError(BAD_ESCAPE)
+        if octal or byte:
+            held.append(number)
+            continue
+        found += [held.decode(), chr(number) if short or long else _CONTROLS.get(sign, sign) or plain or "'"]
+        held.clear()
+    # A pair of surrogates is one character, half of one is none.
+    return "".join([*found, held.decode()]).encode("utf-16", "surrogatepass").decode("utf-16")
+
+
+def write_out_escapes(text: str) -> str:
+    """The statement with `E'...'` as plain texts: parsers have other rules for them than PostgreSQL."""
+    pieces, end = [], 0
+    for token in tokenize(text):
+        if token.kind is Kind.STRING and token.text[0] in "eE":
+            pieces += [text[end : token.start], "'" + token.value.replace("'", "''") + "'"]
+            end = token.end
+    return "".join([*pieces, text[end:]])
 
 
 _COMMENT_MARK = re.compile(r"/\*|\*/")
