@@ -30,7 +30,6 @@ from deniable.policy.schema import Column, ColumnType, TableSchema
 from deniable.query.algebra.expression import Kind, literal
 from deniable.query.algebra.functions import FUNCTION_FORMS, FUNCTIONS, parse_date
 from deniable.query.compile import compile_query
-from deniable.query.sql.clauses import tokens_of
 from deniable.query.sql.dialects import (
     READ_FROM_TEXT,
     UNSUPPORTED,
@@ -536,25 +535,3 @@ def test_moments_with_and_without_a_zone_are_those_of_postgresql(kind: str, post
             wanted = datetime.fromisoformat(told).replace(tzinfo=None)
             assert values.decode_value(text.encode(), oid, False, 1) == wanted, text
             assert parse_date(literal(text), Kind.DATETIME, kind == "timestamptz").value == wanted, text
-
-
-def test_random_texts_with_escapes_are_read_as_postgresql_reads_them(postgres_address: str) -> None:
-    """What `E'...'` stands for, and which of them stand for nothing."""
-    draw, counts = random.Random(8), [0, 0]
-    parts = ["\\", "\\\\", "''", "\\'", "x", "u", "U", "\\x", "\\u00", "\\U0000", "\\uD83D", "\\uDE00", "\\xc3\\xa9",
-             "é", "😀", "0", "7", "41", "f", "g", "\\n", "n", "\n", "\\101", "\\1"]  # fmt: skip
-    with psycopg.connect(postgres_address, autocommit=True) as database:
-        for _ in range(2_000):
-            written = "E'" + "".join(draw.choices(parts, k=draw.randrange(8))) + "'"
-            try:
-                meant = database.execute(f"SELECT {written}::text").fetchone()
-            except psycopg.Error:
-                meant = None
-            try:
-                tokens = tokens_of(f"SELECT {written}::text")
-                read = (tokens[1].text,) if len(tokens) == 4 else None  # the text may end before its last sign
-            except QueryRefused:
-                read = None
-            assert read == meant, written
-            counts[meant is None] += 1
-    assert min(counts) > 200

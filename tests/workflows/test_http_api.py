@@ -238,6 +238,13 @@ def test_parameters_beyond_those_of_the_question_and_endless_numbers_are_refused
     assert "digits" in refused.json()["message"]
 
 
+@pytest.mark.parametrize("value", [b"a", object(), timedelta(1), float("nan"), float("inf"), [1]])
+def test_values_that_no_column_has_are_refused_before_they_are_sent(served, value):
+    connection = deniable.connect(served.http, served.tokens["ana"], timeout=60)
+    with pytest.raises(ParameterError, match="a parameter is"):
+        connection.query("SELECT COUNT(*) AS n FROM people WHERE age > $1", [value], epsilon=1)
+
+
 def test_values_of_python_keep_their_types_on_the_way_to_a_server(served):
     """A moment beside a day is compared as a moment, as in this process; a text would be read as a day."""
     day, berlin = date(2024, 3, 31), timezone(timedelta(hours=2))

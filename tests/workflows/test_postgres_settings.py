@@ -191,6 +191,37 @@ def test_a_budget_that_is_no_number_is_refused_where_it_is_set(served: Any, name
                 connection.execute(f"SET deniable.{name} = '{value}'")
             assert refused.value.sqlstate == "22023"
             assert show(connection, f"deniable.{name}") == before
-        for value in ("0.5", "1/3", "1e-6"):
+        for value in {"delta": ("0", "1/300", "1e-6"), "confidence": ("0.5", "1e-6")}.get(name, ("0.5", "1/3", "1e-6")):
             connection.execute(f"SET deniable.{name} = '{value}'")
             assert show(connection, f"deniable.{name}") == value
+
+
+BAD = [("epsilon", "-1"), ("epsilon", "0"), ("epsilon", "1e400"), ("epsilon", "10001"), ("epsilon", "abc"),
+       ("delta", "-1"), ("delta", "2"), ("rho", "-1"), ("confidence", "2"), ("confidence", "0"), ("confidence", ""),
+       ("confidence", "1/3")]  # fmt: skip
+
+
+def test_a_setting_that_no_question_could_have_is_refused_when_it_is_set(served: Any) -> None:
+    with psycopg.connect(served.dsn() + BUDGET, autocommit=True) as connection:
+        for name, value in BAD:
+            with pytest.raises(psycopg.errors.InvalidParameterValue):
+                connection.execute(f"SET deniable.{name} = '{value}'".encode())
+        connection.execute(rb"SET deniable.epsilon = E'\x31'")
+        assert show(connection) == "1"
+    for wrong in ("-c deniable.epsilon=abc", "-c deniable.epsilon=-3", "-c deniable.epsilom=1"):
+        with pytest.raises(psycopg.OperationalError, match="deniable"):
+            psycopg.connect(served.dsn() + f" options='{wrong}'")
+
+
+def test_a_text_with_an_escaped_quote_hides_no_question(served: Any) -> None:
+    with psycopg.connect(served.dsn() + BUDGET, autocommit=True) as connection:
+        charges = sum(1 for _ in served.curator.ledger.entries(acts=("charge",)))
+        connection.execute(rb"SET application_name = E'\'; SELECT COUNT(*) FROM people WHERE age > 71; --'")
+        assert show(connection, "application_name") == "'; SELECT COUNT(*) FROM people WHERE age > 71; --"
+        assert sum(1 for _ in served.curator.ledger.entries(acts=("charge",))) == charges
+        asked = rb"SELECT COUNT(*) AS n FROM people WHERE note = E'\'' AND age > 71"
+        assert connection.execute(asked).fetchone() is not None
+        assert connection.execute(rb"SELECT E'\v\uD83D\uDE00'").fetchone() == ("v😀",)
+        for wrong in (rb"SELECT E'\uD83D'", rb"SELECT E'\x80'", rb"SET application_name = E'\000'"):
+            with pytest.raises(psycopg.Error, match="not a character"):
+                connection.execute(wrong)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import http.client
 import json
+import math
 import os
 import shutil
 import socket
@@ -412,8 +413,19 @@ def _write_parameter(value: object) -> object:
             return {"date": str(value)}
         case Decimal():
             return {"decimal": str(value)}
-        case _:
+        case uuid.UUID():
+            return str(value)
+        case float() if not math.isfinite(value):
+            raise ParameterError("a parameter is NaN or infinite", expected="A finite number, or None for null")
+        case None | bool() | int() | float() | str():
             return value
+        case _ if hasattr(value, "item"):  # a number of NumPy
+            return _write_parameter(value.item())
+        case _:
+            raise ParameterError(
+                f"a parameter is of type {type(value).__name__}, which no column has",
+                expected="A text, a number, a truth value, a date, a datetime or None",
+            )
 
 
 def _write_value(value: object) -> str:

@@ -199,7 +199,7 @@ def align_compared(name: str, arguments: list[Expression]) -> list[Expression]:
         return arguments
     temporal = {a.facts.kind for a in arguments} & {Kind.DATE, Kind.DATETIME}
     if not temporal:
-        return _read_texts(arguments)
+        return _read_texts(arguments, wide=name in COMPARISONS)
     kind = Kind.DATETIME if Kind.DATETIME in temporal else Kind.DATE
     aligned = [
         parse_date(a, kind) if isinstance(a, Literal) and isinstance(a.value, str) else _widen_to_datetime(a, kind)
@@ -209,13 +209,19 @@ def align_compared(name: str, arguments: list[Expression]) -> list[Expression]:
     return aligned if None in days else [each for each in days if each is not None]
 
 
-def _read_texts(arguments: list[Expression]) -> list[Expression]:
+def _read_texts(arguments: list[Expression], *, wide: bool) -> list[Expression]:
     """Texts that are written beside numbers or truth values, as those; what cannot be read is left to be refused."""
     kinds = {a.facts.kind for a in arguments if not isinstance(a, Literal)}
     if len(kinds) != 1 or not ((kind := kinds.pop()).numeric or kind is Kind.BOOLEAN):
         return arguments
-    written = (isinstance(a, Literal) and isinstance(a.value, str) for a in arguments)
-    return [(fold_cast(a, kind) or a) if is_text else a for a, is_text in zip(arguments, written, strict=True)]
+    written = [a.value if isinstance(a, Literal) and isinstance(a.value, str) else None for a in arguments]
+    wholes = [int(each) if wide and kind is Kind.INTEGER and each and _WHOLE(each) else None for each in written]
+    return [
+        a if text is None
+        else literal(whole) if whole is not None and -(2**63) <= whole < 2**63
+        else fold_cast(a, kind) or a
+        for a, text, whole in zip(arguments, written, wholes, strict=True)
+    ]  # fmt: skip
 
 
 def _widen_to_datetime(argument: Expression, kind: Kind) -> Expression:
@@ -239,6 +245,7 @@ def _narrow_to_date(argument: Expression) -> Expression | None:
     return None
 
 
+_WHOLE = re.compile(r"\s*[+-]?[0-9]{1,19}\s*", re.ASCII).fullmatch
 _MOMENT = re.compile(
     r"([0-9]{4}-[0-9]{2}-[0-9]{2})(?:[ T]([0-9]{2}:[0-9]{2}(?::[0-9]{2}(?:\.[0-9]+)?)?))?"
     r"\s*([+-][0-9]{2}(?::?[0-9]{2})?|[Zz])?"
@@ -298,6 +305,22 @@ _NUMBER = re.compile(r"[-+]?(?:[0-9]{1,40}(?:\.[0-9]{0,40})?|\.[0-9]{1,40})(?:[e
 """A number as a text, as PostgreSQL reads it; neither NaN nor infinity."""
 FINEST = 10**15
 """The greatest denominator of a number in a question."""
+
+
+FOLDED = {"add": Fraction.__add__, "subtract": Fraction.__sub__, "multiply": Fraction.__mul__}
+
+
+def fold_arithmetic(name: str, left: Expression, right: Expression) -> Literal | None:
+    """Arithmetic of two numbers that are written out, done exactly: 0.06 + 0.01 is 0.07, and no float beside it."""
+    if name not in FOLDED or not isinstance(left, Literal) or not isinstance(right, Literal):
+        return None
+    sides = [each.value for each in (left, right)]
+    if any(isinstance(each, bool) or not isinstance(each, int | Fraction) for each in sides):
+        return None
+    number = FOLDED[name](*(Fraction(each) for each in sides if isinstance(each, int | Fraction)))
+    if abs(number) >= 2**53 or number.denominator > 10**15:
+        return None
+    return literal(int(number) if number.denominator == 1 else number)
 
 
 def fold_cast(argument: Expression, kind: Kind, wanted: str = "", digits: Sequence[int] = ()) -> Expression | None:

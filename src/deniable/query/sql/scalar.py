@@ -23,11 +23,16 @@ from deniable.query.algebra.functions import (
     SIZES,
     align_compared,
     call,
+    fold_arithmetic,
     fold_cast,
     parse_date,
 )
 from deniable.query.algebra.intervals import PARTS, TRUNCATIONS, Mismatch
+from deniable.query.sql.patterns import bind_pattern
 from deniable.query.sql.scope import CAST_TO_TEXT, FIXED_LENGTH, Scope, read_array, read_type, spell_name
+
+Inner = Callable[[exp.Expression], Expression]
+"""What binds a part of an expression."""
 
 BINARY: dict[type[exp.Expression], str] = {
     exp.Add: "add", exp.Sub: "subtract", exp.Mul: "multiply", exp.Div: "divide", exp.Mod: "modulo",
@@ -91,7 +96,6 @@ NEAREST = {
     **dict.fromkeys(("LOGICAL_OR", "LOGICAL_AND", "BOOL_OR", "BOOL_AND"), "Count with COUNT_IF(x)"),
     "AVERAGE": "Use AVG",
     "MEAN": "Use AVG",
-    "ESCAPE": "Use CONTAINS, STARTS_WITH or ENDS_WITH, which take signs as they are",
 }
 """For functions that are often asked for and are not on the list: what does the same."""
 CHANGING = ("NOW", "RANDOM", "RAND", "UUID", "GEN_RANDOM_UUID", "TODAY", "NEXTVAL", "TRANSACTION_TIMESTAMP")
@@ -124,7 +128,7 @@ def bind_expression(node: exp.Expression, scope: Scope, depth: int = 0) -> Expre
     return scope.refuse_large(node, found)
 
 
-def _bind_node(node: exp.Expression, scope: Scope, inner: Callable[[exp.Expression], Expression]) -> Expression:
+def _bind_node(node: exp.Expression, scope: Scope, inner: Inner) -> Expression:
     kind = type(node)
     _refuse_unread(node, scope)
     if kind in BINARY or kind in UNARY:
@@ -143,6 +147,8 @@ def _bind_node(node: exp.Expression, scope: Scope, inner: Callable[[exp.Expressi
             return literal(_read_value(node, scope))
         case exp.RawString() | exp.National():
             return literal(node.name)
+        case exp.Escape() if isinstance(node.this, exp.Like | exp.ILike) and node.expression.is_string:
+            return _bind_binary(node.this, scope, inner, node.expression.name)
         case exp.Between():
             return _bind_between(node, inner)
         case exp.Subquery() | exp.Exists() if scope.subquery is not None:
@@ -176,7 +182,7 @@ def _refuse_unread(node: exp.Expression, scope: Scope) -> None:
         raise scope.refusal(node, f"{spell_name(node)} takes one argument here")
 
 
-def _bind_binary(node: exp.Expression, scope: Scope, inner: Callable[[exp.Expression], Expression]) -> Expression:
+def _bind_binary(node: exp.Expression, scope: Scope, inner: Inner, escape: str = "\\") -> Expression:
     name, sides = BINARY[type(node)], [node.this, node.args.get("expression")]
     called = sides[1].name.upper() if isinstance(sides[1], exp.Anonymous) else ""
     if (isinstance(sides[1], exp.Any | exp.All) or called == "ALL") and name in (*COMPARISONS, "like", "ilike"):
@@ -185,27 +191,17 @@ def _bind_binary(node: exp.Expression, scope: Scope, inner: Callable[[exp.Expres
         return _bind_moved(node, scope, inner)
     wide = name in COMPARISONS
     bound = [_bind_wide(side, inner) if wide else inner(side) for side in sides]
-    found = _fold(name, *bound) or call(name, *align_compared(name, bound))
-    return call("not", found) if node.args.get("negate") else found
+    if name in ("like", "ilike"):
+        bound = [bind_pattern(name, bound[0], bound[1], escape)]
+    found = bound[0] if len(bound) == 1 else fold_arithmetic(name, *bound) or call(name, *align_compared(name, bound))
+    return _deny(found, bool(node.args.get("negate")))
 
 
-FOLDED = {"add": Fraction.__add__, "subtract": Fraction.__sub__, "multiply": Fraction.__mul__}
+def _deny(found: Expression, denied: bool) -> Expression:
+    return call("not", found) if denied else found
 
 
-def _fold(name: str, left: Expression, right: Expression) -> Literal | None:
-    """Arithmetic of two numbers that are written out, done exactly: 0.06 + 0.01 is 0.07, and no float beside it."""
-    if name not in FOLDED or not isinstance(left, Literal) or not isinstance(right, Literal):
-        return None
-    sides = [each.value for each in (left, right)]
-    if any(isinstance(each, bool) or not isinstance(each, int | Fraction) for each in sides):
-        return None
-    number = FOLDED[name](*(Fraction(each) for each in sides if isinstance(each, int | Fraction)))
-    if abs(number) >= 2**53 or number.denominator > 10**15:
-        return None
-    return literal(int(number) if number.denominator == 1 else number)
-
-
-def _bind_joined(node: exp.DPipe, inner: Callable[[exp.Expression], Expression]) -> Expression:
+def _bind_joined(node: exp.DPipe, inner: Inner) -> Expression:
     """a || b || c: null where one of them is, other than CONCAT, which leaves nulls out."""
     parts: list[exp.Expression] = []
     rest: exp.Expression = node
@@ -220,7 +216,7 @@ def _bind_joined(node: exp.DPipe, inner: Callable[[exp.Expression], Expression])
     return call("case", functools.reduce(lambda left, right: call("or", left, right), tests), literal(None), joined)
 
 
-def _bind_any(node: exp.Expression, scope: Scope, inner: Callable[[exp.Expression], Expression]) -> Expression:
+def _bind_any(node: exp.Expression, scope: Scope, inner: Inner) -> Expression:
     """x = ANY (...): x IN (...); x <> ALL (...): NOT IN; t LIKE ANY ('a%', 'b%'): one of them; x > ALL (...): all."""
     side = node.args["expression"]
     every = not isinstance(side, exp.Any)
@@ -231,8 +227,7 @@ def _bind_any(node: exp.Expression, scope: Scope, inner: Callable[[exp.Expressio
     if isinstance(held, exp.Subquery | exp.Select) and not one:
         raise refuse_unknown(side, scope)
     if isinstance(held, exp.Subquery | exp.Select):
-        found = inner(exp.In(this=node.this, query=held))
-        return call("not", found) if every else found
+        return _deny(inner(exp.In(this=node.this, query=held)), every)
     if (written := read_array(held, inner(node.this).facts.kind)) is not None:
         held = written
         if not held.expressions:
@@ -241,27 +236,25 @@ def _bind_any(node: exp.Expression, scope: Scope, inner: Callable[[exp.Expressio
         word = "ALL" if every else "ANY"
         raise scope.refusal(node, f"{word} takes a list of values", remedy="Write IN (...), or LIKE ... OR LIKE ...")
     if one:
-        found = inner(exp.In(this=node.this, expressions=held.expressions))
-        return call("not", found) if every else found
+        return _deny(inner(exp.In(this=node.this, expressions=held.expressions)), every)
     negate = {"negate": True} if node.args.get("negate") else {}
     parts = [inner(type(node)(this=node.this, expression=each, **negate)) for each in held.expressions]
     return functools.reduce(lambda left, right: call("and" if every else "or", left, right), parts)
 
 
-def _bind_wide(node: exp.Expression, inner: Callable[[exp.Expression], Expression]) -> Expression:
+def _bind_wide(node: exp.Expression, inner: Inner) -> Expression:
     """An operand of a comparison: whole numbers of 64 bits are compared as they are, and nowhere else exact."""
+    node = _unwrap(node)
     if isinstance(node, exp.Cast) and node.is_type("bigint") and isinstance(node.this, exp.Literal):
         node = exp.Literal.number(node.this.name) if node.this.name.isdecimal() else node
-    if isinstance(node, exp.Neg) and isinstance(node.this, exp.Literal):
-        below = _bind_wide(node.this, inner)
-        return literal(-below.value) if isinstance(below, Literal) and type(below.value) is int else inner(node)
-    if isinstance(node, exp.Literal) and not node.is_string and str(node.this).isdecimal() and len(node.this) < 20:
-        number = int(node.this)
-        return literal(number) if number < 2**63 else inner(node)
+    sign, number = (-1, _unwrap(node.this)) if isinstance(node, exp.Neg) else (1, node)
+    if isinstance(number, exp.Literal) and not number.is_string and number.name.isdecimal() and len(number.name) < 20:
+        whole = sign * int(number.name)
+        return literal(whole) if -(2**63) <= whole < 2**63 else inner(node)
     return inner(node)
 
 
-def _bind_between(node: exp.Between, inner: Callable[[exp.Expression], Expression]) -> Expression:
+def _bind_between(node: exp.Between, inner: Inner) -> Expression:
     ends = [_bind_wide(node.args[end], inner) for end in ("low", "high")]
     x, low, high = align_compared("in", [inner(node.this), *ends])
     inside = call("and", call("ge", x, low), call("le", x, high))
@@ -270,15 +263,15 @@ def _bind_between(node: exp.Between, inner: Callable[[exp.Expression], Expressio
     return call("or", inside, call("and", call("ge", x, high), call("le", x, low)))
 
 
-def _bind_distinct(node: exp.Expression, inner: Callable[[exp.Expression], Expression]) -> Expression:
+def _bind_distinct(node: exp.Expression, inner: Inner) -> Expression:
     """IS DISTINCT FROM: a comparison in which null is a value like others."""
-    sides = align_compared("eq", [inner(node.this), inner(node.expression)])
+    sides = align_compared("eq", [_bind_wide(node.this, inner), _bind_wide(node.expression, inner)])
     nulls = [call("is_null", side) for side in sides]
     differs = call("coalesce", call("ne", *sides), call("ne", *nulls))
     return differs if isinstance(node, exp.NullSafeNEQ) else call("not", differs)
 
 
-def _bind_named(node: exp.Expression, inner: Callable[[exp.Expression], Expression]) -> Expression:
+def _bind_named(node: exp.Expression, inner: Inner) -> Expression:
     """Functions whose arguments the parser names."""
     match node:
         case exp.Round():
@@ -296,7 +289,7 @@ def _bind_named(node: exp.Expression, inner: Callable[[exp.Expression], Expressi
     return call(name, *(inner(part) for part in parts if part is not None))
 
 
-def _bind_logarithm(node: exp.Expression, inner: Callable[[exp.Expression], Expression]) -> Expression:
+def _bind_logarithm(node: exp.Expression, inner: Inner) -> Expression:
     """LOG(x) and LOG(base, x), as DuckDB and PostgreSQL mean them."""
     if node.args.get("expression") is None:
         return call("log10", inner(node.this))
@@ -309,7 +302,7 @@ def _bind_logarithm(node: exp.Expression, inner: Callable[[exp.Expression], Expr
     return call("divide", call("ln", number), literal(Fraction(math.log(known)).limit_denominator(10**12)))
 
 
-def _bind_temporal(node: exp.Expression, scope: Scope, inner: Callable[[exp.Expression], Expression]) -> Expression:
+def _bind_temporal(node: exp.Expression, scope: Scope, inner: Inner) -> Expression:
     """Functions of dates."""
     match node:
         case exp.Extract():
@@ -361,9 +354,7 @@ def _bind_difference(node: exp.DateDiff, scope: Scope, since: Expression, until:
     return call("add", call("multiply", years, literal(12 if unit == "month" else 4)), fraction)
 
 
-def _bind_moment(
-    parts: list[exp.Expression | None], kind: Kind, inner: Callable[[exp.Expression], Expression]
-) -> Expression:
+def _bind_moment(parts: list[exp.Expression | None], kind: Kind, inner: Inner) -> Expression:
     """TO_DATE and TO_TIMESTAMP of what is written out, with the pattern it is written in, or in seconds."""
     found = [inner(part) for part in parts if part is not None]
     written = [part for part in found if isinstance(part, Literal)]
@@ -384,7 +375,7 @@ def _unwrap(node: exp.Expression | None) -> exp.Expression | None:
     return node
 
 
-def _bind_moved(node: exp.Expression, scope: Scope, inner: Callable[[exp.Expression], Expression]) -> Expression:
+def _bind_moved(node: exp.Expression, scope: Scope, inner: Inner) -> Expression:
     """A date or a moment plus or minus an interval; a literal is moved at once."""
     sides, back = [_unwrap(node.this), _unwrap(node.args.get("expression"))], isinstance(node, exp.Sub | exp.DateSub)
     if isinstance(sides[0], exp.Interval) and not back:
@@ -468,7 +459,7 @@ def _suggest(name: str) -> str:
     return f"Did you mean '{close[0]}'?" if close else ""
 
 
-def _bind_unary(node: exp.Expression, scope: Scope, inner: Callable[[exp.Expression], Expression]) -> Expression:
+def _bind_unary(node: exp.Expression, scope: Scope, inner: Inner) -> Expression:
     """A function of one argument. -3 is a literal, so that it can be a bound; so are -(-3) and -3::int: -(3::int)."""
     held = node.this.unnest() if isinstance(node, exp.Neg) else None
     if isinstance(held, exp.Literal) and not held.is_string:
@@ -501,7 +492,7 @@ def _read_number(node: exp.Expression, scope: Scope) -> int | Fraction:
     return int(number) if number.denominator == 1 else number
 
 
-def _bind_in(node: exp.In, scope: Scope, inner: Callable[[exp.Expression], Expression]) -> Expression:
+def _bind_in(node: exp.In, scope: Scope, inner: Inner) -> Expression:
     if node.args.get("query") is not None and scope.subquery is not None:
         return scope.subquery(node, scope)
     if node.args.get("query") is not None:
@@ -512,7 +503,7 @@ def _bind_in(node: exp.In, scope: Scope, inner: Callable[[exp.Expression], Expre
     return call("in", *align_compared("in", parts))
 
 
-def _bind_is(node: exp.Is, scope: Scope, inner: Callable[[exp.Expression], Expression]) -> Expression:
+def _bind_is(node: exp.Is, scope: Scope, inner: Inner) -> Expression:
     other = node.expression
     if isinstance(other, exp.Null):
         return call("is_null", inner(node.this))
@@ -521,7 +512,7 @@ def _bind_is(node: exp.Is, scope: Scope, inner: Callable[[exp.Expression], Expre
     raise scope.refusal(node, "IS takes NULL, TRUE or FALSE")
 
 
-def _bind_case(node: exp.Case | exp.If, inner: Callable[[exp.Expression], Expression]) -> Expression:
+def _bind_case(node: exp.Case | exp.If, inner: Inner) -> Expression:
     ifs = [node] if isinstance(node, exp.If) else node.args["ifs"]
     subject = None if isinstance(node, exp.If) or node.this is None else inner(node.this)
     default = node.args.get("false") if isinstance(node, exp.If) else node.args.get("default")
@@ -535,7 +526,7 @@ def _bind_case(node: exp.Case | exp.If, inner: Callable[[exp.Expression], Expres
     return call("case", *arguments)
 
 
-def _bind_cast(node: exp.Cast, scope: Scope, inner: Callable[[exp.Expression], Expression]) -> Expression:
+def _bind_cast(node: exp.Cast, scope: Scope, inner: Inner) -> Expression:
     target = read_type(node.to)
     wanted = target.this.name if hasattr(target.this, "name") else str(target.this)
     kind = next((kind for kind, names in CASTS.items() if wanted in names), None)

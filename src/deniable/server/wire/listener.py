@@ -221,7 +221,10 @@ def _choose_purpose(grant: Grant) -> str:
 
 
 def _apply_startup_settings(settings: Settings, options: dict[str, str]) -> None:
-    """Settings of the startup message: those sent by name, and those after -c in `options`."""
+    """Settings of the startup message: those sent by name, and those after -c in `options`.
+
+    What tools send for PostgreSQL alone is passed over; a setting of our own that is wrong ends the session.
+    """
     named = {
         name: value for name, value in options.items() if name not in ("user", "database", "options", "replication")
     }
@@ -231,9 +234,8 @@ def _apply_startup_settings(settings: Settings, options: dict[str, str]) -> None
             name, _, value = word.removeprefix("-c").partition("=")
             named[name] = value
     for name, value in named.items():
-        if not name.startswith("_pq_."):
-            with contextlib.suppress(WireRefusal):
-                settings.put(name, value)
+        with contextlib.suppress(*(() if name.lower().startswith("deniable.") else (WireRefusal,))):
+            settings.put(name, value)
 
 
 def _read_address(writer: asyncio.StreamWriter) -> str:

@@ -9,11 +9,12 @@ import re
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import cache
 from zoneinfo import available_timezones
 
 from deniable.errors import ParameterError, nearest
-from deniable.policy.budget import exact
+from deniable.policy.budget import LEAST, MOST, MOST_DELTA, exact
 from deniable.query.sql.lexer import Kind, Statement, Token
 from deniable.server.wire.codec import WireRefusal
 
@@ -86,7 +87,14 @@ _SPELLED = {name.lower(): name for name in REPORTED}
 _TRUTHS = {"on": True, "true": True, "yes": True, "1": True, "off": False, "false": False, "no": False, "0": False}
 _SWITCHES = ("deniable.intervals", "deniable.nonnegative", "standard_conforming_strings", "jit", "row_security",
              "default_transaction_read_only", "transaction_read_only", "synchronize_seqscans")  # fmt: skip
-_NUMBERS = ("deniable.epsilon", "deniable.delta", "deniable.rho", "deniable.confidence")
+_AMOUNT = (LEAST, MOST, "Write a number above 0, at most 10,000, such as 0.5")
+_NUMBERS = {
+    "deniable.epsilon": _AMOUNT,
+    "deniable.rho": _AMOUNT,
+    "deniable.delta": (Fraction(0), MOST_DELTA, "Write a number from 0 to 0.01, such as 1e-6"),
+    "deniable.confidence": (LEAST, 1 - LEAST, "Write a number between 0 and 1, such as 0.95"),
+}
+"""The least and the most, and what to write."""
 _ORDERS = {"mdy": "MDY", "us": "MDY", "dmy": "DMY", "european": "DMY", "ymd": "YMD"}
 _DURATIONS = ("statement_timeout", "lock_timeout", "idle_in_transaction_session_timeout")
 _UNITS = {"d": 86_400_000, "h": 3_600_000, "min": 60_000, "s": 1000, "ms": 1}
@@ -159,11 +167,14 @@ class Settings:
             if number is None:
                 raise _build_value_refusal(name, value, "Write milliseconds, or '5s', '2min'")
             return next((f"{number // ms}{unit}" for unit, ms in _UNITS.items() if number and not number % ms), "0")
-        if key in _NUMBERS and value:
+        if key in _NUMBERS and (value or _DEFAULTS[key]):
+            low, high, hint = _NUMBERS[key]
             try:
-                exact(value, key)
+                fits = low <= exact(value, key) <= high and not (key == "deniable.confidence" and "/" in value)
             except ParameterError:
-                raise _build_value_refusal(name, value, "Write a number, such as 0.5") from None
+                fits = False
+            if not fits:
+                raise _build_value_refusal(name, value, hint)
         match key:
             case "client_encoding":
                 if value.replace("-", "").replace("_", "").upper() not in ("UTF8", "UNICODE"):

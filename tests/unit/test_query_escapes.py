@@ -1,0 +1,146 @@
+"""Texts as PostgreSQL's drivers write them: escapes, patterns, large whole numbers; each reader sees where they end."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+
+import duckdb
+import psycopg
+import pyarrow as pa
+import pytest
+
+from deniable.client.dbapi import number_parameters
+from deniable.curator import Curator
+from deniable.errors import DeniableError, QueryRefused
+from deniable.policy.budget import PureDP
+from deniable.policy.document import parse
+from deniable.query.compile import compile_query
+from deniable.query.sql.clauses import fill_parameters, tokens_of
+from deniable.query.sql.lexer import read_escapes, split_statements, tokenize, write_out_escapes
+
+POLICY = parse(
+    "version: 1\ndataset: d\ntables: {t: {source: t.csv, unit: row, columns: "
+    "{n: {type: integer}, s: {type: text, longest: 40}}}}\nbudgets: {dataset: {epsilon: 100000000}}\n"
+)
+LARGE = (-(2**63), -(2**53) - 1, -(2**53), -5, 0, 2**53 + 1, 2**63 - 1)
+TEXTS = ("a%b", "axb", "a\\b", "100%_", "_", "%", "", "ab", "\\%", "xa%by", "A%B", "within")
+PIECES = ["\\", "\\\\", "''", "\\'", "x", "u", "U", "\\x", "\\u00", "\\U0000", "\\uD83D", "\\uDE00", "\\xc3\\xa9",
+          "é", "😀", "0", "7", "41", "f", "g", "\\n", "n", "\n", "\\101", "\\1", "\\xed\\xa0\\xbd"]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def rows() -> pa.Table:
+    listed = [(number, text) for number in LARGE for text in TEXTS]
+    return pa.table({"n": [each[0] for each in listed], "s": [each[1] for each in listed]})
+
+
+@pytest.fixture(scope="module")
+def curator(rows: pa.Table) -> Iterator[Curator]:
+    with Curator(POLICY, sources={"t": rows}) as opened:
+        yield opened
+
+
+def count(curator: Curator, condition: str) -> int:
+    """How many rows a condition holds for, through noise that is next to none."""
+    return round(curator.query(f"SELECT COUNT(*) FROM t WHERE {condition}", epsilon=1000).scalar())
+
+
+def test_random_texts_with_escapes_are_read_as_postgresql_reads_them(postgres_address: str) -> None:
+    """By the parser of questions, by the scanner of the server, and as they are written for the catalogs."""
+    draw, counts = random.Random(8), [0, 0]
+    with psycopg.connect(postgres_address, autocommit=True) as database:
+        for _ in range(2_000):
+            written = "E'" + "".join(draw.choices(PIECES, k=draw.randrange(8))) + "'"
+            try:
+                meant = database.execute(f"SELECT {written}::text").fetchone()
+            except psycopg.Error:
+                meant = None
+            readings = []
+            for read in (
+                lambda text: [token.text for token in tokens_of(f"SELECT {text}::text")],
+                lambda text: [token.value for token in tokenize(f"SELECT {text}::text")],
+                lambda text: [token.value for token in tokenize(write_out_escapes(f"SELECT {text}::text"))],
+            ):
+                try:
+                    words = read(written)
+                    readings.append((words[1],) if len(words) == 4 else None)  # the text may end before its last sign
+                except QueryRefused:
+                    readings.append(None)
+            assert readings == [meant] * 3, written
+            counts[meant is None] += 1
+    assert min(counts) > 200
+
+
+def test_a_text_with_an_escaped_quote_ends_where_postgresql_ends_it() -> None:
+    assert len(split_statements(r"SET application_name = E'\'; SELECT COUNT(*) FROM t; --'")) == 1
+    assert len(split_statements(r"SET application_name = '\'; SELECT COUNT(*) FROM t")) == 2
+    assert [token.value for token in tokenize("xE'a' E 'b'")] == ["xe", "a", "e", "b"]
+    for open_text in (r"SELECT E'\'", r"SELECT e'a", "SELECT E'"):
+        with pytest.raises(QueryRefused, match="no end"):
+            tokenize(open_text)
+
+
+@pytest.mark.parametrize("asked", [r"s = E'\'?'", "s = $$?b$$", "s = $x$?$x$", "/* /* ? */ ? */ TRUE", '"?" = 1'])
+def test_question_marks_inside_texts_names_and_comments_are_no_parameters(asked: str) -> None:
+    assert number_parameters(f"{asked} AND n = ? AND n < ?") == f"{asked} AND n = $1 AND n < $2"
+
+
+def test_a_parameter_inside_a_text_with_escapes_is_none() -> None:
+    filled = fill_parameters(r"SELECT COUNT(*) FROM t WHERE n IN ($1,$2) AND s <> E'\'$1x'", [5, 1])
+    assert tokens_of(filled)[-1].text == "'$1x"
+
+
+def test_escapes_that_stand_for_no_character_are_a_mistake() -> None:
+    for body in (r"\uD83D", r"\u12", r"\xed\xa0\xbd\uDE00", r"\0", r"\U00110000"):
+        with pytest.raises(ValueError):  # noqa: PT011
+            read_escapes(body)
+
+
+@pytest.mark.parametrize("word", ["within", "WITHIN", "contribution_bounds_per_group", "differential_privacy"])
+def test_a_text_is_never_a_clause(curator: Curator, word: str) -> None:
+    asked = fill_parameters("SELECT COUNT(*) FROM t WHERE s IN ($1, 'a') AND n = 0", [word])
+    assert round(curator.query(asked, epsilon=1000).scalar()) == (1 if word == "within" else 0)
+
+
+PATTERNS = ["a\\%b", "a%b", "a\\\\b", "%\\%\\_", "a\\%%", "%\\%", "\\a%", "%\\%%", "\\_", "%", "\\%", "%%\\%%%", "a_b"]
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_patterns_are_read_as_postgresql_reads_them(curator: Curator, rows: pa.Table, pattern: str) -> None:
+    """DuckDB reads them so where the escape is named."""
+    database = duckdb.connect()
+    database.register("t", rows)
+    (holds,) = database.execute("SELECT COUNT(*) FROM t WHERE s LIKE ? ESCAPE '\\'", [pattern]).fetchone() or (None,)
+    assert count(curator, f"s LIKE '{pattern}'") == holds
+    assert count(curator, f"NOT s LIKE '{pattern}' ESCAPE '\\'") == rows.num_rows - holds
+    if "\\\\" not in pattern:
+        other = pattern.replace("\\", "|")
+        assert count(curator, f"s LIKE '{other}' ESCAPE '|'") == holds
+    (plain,) = database.execute("SELECT COUNT(*) FROM t WHERE s LIKE ?", [pattern]).fetchone() or (None,)
+    assert count(curator, f"s LIKE '{pattern}' ESCAPE ''") == plain
+
+
+@pytest.mark.parametrize(
+    ("condition", "told"),
+    [("s LIKE 'a\\'", "end with its escape"), ("s ILIKE 'a\\%'", "LIKE alone"), ("s LIKE 'a\\%b%c'", "CONTAINS"),
+     ("s LIKE '_\\_'", "CONTAINS"), ("s LIKE 'a' ESCAPE 'xy'", "one sign")],
+)  # fmt: skip
+def test_patterns_that_cannot_be_asked_are_refused_in_words(condition: str, told: str) -> None:
+    with pytest.raises(QueryRefused, match=told):
+        compile_query(f"SELECT COUNT(*) FROM t WHERE {condition}", POLICY.tables, PureDP(1))
+
+
+@pytest.mark.parametrize("number", LARGE)
+@pytest.mark.parametrize("written", ["n = {}", "n = ({})", "n = '{}'", "n IN (({}), 77)", "n BETWEEN {} AND ({})"])
+def test_whole_numbers_of_64_bits_are_compared_exactly(curator: Curator, number: int, written: str) -> None:
+    assert count(curator, written.format(number, number)) == len(TEXTS)
+
+
+def test_whole_numbers_of_64_bits_are_parameters(curator: Curator) -> None:
+    for number in LARGE:
+        filled = fill_parameters("SELECT COUNT(*) FROM t WHERE n = $1", [number])
+        assert round(curator.query(filled, epsilon=1000).scalar()) == len(TEXTS)
+    for beyond in (2**63, -(2**63) - 1):
+        with pytest.raises(DeniableError, match="too large"):
+            curator.query(fill_parameters("SELECT COUNT(*) FROM t WHERE n = $1", [beyond]), epsilon=1)
