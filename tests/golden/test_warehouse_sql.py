@@ -73,7 +73,7 @@ QUESTIONS = {
     ),
     "days as keys": "SELECT day, COUNT(*) FROM visits WHERE day <= '2020-01-04' GROUP BY day",
     "days between dates": "SELECT SUM(CLAMP(DATE_DIFF('day', DATE '2020-01-01', day), 0, 365)) FROM visits",
-    "texts": r"SELECT COUNT(*) FROM visits WHERE city LIKE 'A\_[%' OR LEFT(city, 2) IN ('Ad', 'Ä', 'O''')",
+    "texts": r"SELECT COUNT(*) FROM visits WHERE city LIKE 'A\\_[%' OR LEFT(city, 2) IN ('Ad', 'Ä', 'O''')",
     "numbers near zero": "SELECT SUM(CLAMP(charge * 0.001 / 300, 0, 1)) FROM visits WHERE 0.5 * charge > 0",
     "conditions as keys": "SELECT age > 50 AS old, COUNT(*) FROM visits GROUP BY old",
     "arithmetic": "SELECT SUM(CLAMP((age * 2 - 1) / 4 + charge, 0, 300)) FROM visits WHERE ABS(-age) >= 10",

@@ -194,6 +194,10 @@ def test_catalog_questions_are_told_from_others():
     assert is_catalog_question(split_statements("SELECT 1")[0])
     assert not is_catalog_question(split_statements("SELECT COUNT(*) FROM people")[0])
     assert not is_catalog_question(split_statements("DROP TABLE pg_class")[0])
+    for table in ('"select"', "rank", "tables", 'public."left"', '("people")', "(SELECT age FROM people) AS p"):
+        assert not is_catalog_question(split_statements(f"SELECT COUNT(*) FROM {table}")[0])
+    for rows in ("(SELECT 1) AS x", "((SELECT 1)) AS x", "generate_series(1, 2)", "unnest(ARRAY[1])", "(VALUES (1)) x"):
+        assert is_catalog_question(split_statements(f"SELECT * FROM {rows}")[0])
 
 
 def test_whatever_the_server_refuses_has_an_sqlstate_of_its_own():

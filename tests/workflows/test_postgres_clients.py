@@ -181,7 +181,6 @@ def test_what_is_not_there_or_would_change_something_is_told_by_its_own_state(se
     ("change", "asked", "state"),
     [
         ("SET deniable.purpose = 'care'", "SELECT COUNT(*) FROM people WHERE age > 21", "42501"),
-        ("SET deniable.epsilon = '-1'", "SELECT COUNT(*) FROM people WHERE age > 21", "22023"),
         ("SET deniable.nonnegative = off", "SELECT COUNT(*) FROM people WHERE age > 22", "42501"),
         ("SET deniable.nonnegative = off", "SELECT id FROM people", "42601"),
     ],

@@ -379,8 +379,9 @@ def _widen_columns(table: pa.Table) -> pa.Table:
         wider = _find_wider(column.type)
         if wider is not None:
             try:
+                held = table.column(position)
                 fine = pa.types.is_timestamp(wider) and column.type.unit == "ns"
-                held = table.column(position).cast(wider, safe=not fine)
+                held = _floor_to_microseconds(held).cast(wider) if fine else held.cast(wider)
             except pa.ArrowInvalid:
                 raise DataError(
                     f"column '{column.name}' of the frame holds times beyond the year 294247",
@@ -389,6 +390,13 @@ def _widen_columns(table: pa.Table) -> pa.Table:
                 ) from None
             table = table.set_column(position, column.with_type(wider), held)
     return table
+
+
+def _floor_to_microseconds(times: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Whole microseconds since 1970; a cast rounds those before 1970 up."""
+    fine = times.cast(pa.int64())
+    whole = pc.divide(fine, 1000)
+    return pc.subtract(whole, pc.less(pc.subtract(fine, pc.multiply(whole, 1000)), 0).cast(pa.int64()))
 
 
 def _find_wider(kind: pa.DataType) -> pa.DataType | None:

@@ -103,6 +103,10 @@ def reveal(text: str) -> str:
     return "".join(sign if sign.isprintable() else sign.encode("unicode_escape").decode() for sign in text)
 
 
+MOST_NAME = 150
+"""Bytes of a table's name: a name of a file has 255, and those of a release say more than the table."""
+
+
 def judge_name(name: str, what: str) -> tuple[str, str] | None:
     """What is wrong with the name of a table, a column or another thing, and what is expected; None where nothing is.
 
@@ -114,6 +118,12 @@ def judge_name(name: str, what: str) -> tuple[str, str] | None:
         return f"a name is empty or holds invisible characters{shown}", "A visible name"
     if what == "table" and {"/", "\\"} & set(name):
         return "a table's name holds a slash", "A name of a file: its releases have it"
+    if what == "table" and name.lower().startswith(("pg_", "information_schema.")):
+        return "a table has the name of one of PostgreSQL's catalogs", "A name that does not begin with pg_"
+    if what == "table" and len(name.encode()) > MOST_NAME:
+        return "a table's name is too long for the files of its releases", f"At most {MOST_NAME} bytes"
+    if what == "column" and name.startswith("."):
+        return "a column's name begins with a dot", "Another name; rename the column in the data first"
     read = unicodedata.normalize("NFC", name).strip()
     if what == "column" and read != name:
         happened = "a column's name has a blank at an end, or accents apart from their letters"

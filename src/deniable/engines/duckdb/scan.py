@@ -333,8 +333,8 @@ NATIVE = {
     ColumnType.DATETIME: "TIMESTAMP",
 }
 _INTEGERS = {"TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT"}
-_ZONED, _ZONED_NS = "TIMESTAMP WITH TIME ZONE", "TIMESTAMPTZ_NS"
-_DATETIMES = {"TIMESTAMP", "TIMESTAMP_S", "TIMESTAMP_MS", "TIMESTAMP_NS", _ZONED, _ZONED_NS}
+_NANOSECONDS = {"TIMESTAMP_NS", "TIMESTAMPTZ_NS"}
+_DATETIMES = {"TIMESTAMP", "TIMESTAMP_S", "TIMESTAMP_MS", "TIMESTAMP WITH TIME ZONE", *_NANOSECONDS}
 
 # What a text of each type looks like when nothing was declared. No plus sign and no leading zero: those are phone
 # numbers and codes. A float without point or exponent has at most 15 digits, which a double holds exactly.
@@ -376,15 +376,16 @@ def type_of(native: str) -> ColumnType:
 
 def choose_native(native: str) -> str:
     """The DuckDB type under which a column of a native type is shown when nothing else was declared."""
-    if native == _ZONED_NS:  # few functions of the engine take it
-        return _ZONED
+    if native in _NANOSECONDS:
+        return "TIMESTAMP"
     return native if type_of(native) is not ColumnType.TEXT else "VARCHAR"
 
 
 def render_value(column: str, native: str, declared: ColumnType | None) -> str:
     """The expression that reads a column of a native type, as declared or as it is."""
-    if native == _ZONED_NS:
-        column, native = f"CAST({column} AS {_ZONED})", _ZONED
+    if native in _NANOSECONDS:  # the engine's cast would round a year's last moment up, into the next one
+        whole = f"epoch_ns({column}) // 1000 - CAST(epoch_ns({column}) % 1000 < 0 AS BIGINT)"
+        column, native = f"make_timestamp({whole})", "TIMESTAMP"
     if declared is None or (declared is type_of(native) and native != "VARCHAR"):
         return _render_as_is(column, native)
     if native == "VARCHAR":

@@ -137,10 +137,10 @@ _CONTROLS = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 
 
 def read_escapes(body: str) -> str:
-    """The text that `E'body'` stands for, by PostgreSQL's rules; ValueError where it stands for none.
+    r"""The text that `E'body'` stands for, by PostgreSQL's rules; ValueError where it stands for none.
 
-    >>> read_escapes("it\\'s \\\\ \\u0041")
-    "it's \\\\ A"
+    >>> read_escapes(r"it\'s \101")
+    "it's A"
     """
     found, held = [], bytearray()  # bytes that were written one by one are one character together
     for each in _ESCAPE.finditer(body):

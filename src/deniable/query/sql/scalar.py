@@ -23,12 +23,12 @@ from deniable.query.algebra.functions import (
     SIZES,
     align_compared,
     call,
+    call_like,
     fold_arithmetic,
     fold_cast,
     parse_date,
 )
 from deniable.query.algebra.intervals import PARTS, TRUNCATIONS, Mismatch
-from deniable.query.sql.patterns import bind_pattern
 from deniable.query.sql.scope import CAST_TO_TEXT, FIXED_LENGTH, Scope, read_array, read_type, spell_name
 
 Inner = Callable[[exp.Expression], Expression]
@@ -192,7 +192,7 @@ def _bind_binary(node: exp.Expression, scope: Scope, inner: Inner, escape: str =
     wide = name in COMPARISONS
     bound = [_bind_wide(side, inner) if wide else inner(side) for side in sides]
     if name in ("like", "ilike"):
-        bound = [bind_pattern(name, bound[0], bound[1], escape)]
+        bound = [call_like(name, bound[0], bound[1], escape)]
     found = bound[0] if len(bound) == 1 else fold_arithmetic(name, *bound) or call(name, *align_compared(name, bound))
     return _deny(found, bool(node.args.get("negate")))
 

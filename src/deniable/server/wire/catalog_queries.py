@@ -301,13 +301,12 @@ def is_catalog_question(statement: Statement) -> bool:
     if named & RELATIONS or "information_schema" in named or asks_for_columns(statement):
         return True
     relations = _list_relations(words)
-    if any(name.startswith("pg_") for name in relations):
-        return True
-    return "table" not in words[:1] and all(name in _NO_RELATIONS for name in relations)
+    return any(name.startswith("pg_") for name in relations) or ("table" not in words[:1] and not relations)
 
 
-_NO_RELATIONS = frozenset(("select", "values", "with", "unnest", *FUNCTIONS, *PLAIN))
-"""What may stand after FROM and is the name of no relation."""
+_QUERIES = frozenset(("select", "values", "with", "("))
+_CALLS = frozenset(("unnest", *FUNCTIONS, *PLAIN))
+"""What may stand after FROM and a bracket, or before one, and is the name of no relation."""
 _CALLS_WITH_FROM = frozenset({"trim", "extract", "substring", "overlay", "position"})
 """Functions inside whose brackets FROM names no relation."""
 _FALSE = (("1", "=", "0"), ("0", "=", "1"), ("false",), ("1", "<>", "1"), ("1", "=", "2"), ("null",))
@@ -331,7 +330,7 @@ def asks_for_columns(statement: Statement) -> bool:
 
 
 def _list_relations(words: tuple[str, ...]) -> list[str]:
-    """What stands after each FROM and JOIN; the name alone, where it is qualified."""
+    """The relations after FROM and JOIN, neither queries in brackets nor calls; the name alone of a qualified one."""
     found, calls = [], [""]
     for i, word in enumerate(words[:-1]):
         if word == "(":
@@ -344,8 +343,11 @@ def _list_relations(words: tuple[str, ...]) -> list[str]:
         at = i + 1
         while words[at] in ("only", "lateral", "(") and at + 1 < len(words):
             at += 1
-        qualified = at + 2 < len(words) and words[at + 1] == "."
-        found.append(words[at + 2] if qualified else words[at])
+        qualified, inside = words[at + 1 : at + 2] == (".",) and at + 2 < len(words), words[at - 1] == "("
+        at += 2 * qualified
+        called = words[at] in _CALLS and words[at + 1 : at + 2] == ("(",)
+        if not called and not (inside and not qualified and words[at] in _QUERIES):
+            found.append(words[at])
     return found
 
 

@@ -87,7 +87,7 @@ _SPELLED = {name.lower(): name for name in REPORTED}
 _TRUTHS = {"on": True, "true": True, "yes": True, "1": True, "off": False, "false": False, "no": False, "0": False}
 _SWITCHES = ("deniable.intervals", "deniable.nonnegative", "standard_conforming_strings", "jit", "row_security",
              "default_transaction_read_only", "transaction_read_only", "synchronize_seqscans")  # fmt: skip
-_AMOUNT = (LEAST, MOST, "Write a number above 0, at most 10,000, such as 0.5")
+_AMOUNT = (LEAST, Fraction(MOST), "Write a number above 0, at most 10,000, such as 0.5")
 _NUMBERS = {
     "deniable.epsilon": _AMOUNT,
     "deniable.rho": _AMOUNT,
