@@ -72,6 +72,29 @@ def test_random_texts_with_escapes_are_read_as_postgresql_reads_them(postgres_ad
     assert min(counts) > 200
 
 
+SIGNS = ["'", "''", "\\", "\\'", "E'", "$$", "$a$", "$1", '"', "--", "\n", "/*", "*/", ";", "SELECT 1", "SELECT ", "1",
+         "x", "xE'", "N'", "B'", "U&'", "E ", "(", ")", ",", "::text", "$", "a$b$", "é", "$é$", "E"]  # fmt: skip
+
+
+def test_random_statements_are_cut_where_postgresql_cuts_them(postgres_address: str) -> None:
+    """Whether a text is one statement, several, or has an open quote or comment."""
+    draw, counts = random.Random(5), {1: 0, 2: 0, 0: 0}
+    with psycopg.connect(postgres_address, autocommit=True) as database:
+        for _ in range(6_000):
+            text = "SELECT " + "".join(draw.choices(SIGNS, k=draw.randrange(1, 9)))
+            told = database.pgconn.prepare(b"", text.encode()).error_message.decode()
+            expected = 1 if not told else 2 if "multiple commands" in told else 0 if "unterminated" in told else None
+            if expected is None:  # a mistake of another kind
+                continue
+            try:
+                found = min(len(split_statements(text)), 2)
+            except QueryRefused:
+                found = 0
+            assert found == expected, (text, told)
+            counts[expected] += 1
+    assert min(counts.values()) >= 3
+
+
 def test_a_text_with_an_escaped_quote_ends_where_postgresql_ends_it() -> None:
     assert len(split_statements(r"SET application_name = E'\'; SELECT COUNT(*) FROM t; --'")) == 1
     assert len(split_statements(r"SET application_name = '\'; SELECT COUNT(*) FROM t")) == 2
