@@ -72,8 +72,8 @@ def test_random_texts_with_escapes_are_read_as_postgresql_reads_them(postgres_ad
     assert min(counts) > 200
 
 
-SIGNS = ["'", "''", "\\", "\\'", "E'", "$$", "$a$", "$1", '"', "--", "\n", "/*", "*/", ";", "SELECT 1", "SELECT ", "1",
-         "x", "xE'", "N'", "B'", "U&'", "E ", "(", ")", ",", "::text", "$", "a$b$", "é", "$é$", "E"]  # fmt: skip
+SIGNS = ["'", "''", "\\", "\\'", "E'", "$$", "$a$", "$1", '"', "--", "\n", "\r", "/*", "*/", ";", "SELECT 1", "SELECT ",
+         "1", "x", "xE'", "N'", "B'", "U&'", "E ", "(", ")", ",", "::text", "$", "a$b$", "é", "$é$", "E"]  # fmt: skip
 
 
 def test_random_statements_are_cut_where_postgresql_cuts_them(postgres_address: str) -> None:

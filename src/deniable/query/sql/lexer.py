@@ -71,7 +71,7 @@ class Token:
 # the scan takes time linear in the text.
 _TOKEN = re.compile(
     r"""
-    (?P<space>\s+|--[^\n]*)
+    (?P<space>\s+|--[^\n\r]*)
   | (?P<comment>/\*)
   | (?P<string>[eE]'(?:[^'\\]|''|\\.)*+'|'(?:[^']|'')*+')
   | (?P<name>"(?:[^"]|"")*+")
