@@ -20,6 +20,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
+from deniable.__main__ import INTERRUPTED, hear_once
 from deniable.cli.terminal import refuse, tell_late_stop
 from deniable.errors import NOTHING_CHARGED, DeniableError, InternalError, ParameterError
 
@@ -362,10 +363,6 @@ def load_less(words: Sequence[str]) -> None:
     gc.set_threshold(GARBAGE)
 
 
-INTERRUPTED = 130
-"""The exit code of a command that Control-C ended."""
-
-
 def main() -> None:
     """Run one command; every refusal leaves as one paragraph (or one JSON document) and a documented exit code."""
     as_json = "--json" in sys.argv
@@ -379,6 +376,9 @@ def main() -> None:
         if late is None:
             raise
         sys.exit(refuse(late, as_json))
+    except KeyboardInterrupt:
+        late = tell_late_stop()
+        sys.exit(INTERRUPTED if late is None else refuse(late, as_json))
     except DeniableError as refusal:
         if isinstance(refusal, InternalError) and os.environ.get("DENIABLE_DEBUG"):
             raise
@@ -404,7 +404,7 @@ def run() -> None:
     for stream in (sys.stdout, sys.stderr):  # a console of few letters, as on Windows, must not fail after a charge
         stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     load_less(sys.argv[1:])
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Control-C: what was half written is removed
+    hear_once()
     if os.name == "posix":
         _hear_signals()
     try:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from deniable.cli.terminal import DEFAULT_POLICY, JsonFlag, LedgerOption, PolicyOption, emit, show_progress
+from deniable.cli.terminal import DEFAULT_POLICY, JsonFlag, LedgerOption, PolicyOption, emit, show_progress, watch_stop
 from deniable.errors import DataError
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def mask(
         presidio=presidio,
         ledger=ledger_of(policy, ledger),
     )
-    with show_progress("Masking") as told:
+    with watch_stop(), show_progress("Masking") as told:
         report = run.mask(request, told)
     emit(report.to_dict(), as_json, lambda console: _print_report(console, report))
 
