@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import _thread
+import os
 import signal
 import sys
 import threading
@@ -53,7 +54,8 @@ def run() -> None:
         from deniable.cli.main import run as run_command
     except KeyboardInterrupt:
         sys.stderr.write("Cancelled  stopped before anything was done. Nothing was charged.\n")
-        sys.exit(INTERRUPTED)
+        sys.stderr.flush()
+        os._exit(INTERRUPTED)  # another signal would be heard at the end of Python
     run_command()
 
 

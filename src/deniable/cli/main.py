@@ -1,4 +1,5 @@
-"""`deniable`: the command line. Exit codes: 0 done, 2 refused by policy or bad input, 3 our bug."""
+"""`deniable`: the command line. Exit codes: 0 done, 2 refused by policy or bad input, 3 our bug,
+130 stopped."""
 
 from __future__ import annotations
 

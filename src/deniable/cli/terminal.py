@@ -121,14 +121,12 @@ def open_curator(policy: Path, ledger: str | None, *, charges: bool = True, keep
     A command that charges nothing makes no ledger where there is none. Control-C tells whether something was charged;
     without `keeps`, that no answer is kept, and which files were written.
     """
-    from deniable.curator.context import find_ledger, ledger_of
-    from deniable.curator.curator import Curator
+    with watch_stop(keeps=keeps):
+        from deniable.curator.context import find_ledger, ledger_of
+        from deniable.curator.curator import Curator
 
-    with (
-        watch_stop(keeps=keeps),
-        Curator.open(policy, ledger=(ledger_of if charges else find_ledger)(policy, ledger)) as curator,
-    ):
-        yield curator
+        with Curator.open(policy, ledger=(ledger_of if charges else find_ledger)(policy, ledger)) as curator:
+            yield curator
 
 
 @contextmanager
@@ -176,7 +174,9 @@ def _tell_stopped(watch: ChargeWatch, files: list[str], keeps: bool) -> Cancelle
 
 
 def tell_late_stop() -> Cancelled | None:
-    """What Control-C says while results are printed: of a command that charged something, what stands."""
+    """What Control-C says outside of such work: of a command that charged something, what stands; else None."""
+    if not _stopped and "deniable.curator.charge" not in sys.modules:  # nothing was loaded by which to charge
+        return Cancelled("stopped before anything was charged", remedy="Run it again", charge=NOTHING_CHARGED)
     return _stopped[0] if _stopped else None
 
 
