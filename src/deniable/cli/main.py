@@ -21,7 +21,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from deniable.__main__ import INTERRUPTED, hear_once
+from deniable.cli import INTERRUPTED, hear_once
 from deniable.cli.terminal import refuse, tell_late_stop
 from deniable.errors import NOTHING_CHARGED, DeniableError, InternalError, ParameterError
 

@@ -156,12 +156,14 @@ def _ask_together(
 ) -> None:
     """Answer a batch of questions, and write each answer to a file if that is asked for."""
     from deniable.curator.query.batch import place_answers, read_questions, write_answers
+    from deniable.storage import claim_outputs
 
     questions = read_questions(texts)
     files = [] if out is None else place_answers(out, len(questions))
-    answers = curator.query_batch(questions, **shown, **asked)
-    if files:
-        write_answers(curator.context, answers, files)
+    with claim_outputs(*(file for file in files if file.parent.is_dir())):
+        answers = curator.query_batch(questions, **shown, **asked)
+        if files:
+            write_answers(curator.context, answers, files)
     more = curator.explain_batch(questions, **asked).more_like_this if answers[0].release.details["left"] else None
     told = answers.to_dict() | {"more_like_this": more}
     for document, file in zip(told["answers"], files, strict=False):
