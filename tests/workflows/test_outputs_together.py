@@ -266,10 +266,14 @@ def test_what_stood_beside_an_earlier_output_goes_with_it(clinic: Path, caplog: 
 def test_a_link_is_as_it_was_after_a_failure(clinic: Path, target: str) -> None:
     out = clinic / "out/x.csv"
     out.symlink_to(clinic / target)
-    with pytest.raises(RuntimeError), replace_files(out):
+
+    def write_over() -> None:
         out.unlink()
         out.write_text("new")
         raise RuntimeError
+
+    with pytest.raises(RuntimeError), replace_files(out):
+        write_over()
     assert os.readlink(out) == str(clinic / target)
     (clinic / "out/x.csv.release.json").mkdir()
     assert write("synthesize").exception
