@@ -235,6 +235,7 @@ class Cancelled(Stopped):
     """The asker took the question back; it is not asked again."""
 
     code = "cancelled"
+    exit_code = 130
 
 
 class ExecutionFailed(DeniableError):

@@ -9,15 +9,18 @@ from __future__ import annotations
 
 import errno
 import glob
+import hashlib
+import logging
 import os
 import re
 import secrets
 import shutil
 import stat
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from contextvars import ContextVar
 from pathlib import Path
-from typing import BinaryIO, NoReturn
+from typing import Any, BinaryIO, NoReturn
 from weakref import WeakKeyDictionary
 
 from deniable.errors import ParameterError, StorageError, nearest
@@ -39,6 +42,7 @@ else:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
+LOG = logging.getLogger(__name__)
 PRIVATE_FILE = 0o600
 ROW_ENDINGS = {".csv": "csv", ".parquet": "parquet", ".pq": "parquet", ".arrow": "arrow", ".feather": "arrow"}
 """The format of rows that the end of a file's name asks for."""
@@ -142,16 +146,13 @@ def storage_errors(path: Path) -> Iterator[None]:
 
 def refuse_full(folder: Path) -> None:
     """Refuse a folder whose disk takes no more: some bytes are written there, flushed and let go of."""
-    from tempfile import TemporaryFile  # only servers look
-
-    with storage_errors(folder), TemporaryFile(dir=folder) as file:
-        file.write(os.urandom(ROOM))
-        file.flush()
-        os.fsync(file.fileno())
+    _refuse_full(folder, folder, ROOM)
 
 
 ROOM = 65536
 """Bytes that some entries of a ledger need."""
+PROBE = 4096
+"""Bytes that no disk has room for which is full."""
 
 
 LONGEST_NAME = 200
@@ -173,10 +174,7 @@ def refuse_unwritable(
             f"the name of a file has more than {LONGEST_NAME} bytes", remedy="Choose a shorter name for the output"
         )
     _refuse_input(path)
-    if any(path.resolve() == each.resolve() for each in beside):
-        raise ParameterError(
-            f"'{path.name}' is the name of two files of this work, and one would be lost", remedy="Choose another name"
-        )
+    _refuse_name(path, beside)
     if path.suffix.lower() in (".yaml", ".yml") and path.exists():
         raise ParameterError(f"'{path.name}' exists, and looks like a policy", remedy="Choose another name")
     if path.is_file() and _read_start(path) == SQLITE:
@@ -189,20 +187,41 @@ def refuse_unwritable(
             expected=f"Files are written as {', '.join(others)} or {last}",
             remedy=nearest(path.suffix, endings),
         )
+    _refuse_place(path)
+    _refuse_full(path, path.parent, PROBE)
+
+
+def _refuse_place(path: Path) -> None:
+    """Refuse a name in no folder, or one that is there and neither a regular file nor a link to one."""
     if not path.parent.is_dir():
         _refuse(OSError(errno.ENOENT, ""), path)
     if path.is_dir():
         _refuse(OSError(errno.EISDIR, ""), path)
-    probe = path.with_name(f".{secrets.token_hex(6)}.part")
+    if (path.exists() and not path.is_file()) or _is_device_folder(path.parent):
+        raise ParameterError(
+            f"'{path.name}' is no file but a device, a pipe or the like",
+            expected="A new name, or the name of a file or of a link to one",
+            remedy="Choose another name",
+        )
+
+
+def _is_device_folder(folder: Path) -> bool:
+    """Whether names in a folder are those of devices, even where they lead to a file, as `/dev/stdout` may."""
+    real = Path(os.path.realpath(folder)).as_posix()
+    return real == "/dev" or real.startswith(("/proc/", "/sys/"))
+
+
+def _refuse_full(path: Path, folder: Path, size: int) -> None:
+    """Refuse a path where so many bytes cannot be written in a folder."""
+    probe = folder / f".{secrets.token_hex(6)}.part"
     with storage_errors(path):
-        os.close(os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE_FILE))
-        probe.unlink()
-
-
-def refuse_page(path: Path | None, *, beside: Iterable[Path] = ()) -> None:
-    """Refuse a place where no page can be written, or where it would replace something other than a page."""
-    refuse_unwritable(path, beside=beside)
-    refuse_other_than_page(path)
+        try:
+            with open(os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE_FILE), "wb") as file:
+                file.write(os.urandom(size))
+                file.flush()
+                os.fsync(file.fileno())
+        finally:
+            probe.unlink(missing_ok=True)
 
 
 def refuse_other_than_page(path: Path | None) -> None:
@@ -298,13 +317,227 @@ def lock_output(path: Path | None) -> Iterator[None]:
         os.close(descriptor)
 
 
+COMPANIONS = (".release.json", ".recoding.json", ".model.json")
+"""How the names of files end that stand beside an output: its statement, its recoding, its model."""
+WRITTEN: ContextVar[list[str] | None] = ContextVar("deniable_written", default=None)
+"""Where whoever watches is told of the outputs that were written whole."""
+
+
+def list_companions(path: Path) -> list[Path]:
+    """The files that may stand beside an output."""
+    return [path.with_name(path.name + ending) for ending in COMPANIONS]
+
+
+def stage_file(path: Path) -> Path:
+    """Where rows are written until they may leave: beside the output, with its ending, and hidden."""
+    return path.with_name(f".{path.name}.unreleased{path.suffix}")
+
+
+class Outputs:
+    """All files that one run writes: anew together, or all as they were."""
+
+    def __init__(self) -> None:
+        self._locks = ExitStack()
+        self._files: dict[Path, list[Path]] = {}
+        self._inputs: list[Path] = []
+        self._held: list[Path] = []
+        self._new: set[Path] = set()
+        self._dropped: dict[Path, Path] = {}
+
+    def claim(self, files: Sequence[Path], pages: Sequence[Path], beside: Iterable[Path], **form: Any) -> None:
+        """Refuse files that cannot be written, with what stands beside them; take their locks."""
+        self._inputs += [each.absolute() for each in beside]
+        before = set(self._files)
+        for place, path in enumerate((*files, *pages)):
+            _refuse_input(path)
+            group, asked = (list_companions(path), form) if place < len(files) else ([], {})
+            if path.absolute() in before and len(self._files[path.absolute()]) == 1 + len(group):
+                continue
+            _refuse_name(path, (each for claimed in self._files.values() for each in claimed))
+            refuse_unwritable(path, beside=self._inputs, **asked)
+            if place >= len(files):
+                refuse_other_than_page(path)
+            for each in group:
+                _refuse_name(each, self._files)
+                _refuse_input(each)
+                _refuse_place(each)
+            self._locks.enter_context(lock_output(path))
+            self._files[path.absolute()] = [path, *group]
+            _finish_killed([path, *group])
+
+    def hold(self, *files: Path) -> None:
+        """Keep what is there of files, and beside them, under a second name by which it can be put back."""
+        for path in (each for file in files for each in self._files[file.absolute()] if each not in self._held):
+            if not os.path.lexists(path):
+                self._new.add(path)
+            self._held.append(path)
+            if path not in self._new:
+                _keep_earlier(path)
+
+    def put_back(self) -> None:
+        """Give files that were held their names again, and remove new ones; what the disk refuses stays kept.
+
+        An output comes after what stands beside it: while it is kept, all is put back by the next run.
+        """
+        for path in reversed(self._held):
+            with suppress(OSError):
+                _restore(path)
+                if path in self._new:
+                    path.unlink(missing_ok=True)
+                    self._new.discard(path)
+
+    def settle(self) -> None:
+        """Let what is there now stay, whatever comes; where an interruption came in between, it is heard afterwards."""
+        interrupted = [_persist(work) for work in (self._drop, self._tell, self._let_go)]
+        if any(interrupted):
+            raise KeyboardInterrupt
+
+    def _drop(self) -> None:
+        """Remove what stood beside an earlier output and is not of the new one."""
+        for path, *group in self._files.values():
+            if path in self._held and os.path.lexists(path) and not _is_unchanged(path):
+                for each in group:
+                    if _is_unchanged(each) and each.absolute() not in self._inputs:
+                        self._dropped[each] = path
+                        each.unlink(missing_ok=True)
+
+    def _tell(self) -> None:
+        """Tell whoever watches which outputs were written, and the log what was removed beside them."""
+        if (told := WRITTEN.get()) is not None:
+            there = (str(path) for path, *_ in self._files.values() if path in self._held and path.exists())
+            told += [each for each in there if each not in told]
+        for each, path in self._dropped.items():
+            LOG.warning("Removed %s: it belonged to the earlier '%s'.", each, path.name)
+
+    def _let_go(self) -> None:
+        """Forget what was there before; what is not there anew stays."""
+        for path in self._held:
+            if path not in self._dropped and not os.path.lexists(path):
+                _restore(path)
+            with suppress(OSError):
+                _place_earlier(path).unlink(missing_ok=True)
+        self._held, self._new, self._dropped = [], set(), {}
+
+    def close(self) -> None:
+        """Remove what did not leave, and let go of the locks."""
+        for path, *_ in self._files.values():
+            _remove_staged(path)
+        self._locks.close()
+
+
+_run: ContextVar[Outputs | None] = ContextVar("deniable_outputs", default=None)
+
+
 @contextmanager
-def lock_outputs(*paths: Path | None) -> Iterator[None]:
-    """The same for several files."""
-    with ExitStack() as stack:
-        for path in paths:
-            stack.enter_context(lock_output(path))
+def claim_outputs(
+    *files: Path | None, pages: Iterable[Path | None] = (), beside: Iterable[Path] = (), **form: Any
+) -> Iterator[Outputs]:
+    """Check all files that a run will write, and hold their locks until it ends; ask for it before a charge.
+
+    `form` is as in `refuse_unwritable`. `beside` are files that are read. A run inside another is a part of it: where
+    the outer one ends well, all files are anew with what stands beside them; where it fails, all are as they were.
+    """
+    if (outer := _run.get()) is not None:
+        outer.claim([each for each in files if each], [each for each in pages if each], beside, **form)
+        yield outer
+        return
+    run = Outputs()
+    token = _run.set(run)
+    try:
+        run.claim([each for each in files if each], [each for each in pages if each], beside, **form)
+        yield run
+        run.settle()
+    except BaseException:
+        _persist(run.put_back)
+        raise
+    finally:
+        _run.reset(token)
+        _persist(run.close)
+
+
+def settle_outputs() -> None:
+    """Let the files of the run stay that were written so far: before anything is told of them."""
+    if (run := _run.get()) is not None:
+        run.settle()
+
+
+@contextmanager
+def replace_files(*files: Path | None, pages: Iterable[Path | None] = ()) -> Iterator[None]:
+    """All files anew with what stands beside them, or all as they were, even where an interruption ends the run.
+
+    What was there before has a second, hidden name meanwhile. The next run that writes to the same name puts it back
+    where a process was killed before all was there, and removes it where one was killed afterwards.
+    """
+    there = [each for each in pages if each]
+    with claim_outputs(*files, pages=there) as run:
+        run.hold(*(each for each in files if each), *there)
         yield
+
+
+def _refuse_name(path: Path, others: Iterable[Path]) -> None:
+    if any(path.resolve() == each.resolve() for each in others):
+        raise ParameterError(
+            f"'{path.name}' is the name of two files of this work, and one would be lost", remedy="Choose another name"
+        )
+
+
+def _place_earlier(path: Path) -> Path:
+    """The hidden name of what was there before; one run at a time has it."""
+    return path.with_name(f".earlier-{hashlib.sha256(os.fsencode(path.name)).hexdigest()[:16]}")
+
+
+def _keep_earlier(path: Path) -> None:
+    """Give a file or a link a second name, its only one where it cannot have two."""
+    kept = _place_earlier(path)
+    with suppress(OSError):
+        kept.symlink_to(os.readlink(path)) if path.is_symlink() else kept.hardlink_to(path)
+        return
+    with storage_errors(path):
+        path.replace(kept)
+
+
+def _restore(path: Path) -> None:
+    if os.path.lexists(kept := _place_earlier(path)):
+        kept.replace(path)
+        kept.unlink(missing_ok=True)  # a file that was put back over itself still has both names
+
+
+def _is_unchanged(path: Path) -> bool:
+    """Whether what is there of a file is what was there before: nothing was written over it."""
+    kept = _place_earlier(path)
+    if not os.path.lexists(kept):
+        return False
+    if not os.path.lexists(path):
+        return True
+    if path.is_symlink() or kept.is_symlink():
+        return path.is_symlink() and kept.is_symlink() and os.readlink(path) == os.readlink(kept)
+    return path.samefile(kept)
+
+
+def _finish_killed(paths: Sequence[Path]) -> None:
+    """Put back what a killed run held of an output, or remove it where that run was at its end; and what it staged."""
+    unfinished = os.path.lexists(_place_earlier(paths[0]))
+    for path in reversed(paths):
+        with suppress(OSError):
+            _restore(path) if unfinished else _place_earlier(path).unlink(missing_ok=True)
+    _remove_staged(paths[0])
+
+
+def _remove_staged(path: Path) -> None:
+    for each in (stage_file(path), *list_companions(stage_file(path))):
+        with suppress(OSError):
+            each.unlink(missing_ok=True)
+
+
+def _persist(work: Callable[[], None]) -> bool:
+    """Do to its end what may be begun again, however often it is interrupted; says whether it was."""
+    interrupted = False
+    while True:
+        try:
+            work()
+            return interrupted
+        except KeyboardInterrupt:
+            interrupted = True
 
 
 def _take_lock(lock: Path, where: Path, busy: StorageError) -> int:

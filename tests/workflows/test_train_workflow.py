@@ -162,7 +162,7 @@ main()
         [sys.executable, "-c", script, *words, "-o", "stopped.json"],
         cwd=town, capture_output=True, text=True, check=False,
     )  # fmt: skip
-    assert done.returncode == 2, done.stderr
+    assert done.returncode == 130, done.stderr
     assert all(word in done.stderr for word in told), done.stderr
     assert count() == before + entries
     assert not (town / "stopped.json").exists()
@@ -215,7 +215,7 @@ def test_control_c_between_the_files_of_a_release_leaves_none_of_them(
         assert done.returncode == 0
         assert len(left) == files + 1
         return
-    assert done.returncode == 2, done.stderr
+    assert done.returncode == 130, done.stderr
     assert left == []
     told = " ".join(done.stderr.split())
     assert "stopped after it was charged, and no file of it is left" in told
@@ -233,7 +233,7 @@ def test_control_c_while_a_result_is_printed_names_what_was_charged_and_written(
         [sys.executable, "-c", STOP, "-99", *words, "-o", out, *(["--json"] if as_json else [])],
         cwd=town, capture_output=True, text=True, check=False,
     )  # fmt: skip
-    assert done.returncode == 2, done.stderr
+    assert done.returncode == 130, done.stderr
     told = " ".join((done.stdout if as_json else done.stderr).split())
     assert "stopped after it was charged, and " + out in told
     assert "written whole" in told

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from deniable.cli.terminal import Encoding, JsonFlag, LedgerOption, emit_lines, show_progress
+from deniable.cli.terminal import Encoding, JsonFlag, LedgerOption, emit_lines, show_progress, watch_stop
 from deniable.errors import ParameterError, nearest, pluralize
-from deniable.storage import refuse_page
+from deniable.storage import claim_outputs
 
 if TYPE_CHECKING:
     from deniable.curator.anonymize.request import Asked, Order
@@ -96,7 +96,7 @@ def anonymize(
         return _draft_hierarchies(source, qi, as_json)
     from deniable.curator.anonymize import run
     from deniable.curator.anonymize.request import Order
-    from deniable.release.release import statement_path
+    from deniable.curator.publish import RECORDED, tell_charge
 
     place = _find_ledger(policy, ledger) if policy else None
     order = Order(
@@ -131,14 +131,15 @@ def anonymize(
         return _update_release(update, order, as_json)
     if out is None:
         raise ParameterError("No output is named", remedy="Say --out FILE")
-    refuse_page(report, beside=[out, statement_path(out), Path(f"{out}.recoding.json")])
     if grid is not None:
         return _release_map(order, _split_names(grid), digits, as_json, time, every)
     if time is not None or every is not None:
         raise ParameterError("--time and --every go with --grid", remedy="Leave them out, or say --grid")
-    with show_progress("Anonymizing") as told:
+    noted = RECORDED if policy is not None else ""
+    with watch_stop(), claim_outputs(out, pages=[report], rows=True), show_progress("Anonymizing") as told:
         made = run.anonymize(order, told)
-    _write_page(report, made, measure, order)
+        with tell_charge(noted):
+            _write_page(report, made, measure, order)
     return emit_lines(made, as_json, lambda: _describe_release(made))
 
 
@@ -206,7 +207,8 @@ def _update_release(release: Path, order: Order, as_json: bool) -> None:
     from deniable.curator.anonymize import run
 
     _require_source(order.source)
-    found = run.update(release, order)
+    with watch_stop():
+        found = run.update(release, order)
     emit_lines(found, as_json, lambda: _describe_update(found))
 
 
@@ -215,7 +217,8 @@ def _release_map(
 ) -> None:
     from deniable.curator.anonymize import run
 
-    made = run.release_map(order, columns, digits, time=time, every=every)
+    with watch_stop():
+        made = run.release_map(order, columns, digits, time=time, every=every)
     told = f"{made['cells']} cells written to {made['output']}; {made['dropped']} of {made['rows']} rows dropped"
     emit_lines(made, as_json, lambda: [told, *(f"beware: {warning}" for warning in made["warnings"])])
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from deniable.cli.terminal import JsonFlag, LedgerOption, emit, open_curator, open_errors
-from deniable.storage import refuse_unwritable, write_whole
+from deniable.storage import claim_outputs, refuse_unwritable, write_whole
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -82,13 +82,13 @@ def serve(
     from deniable.errors import DataError
     from deniable.server.federated import serve_round
 
-    refuse_unwritable(out, beside=[file])
     what = federate.read_round_file(file)
     console = open_errors()
-    state = serve_round(what, host, port, patience, lambda address: console.print(f"Serving the round at {address}"))
-    if state.result is None:
-        raise DataError(f"the round failed: {state.failure}", remedy="Serve it again, with a new plan")
-    report = federate.write_result(what, state.result, out, sorted(state.left_out))
+    with claim_outputs(out, beside=[file]):
+        state = serve_round(what, host, port, patience, lambda place: console.print(f"Serving the round at {place}"))
+        if state.result is None:
+            raise DataError(f"the round failed: {state.failure}", remedy="Serve it again, with a new plan")
+        report = federate.write_result(what, state.result, out, sorted(state.left_out))
     emit({"file": str(out), **report.to_dict()}, as_json, lambda shown: _print_result(shown, out, report))
 
 

@@ -56,7 +56,7 @@ def hierarchy(
     With --standards or --standard: which public hierarchies a policy may name. Nothing is read or charged.
     """
     from deniable.curator.query.sql import write_answer
-    from deniable.storage import refuse_unwritable
+    from deniable.storage import claim_outputs
 
     if standards or standard:
         _show_standards(standard, [source, *(levels or ())] if source else [], as_json)
@@ -67,9 +67,8 @@ def hierarchy(
             expected="deniable hierarchy TABLE COLUMN COLUMN",
             remedy="Name them, or list the public standards with --standards",
         )
-    refuse_unwritable(out, rows=True)
     budget: dict[str, Any] = {"epsilon": epsilon, "delta": delta, "rho": rho, "aggregate": aggregate}
-    with open_curator(policy, ledger, charges=not explain) as curator:
+    with open_curator(policy, ledger, charges=not explain) as curator, claim_outputs(out, rows=True):
         if explain:
             told = curator.explain_hierarchy(source, levels, **budget)
             emit(told.to_dict(), as_json, lambda console: _print_sets(console, told))

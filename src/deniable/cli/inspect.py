@@ -49,21 +49,20 @@ def inspect(
     from deniable.curator.synthesize import inspect as synthesize_inspect
     from deniable.reports import synthesis
     from deniable.reports.page import write
-    from deniable.storage import refuse_page
+    from deniable.storage import claim_outputs
 
-    refuse_page(report, beside=[model])
     marginals = tuple(dict.fromkeys(_split_words(words, ",") for words in marginal or ()))
     question = synthesize_inspect.Question(
         marginals, target, synthesize_inspect.read_formula(regress), scores, tuple(findings or ())
     )
-    if against is None:
-        view: Record = synthesize_inspect.public(model, question)
-    else:
-        with open_curator(policy, ledger, charges=False) as curator:
-            refuse_page(report)  # once more, since the files that are read are known by now
-            view = synthesize_inspect.steward(curator.context, model, against, question)
-    if report is not None:
-        write(synthesis.build_model_page(view), report)
+    with claim_outputs(pages=[report], beside=[model]):
+        if against is None:
+            view: Record = synthesize_inspect.public(model, question)
+        else:
+            with open_curator(policy, ledger, charges=False) as curator, claim_outputs(pages=[report]):
+                view = synthesize_inspect.steward(curator.context, model, against, question)
+        if report is not None:
+            write(synthesis.build_model_page(view), report)
     emit(view.to_dict(), as_json, lambda console: _print_view(console, view))
 
 

@@ -1,4 +1,5 @@
-"""`deniable`: the command line. Exit codes: 0 done, 2 refused by policy or bad input, 3 our bug."""
+"""`deniable`: the command line. Exit codes: 0 done, 2 refused by policy or bad input, 3 our bug,
+130 stopped."""
 
 from __future__ import annotations
 
@@ -20,6 +21,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
+from deniable.cli import INTERRUPTED, hear_once
 from deniable.cli.terminal import refuse, tell_late_stop
 from deniable.errors import NOTHING_CHARGED, DeniableError, InternalError, ParameterError
 
@@ -362,10 +364,6 @@ def load_less(words: Sequence[str]) -> None:
     gc.set_threshold(GARBAGE)
 
 
-INTERRUPTED = 130
-"""The exit code of a command that Control-C ended."""
-
-
 def main() -> None:
     """Run one command; every refusal leaves as one paragraph (or one JSON document) and a documented exit code."""
     as_json = "--json" in sys.argv
@@ -379,6 +377,9 @@ def main() -> None:
         if late is None:
             raise
         sys.exit(refuse(late, as_json))
+    except KeyboardInterrupt:
+        late = tell_late_stop()
+        sys.exit(INTERRUPTED if late is None else refuse(late, as_json))
     except DeniableError as refusal:
         if isinstance(refusal, InternalError) and os.environ.get("DENIABLE_DEBUG"):
             raise
@@ -404,7 +405,7 @@ def run() -> None:
     for stream in (sys.stdout, sys.stderr):  # a console of few letters, as on Windows, must not fail after a charge
         stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     load_less(sys.argv[1:])
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Control-C: what was half written is removed
+    hear_once()
     if os.name == "posix":
         _hear_signals()
     try:

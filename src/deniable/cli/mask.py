@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from deniable.cli.terminal import DEFAULT_POLICY, JsonFlag, LedgerOption, PolicyOption, emit, show_progress
+from deniable.cli.terminal import DEFAULT_POLICY, JsonFlag, LedgerOption, PolicyOption, emit, show_progress, watch_stop
 from deniable.errors import DataError
 
 if TYPE_CHECKING:
@@ -52,25 +52,14 @@ def mask(
 
     Columns that the policy does not declare are not released. A run that was killed goes on where it was.
     """
-    from deniable.curator.context import ledger_of
-    from deniable.curator.mask import run
-
     only = None if columns is None else [name.strip() for name in columns.split(",")]
-    request = run.request_for(
-        policy,
-        source,
-        table,
-        out,
-        mode=mode,
-        keys=key or (),
-        columns=only,
-        fresh=fresh,
-        keep_order=keep_order,
-        presidio=presidio,
-        ledger=ledger_of(policy, ledger),
-    )
-    with show_progress("Masking") as told:
-        report = run.mask(request, told)
+    how: dict[str, Any] = {"mode": mode, "keys": key or (), "columns": only, "fresh": fresh, "keep_order": keep_order}
+    with watch_stop(), show_progress("Masking") as told:
+        from deniable.curator.context import ledger_of
+        from deniable.curator.mask import run
+
+        place = ledger_of(policy, ledger)
+        report = run.mask(run.request_for(policy, source, table, out, **how, presidio=presidio, ledger=place), told)
     emit(report.to_dict(), as_json, lambda console: _print_report(console, report))
 
 

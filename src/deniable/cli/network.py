@@ -9,7 +9,6 @@ import typer
 
 from deniable.cli.query import Analyst, Explain, Out, PolicyOption, Purpose, TableArgument, emit_answer, open_for_answer
 from deniable.cli.terminal import JsonFlag, LedgerOption, emit, name_asker
-from deniable.storage import refuse_page
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -68,8 +67,7 @@ def network(
     """Measure a network (a table with edges: in the policy) with noise that hides one edge, or one node."""
     asked: dict[str, Any] = {"epsilon": epsilon, "by": by, "star": star, "direction": direction}
     asked |= {"max_degree": max_degree, "confidence": confidence, "who": name_asker(analyst, purpose)}
-    refuse_page(report, beside=[policy, *([out] if out is not None else [])])
-    with open_for_answer(policy, ledger, out, explain) as curator:
+    with open_for_answer(policy, ledger, out, explain, report) as curator:
         if explain:
             told = curator.explain_network(table, statistic, **asked)
             left = curator.context.speak_for(asked["who"]).state_left()

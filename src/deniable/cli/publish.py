@@ -19,7 +19,7 @@ from deniable.cli.terminal import (
     open_curator,
 )
 from deniable.errors import ParameterError
-from deniable.storage import refuse_page
+from deniable.storage import claim_outputs
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -65,8 +65,8 @@ def publish(
     """Publish a stream of the policy: every period that has ended is measured once, and the first run pays for all."""
     if (first is None) != (last is None):
         raise ParameterError("A total has two ends", expected="Both --first and --last, as YYYY-MM-DD")
-    refuse_page(report, beside=[policy, *([out] if out is not None else [])])
-    with open_curator(policy, ledger, charges=not explain) as curator:
+    claimed: dict[str, Any] = {"pages": [report], "beside": [policy], "rows": True, "also": (".json",)}
+    with open_curator(policy, ledger, charges=not explain) as curator, claim_outputs(out, **claimed):
         if explain:
             plan = curator.explain_publish(stream)
             emit(plan.to_dict(), as_json, lambda console: _print_plan(console, plan))
@@ -182,13 +182,13 @@ def places(
     as_json: JsonFlag = False,
 ) -> None:
     """Release a map of places, flows between regions, or new traces of people, with noise, within a budget."""
-    refuse_page(report, beside=[policy, *([out] if out is not None else [])])
     asked: dict[str, Any] = {"epsilon": epsilon, "delta": delta, "rho": rho, "box": _parse_box(box)}
     asked["who"] = name_asker(analyst, purpose)
     ends = None if to is None else _split_columns(to)
     further: dict[str, Any] = {"time": time, "slots": slots, "per_person": per_person, "grid": grid}
     _refuse_unused_words(traces, ends, slots, per_person, grid, people)
-    with open_curator(policy, ledger, charges=not explain) as curator:
+    claimed: dict[str, Any] = {"pages": [report], "beside": [policy], "rows": True, "also": (".geojson",)}
+    with open_curator(policy, ledger, charges=not explain) as curator, claim_outputs(out, **claimed):
         if explain:
             plan = curator.explain_places(table, _split_columns(at), ends, longest=traces, **asked, **further)
             emit(plan.to_dict(), as_json, lambda console: _print_places_plan(console, plan))

@@ -63,7 +63,7 @@ def query(
 ) -> None:
     """Ask a question in SQL; the answer has noise, and says how much."""
     from deniable.curator.query.sql import write_answer
-    from deniable.storage import refuse_page, refuse_unwritable
+    from deniable.storage import claim_outputs
 
     who = name_asker(analyst, purpose)
     if together:
@@ -77,12 +77,12 @@ def query(
             else:
                 _ask_together(curator, sql, asked, shown, out, as_json)
         return
-    refuse_unwritable(out, rows=True)
-    refuse_page(curve)
     question = _read_one(sql)
     explain = explain or question.lstrip().upper().startswith("EXPLAIN")
-    with open_curator(policy, ledger, charges=not explain and curve is None) as curator:
-        refuse_unwritable(out or curve)  # once more, since the files that are read are known by now
+    with (
+        open_curator(policy, ledger, charges=not explain and curve is None) as curator,
+        claim_outputs(out, pages=[curve], beside=[policy], rows=True),
+    ):
         if curve is not None:
             rows = curator.error_curve(question, delta=delta, confidence=confidence, who=who)
             emit(
@@ -156,12 +156,14 @@ def _ask_together(
 ) -> None:
     """Answer a batch of questions, and write each answer to a file if that is asked for."""
     from deniable.curator.query.batch import place_answers, read_questions, write_answers
+    from deniable.storage import claim_outputs
 
     questions = read_questions(texts)
     files = [] if out is None else place_answers(out, len(questions))
-    answers = curator.query_batch(questions, **shown, **asked)
-    if files:
-        write_answers(curator.context, answers, files)
+    with claim_outputs(*(file for file in files if file.parent.is_dir())):
+        answers = curator.query_batch(questions, **shown, **asked)
+        if files:
+            write_answers(curator.context, answers, files)
     more = curator.explain_batch(questions, **asked).more_like_this if answers[0].release.details["left"] else None
     told = answers.to_dict() | {"more_like_this": more}
     for document, file in zip(told["answers"], files, strict=False):
@@ -290,12 +292,10 @@ def weighted(
 ) -> None:
     """Estimate a total or mean of the population from a survey with weights; the error is of sample and noise."""
     from deniable.curator.query.hierarchy import MEAN, TOTAL, ask_weighted
-    from deniable.storage import refuse_page
 
     groups, statistic = [each.strip() for each in by.split(",") if each.strip()], MEAN if mean else TOTAL
-    refuse_page(report, beside=[policy, *([out] if out is not None else [])])
     asked: dict[str, Any] = {"epsilon": epsilon, "delta": delta, "rho": rho, "who": name_asker(analyst, purpose)}
-    with open_for_answer(policy, ledger, out, explain) as curator:
+    with open_for_answer(policy, ledger, out, explain, report) as curator:
         more: dict[str, Any] = {"weight": weight, "by": groups, "where": where, "statistic": statistic}
         if explain:
             sql, _ = ask_weighted(curator.context, table, column, **more)
@@ -385,13 +385,16 @@ def sample_and_aggregate(
 
 
 @contextmanager
-def open_for_answer(policy: Path, ledger: str | None, out: Path | None, explain: bool) -> Iterator[Curator]:
-    """The curator of a command that answers or only explains."""
-    from deniable.storage import refuse_unwritable
+def open_for_answer(
+    policy: Path, ledger: str | None, out: Path | None, explain: bool, report: Path | None = None
+) -> Iterator[Curator]:
+    """The curator of a command that answers or only explains, with the files that it writes."""
+    from deniable.storage import claim_outputs
 
-    refuse_unwritable(out, rows=True)
-    with open_curator(policy, ledger, charges=not explain) as opened:
-        refuse_unwritable(out)  # once more, since the files that are read are known by now
+    with (
+        open_curator(policy, ledger, charges=not explain) as opened,
+        claim_outputs(out, pages=[report], beside=[policy], rows=True),
+    ):
         yield opened
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from deniable.cli.terminal import JsonFlag, LedgerOption, emit, show_progress, stress
+from deniable.cli.terminal import JsonFlag, LedgerOption, emit, show_progress, stress, watch_stop
 from deniable.errors import ParameterError
 
 if TYPE_CHECKING:
@@ -44,11 +44,12 @@ def randomize(
     as_json: JsonFlag = False,
 ) -> None:
     """Randomize a table record by record: categories by k-ary randomized response, bounded numbers by Laplace noise."""
-    from deniable.curator.context import ledger_of
-    from deniable.curator.survey import randomize as randomized
-
     names, own = _read_columns(column or [])
-    done = randomized(source, policy, out, epsilon, table, names or None, own, ledger_of(policy, ledger))
+    with watch_stop(keeps=True):
+        from deniable.curator.context import ledger_of
+        from deniable.curator.survey import randomize as randomized
+
+        done = randomized(source, policy, out, epsilon, table, names or None, own, ledger_of(policy, ledger))
     emit(done.to_dict(), as_json, lambda console: _print_randomized(console, done))
 
 

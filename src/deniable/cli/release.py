@@ -205,22 +205,19 @@ def expert(
     from deniable.cli.attack import read_limits, split_names
     from deniable.curator.attack import Order
     from deniable.curator.release_reports import document_risk
-    from deniable.storage import refuse_page
-
-    if not as_json:
-        refuse_page(out)
+    from deniable.storage import claim_outputs
 
     order = Order(
         file, split_names(knows), register, original, control, None, split_names(sensitive), None, (),
         tuple(others or ()), policy, table, read_limits(most), True, attacks, seed, seconds, None, encoding, ledger,
     )  # fmt: skip
-    with show_progress("Testing") as told:
+    with claim_outputs(pages=[] if as_json else [out]), show_progress("Testing") as told:
         found = document_risk(order, recipient or (), told)
-    if not as_json:
-        from deniable.reports.attacks import build_expert_page
-        from deniable.reports.page import write
+        if not as_json:
+            from deniable.reports.attacks import build_expert_page
+            from deniable.reports.page import write
 
-        write(build_expert_page(found.to_dict()), out)
+            write(build_expert_page(found.to_dict()), out)
     emit(found.to_dict(), as_json, lambda console: console.print(f"{found.verdict} Written to {out}.", markup=False))
     if found.failed:
         raise typer.Exit(2)

@@ -108,19 +108,19 @@ def results(
     """Estimate what people answered, with intervals that account for the noise they added."""
     from deniable.curator.survey import read_results as told
     from deniable.curator.survey import record_results
-    from deniable.storage import refuse_page
+    from deniable.storage import claim_outputs
 
-    refuse_page(out)
     together = [name.strip() for name in (joint or "").split(",") if name.strip()]
-    estimated = told(file, store, confidence, by, of, before, together, _read_totals(totals or ""))
-    if policy is not None:
-        record_results(estimated, file, policy, ledger)
-    shown = _build_document(estimated)
-    if out is not None:
-        from deniable.reports.page import write
-        from deniable.reports.survey import build_survey_page
+    with claim_outputs(pages=[out]):
+        estimated = told(file, store, confidence, by, of, before, together, _read_totals(totals or ""))
+        if policy is not None:
+            record_results(estimated, file, policy, ledger)
+        shown = _build_document(estimated)
+        if out is not None:
+            from deniable.reports.page import write
+            from deniable.reports.survey import build_survey_page
 
-        write(build_survey_page(shown), out)
+            write(build_survey_page(shown), out)
     emit(shown, as_json, lambda console: _print_results(console, shown, out))
 
 

@@ -10,7 +10,7 @@ import typer
 
 from deniable.cli.attack import print_attacks, read_limits
 from deniable.cli.inspect import print_utility
-from deniable.cli.terminal import JsonFlag, LedgerOption, emit, open_curator, show_progress
+from deniable.cli.terminal import JsonFlag, LedgerOption, emit, open_curator, show_progress, watch_stop
 from deniable.errors import pluralize
 
 if TYPE_CHECKING:
@@ -91,11 +91,13 @@ def synthesize(
     limit that is passed (release: attack: most, or --most) stops the release: nothing is written, exit code 2.
     """
     from deniable.curator.synthesize import gate, inspect, run
-    from deniable.release.release import statement_path
-    from deniable.storage import refuse_page
+    from deniable.storage import claim_outputs
 
-    with open_curator(policy, ledger, keeps=False) as curator, show_progress("Drawing rows") as tick:
-        refuse_page(report, beside=[out, statement_path(out), run.model_path(out)])
+    with (
+        open_curator(policy, ledger, keeps=False) as curator,
+        claim_outputs(out, pages=[report], beside=[policy], rows=True),
+        show_progress("Drawing rows") as tick,
+    ):
         order = _build_order(
             table, (epsilon, delta, rho), method, columns, workload, areas, linked=linked, memory=memory
         )
@@ -104,12 +106,12 @@ def synthesize(
         release, proved = gate.synthesize_checked(curator.context, order, out, proof, **drawing)
         # What compares with real rows is shown, and never sealed.
         view = inspect.steward(curator.context, run.model_path(out), table) if assess and release else None
-    told = _build_document(out, release, proved, view)
-    if report is not None:
-        from deniable.reports import synthesis as drawn
-        from deniable.reports.page import write
+        told = _build_document(out, release, proved, view)
+        if report is not None:
+            from deniable.reports import synthesis as drawn
+            from deniable.reports.page import write
 
-        write(drawn.build_release_page(told, view), report)
+            write(drawn.build_release_page(told, view), report)
     emit(told, as_json, lambda console: _print_release(console, out, told))
     if release is None:
         raise typer.Exit(2)
@@ -156,10 +158,8 @@ def generate(
 ) -> None:
     """Draw rows from a model: no data is touched, nothing is charged."""
     from deniable.curator.synthesize import run
-    from deniable.storage import refuse_unwritable
 
-    refuse_unwritable(out, rows=True, beside=[model])
-    with show_progress("Drawing rows") as tick:
+    with watch_stop(), show_progress("Drawing rows") as tick:
         made = run.generate(model, out, rows=rows, seed=seed, where=where, progress=tick)
     beside = _list_beside(model, out)
     also = f", and beside it {', '.join(path.name for path in beside)}" if beside else ""

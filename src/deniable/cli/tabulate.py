@@ -18,7 +18,7 @@ from deniable.cli.terminal import (
     show_progress,
 )
 from deniable.errors import ParameterError
-from deniable.storage import refuse_page
+from deniable.storage import claim_outputs
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -71,9 +71,9 @@ def tabulate(
     if (shares is None) == bool(of):
         raise ParameterError("shares are of some people", expected="Both --shares FILE and --of COLUMN=VALUE")
     files = [each for each in (out, totals, shares) if each is not None]
-    refuse_page(report, beside=[policy, *files])
     chosen = {name.strip(): value.strip() for name, _, value in (each.partition("=") for each in of.split(",") if each)}
-    with open_curator(policy, ledger, charges=not explain) as curator:
+    claimed: dict[str, Any] = {"pages": [report], "beside": [policy], "rows": True}
+    with open_curator(policy, ledger, charges=not explain) as curator, claim_outputs(*files, **claimed):
         if explain:
             told = curator.explain_tabulate(plan)
             emit(told.to_dict(), as_json, lambda console: _print_plan(console, told))

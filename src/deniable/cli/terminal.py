@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from deniable.errors import CHARGED, NOTHING_CHARGED, UNSURE, Cancelled, DeniableError
+from deniable.errors import CHARGED, NO_BUDGET, NOTHING_CHARGED, UNSURE, Cancelled, DeniableError
+from deniable.storage import WRITTEN, settle_outputs
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -54,6 +55,7 @@ def stress(text: str, rest: str = "", style: str = "bold", before: str = "") -> 
 
 def emit(document: dict[str, Any] | list[Any], as_json: bool, human: Callable[[Console], None]) -> None:
     """Print a result: as one JSON document, or by the function that knows how people read it."""
+    settle_outputs()
     if as_json:
         sys.stdout.write(json.dumps(document, indent=2, default=str, ensure_ascii=False) + "\n")
     else:
@@ -62,6 +64,7 @@ def emit(document: dict[str, Any] | list[Any], as_json: bool, human: Callable[[C
 
 def emit_lines(result: Record, as_json: bool, lines: Callable[[], Iterable[str]], **more: Any) -> None:
     """Print a result as one JSON document, with what else is to stand in it, or line by line as people read it."""
+    settle_outputs()
     if as_json:
         sys.stdout.write(json.dumps({**result.to_dict(), **more}, indent=2, default=str, ensure_ascii=False) + "\n")
     else:
@@ -118,28 +121,48 @@ def open_curator(policy: Path, ledger: str | None, *, charges: bool = True, keep
     A command that charges nothing makes no ledger where there is none. Control-C tells whether something was charged;
     without `keeps`, that no answer is kept, and which files were written.
     """
-    from deniable.curator.charge import WATCH, ChargeWatch
-    from deniable.curator.context import find_ledger, ledger_of
-    from deniable.curator.curator import Curator
+    with watch_stop(keeps=keeps):
+        from deniable.curator.context import find_ledger, ledger_of
+        from deniable.curator.curator import Curator
 
-    token = WATCH.set(watch := ChargeWatch())
-    try:
         with Curator.open(policy, ledger=(ledger_of if charges else find_ledger)(policy, ledger)) as curator:
             yield curator
+
+
+@contextmanager
+def watch_stop(*, keeps: bool = False) -> Iterator[None]:
+    """Control-C, and a refusal that knows of no charge, tell what was charged and which files were written."""
+    from deniable.curator.charge import WATCH, ChargeWatch
+
+    watch, files = ChargeWatch(), list[str]()
+    tokens = WATCH.set(watch), WRITTEN.set(files)
+    try:
+        yield
     except KeyboardInterrupt:
-        raise _tell_stopped(watch, keeps) from None
+        raise _tell_stopped(watch, files, keeps) from None
+    except DeniableError as refusal:
+        if watch.charged and refusal.charged in (NOTHING_CHARGED, NO_BUDGET):
+            refusal.charged = CHARGED
+        raise
     finally:
-        WATCH.reset(token)
-    if watch.charged is not False:
-        _stopped[:] = [_tell_stopped(watch, keeps)]
+        WATCH.reset(tokens[0])
+        WRITTEN.reset(tokens[1])
+    if watch.charged is not False or watch.recorded:
+        _stopped[:] = [_tell_stopped(watch, files, keeps)]
 
 
-def _tell_stopped(watch: ChargeWatch, keeps: bool) -> Cancelled:
+def _tell_stopped(watch: ChargeWatch, files: list[str], keeps: bool) -> Cancelled:
+    there = f", and {', '.join(files)} {'was' if len(files) == 1 else 'were'} written whole" if files else ""
+    if watch.charged is False and watch.recorded:
+        from deniable.curator.publish import RECORDED
+
+        happened = f"stopped after the ledger noted the release{there or ', and no file of it is left'}"
+        return Cancelled(happened, remedy="Run it again", charge=NOTHING_CHARGED if files else RECORDED)
     if watch.charged is False:
-        return Cancelled("stopped before anything was charged", remedy="Run it again", charge=NOTHING_CHARGED)
+        return Cancelled(f"stopped before anything was charged{there}", remedy="Run it again", charge=NOTHING_CHARGED)
     happened = "stopped after it was charged" if watch.charged else "stopped while the ledger was written"
-    if watch.files:
-        happened += f", and {', '.join(watch.files)} {'was' if len(watch.files) == 1 else 'were'} written whole"
+    if files:
+        happened += there
     elif not keeps:
         happened += ", and no file of it is left"
     again = "is charged unless its answer was kept" if keeps else "is charged again"
@@ -151,7 +174,9 @@ def _tell_stopped(watch: ChargeWatch, keeps: bool) -> Cancelled:
 
 
 def tell_late_stop() -> Cancelled | None:
-    """What Control-C says while results are printed: of a command that charged something, what stands."""
+    """What Control-C says outside of such work: of a command that charged something, what stands; else None."""
+    if not _stopped and "deniable.curator.charge" not in sys.modules:  # nothing was loaded by which to charge
+        return Cancelled("stopped before anything was charged", remedy="Run it again", charge=NOTHING_CHARGED)
     return _stopped[0] if _stopped else None
 
 

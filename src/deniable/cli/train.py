@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from deniable.cli.terminal import JsonFlag, LedgerOption, emit, open_curator, open_errors, show_progress
+from deniable.cli.terminal import JsonFlag, LedgerOption, emit, open_curator, open_errors, show_progress, watch_stop
 from deniable.errors import ParameterError
-from deniable.storage import refuse_page, refuse_unwritable
+from deniable.storage import claim_outputs
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -93,7 +93,6 @@ def train(
 ) -> None:
     """Learn a model within a budget: coefficients, features and guarantee in one file that holds no row."""
     from deniable.curator import train as curator_train
-    from deniable.release.release import statement_path
 
     chosen = [name.strip() for name in features.split(",")] if features else None
     settings: dict[str, Any] = {
@@ -106,8 +105,11 @@ def train(
     settings |= {"hidden": hidden, "rate": rate, "learning_rate": learning_rate}
     settings |= {"count": count, "choose": read_choices(choose or [])}
     budget = {"epsilon": epsilon, "delta": delta, "rho": rho}
-    with open_curator(policy, ledger, keeps=False) as curator, show_progress("Learning") as tick:
-        refuse_page(report, beside=[out, statement_path(out)])
+    with (
+        open_curator(policy, ledger, keeps=False) as curator,
+        claim_outputs(out, pages=[report], beside=[policy]),
+        show_progress("Learning") as tick,
+    ):
         rest: dict[str, Any] = {
             "features": chosen,
             **budget,
@@ -117,11 +119,11 @@ def train(
             "progress": tick,
         }
         trained = curator.train(table, target, **rest)
-    if report is not None:
-        from deniable.reports.page import write
-        from deniable.reports.tradeoffs import build_training_page
+        if report is not None:
+            from deniable.reports.page import write
+            from deniable.reports.tradeoffs import build_training_page
 
-        write(build_training_page(curator_train.describe_model(trained)), report)
+            write(build_training_page(curator_train.describe_model(trained)), report)
     details = curator_train.describe_training(trained)
     emit({"file": str(out), **details.to_dict()}, as_json, lambda console: _print_model(console, out, details))
     for note in () if as_json else details.notes or ():
@@ -156,8 +158,7 @@ def predict(
     """Add a prediction to every row of a table. Nothing is charged; the rows stay as private as they were."""
     from deniable.curator import train as curator_train
 
-    refuse_unwritable(out, rows=True, beside=[model, Path(table)])
-    with show_progress("Predicting") as tick:
+    with watch_stop(), show_progress("Predicting") as tick:
         made = curator_train.predict(model, table, out, tick)
     emit({"file": str(out), "rows": made}, as_json, lambda console: console.print(f"Wrote {made:,} rows to {out}"))
 

@@ -345,8 +345,7 @@ class ChargeWatch:
     charged: bool | None = False
     by: str = ""
     """The steward who does it, by name, where one is known; it stands in the entry."""
-    files: tuple[str, ...] = ()
-    """The files of releases that were written whole."""
+    recorded: bool = False  # whether the ledger names a release that has no price
 
 
 WATCH: ContextVar[ChargeWatch | None] = ContextVar("deniable_charge_watch", default=None)
@@ -355,6 +354,8 @@ WATCH: ContextVar[ChargeWatch | None] = ContextVar("deniable_charge_watch", defa
 def _record_charge(context: Context, posting: Posting, priced: bool) -> Receipt:
     """Write to the ledger, and tell whoever watches this thread whether something was charged."""
     watch = WATCH.get()
+    if watch is not None and not priced:
+        watch.recorded = True
     if watch is None or not priced:
         return context.ledger.record(posting)
     before, watch.charged = watch.charged, watch.charged or None

@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any
 
 from deniable.curator.charge import Job, run_job, still_charged
 from deniable.curator.context import Context
-from deniable.curator.publish import publish_together
 from deniable.curator.scope import SAMPLE_KEYS, refuse_twice
 from deniable.curator.sources import note_rows_out, refuse_rows_here
 from deniable.curator.train import budget_of
@@ -29,7 +28,7 @@ from deniable.errors import AccessRefused, DataError, ParameterError
 from deniable.policy.budget import Amount
 from deniable.policy.schema import PrivacyUnit, TableSchema
 from deniable.release.record import Record, SparseRecord
-from deniable.storage import write_whole
+from deniable.storage import replace_files, write_whole
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -154,7 +153,7 @@ def write_result(what: Round, result: RoundResult, out: Path, left_out: Sequence
     details = {"clients": result.clients, "left_out": sorted(left_out)}
     details |= {} if result.model is None else result.model.summarize()
     # Each client has a policy of its own, and read its own table: the server knows neither.
-    with publish_together(out):
+    with replace_files(out):
         if result.model is not None:
             save_model(result.model, out)
         else:

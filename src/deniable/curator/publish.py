@@ -2,19 +2,19 @@
 
 Every release of rows passes here, whatever made it and whoever asked: k-anonymous, masked, synthetic, into a file or
 into memory. The statement carries what was measured on the file. True rows are staged under another name until all
-gates are passed (`stage_file`); only then is the ledger told, and the file gets its own name. So a refusal leaves
-the folder and the ledger as they were. Whatever fails once rows are written removes them (`remove_on_failure`)."""
+gates are passed (`storage.stage_file`); only then is the ledger told, and the file gets its own name. So a refusal
+leaves the folder and the ledger as they were. Whatever fails leaves all files as they were (`storage`)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from deniable.errors import NOTHING_CHARGED, DataError, DeniableError, Infeasible, InternalError
-from deniable.storage import storage_errors
+from deniable.storage import replace_files, storage_errors
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -44,45 +44,6 @@ def tell_charge(words: str = NOTHING_CHARGED) -> Iterator[None]:
         if words and refusal.charged in ("", NOTHING_CHARGED):
             refusal.charged = words
         raise
-
-
-def stage_file(path: Path) -> Path:
-    """Where rows are written until they may leave: beside the file, with its ending, and hidden."""
-    return path.with_name(f".{path.name}.unreleased{path.suffix}")
-
-
-@contextmanager
-def remove_on_failure(*written: Path | pa.Table) -> Iterator[list[Path]]:
-    """Remove written files and their statements where anything fails, even an interruption; more can be appended."""
-    files = [path for path in written if isinstance(path, Path)]
-    try:
-        yield files
-    except BaseException:
-        _remove_files(files)
-        raise
-
-
-def _remove_files(files: Iterable[Path]) -> None:
-    from deniable.release import statement_path
-
-    for path in (each for file in files for each in (file, statement_path(file))):
-        with suppress(OSError):
-            path.unlink(missing_ok=True)
-
-
-@contextmanager
-def publish_together(*files: Path) -> Iterator[None]:
-    """All files of a release anew, or those as they were that stood there: even where an interruption ends it.
-
-    Whoever watches this thread is told of files that were written whole.
-    """
-    from deniable.curator.charge import WATCH
-    from deniable.release.release import replace_files
-
-    with replace_files(*files):
-        yield
-    if (watch := WATCH.get()) is not None:
-        watch.files += tuple(str(path) for path in files)
 
 
 def certify_rows(released: Path | pa.Table, claim: Claim, *, charge: str = NOTHING_CHARGED) -> Measurements:
@@ -122,11 +83,10 @@ def gate_joint_exposure(
     name: str,
     columns: Sequence[str],
     unit: str | Whose | None,
-    released: Path | pa.Table,
     rows: pa.Table | None = None,
     links: Sequence[str] = (),
 ) -> JointExposure | None:
-    """What all released columns of an attached table single out; beyond the policy's limit the file goes, refused.
+    """What all released columns of an attached table single out; refused beyond the policy's limit.
 
     Where the rows are at hand they are measured, and nothing needs to be attached. `links` are released columns that
     nobody knows, and that show which rows are of one person.
@@ -134,18 +94,13 @@ def gate_joint_exposure(
     from deniable.assess.exposure import judge_joint_exposure, measure_joint_exposure, measure_joint_rows
 
     limit = context.policy.release.joint if context is not None else None
-    with remove_on_failure(released):
-        if rows is not None:
-            return judge_joint_exposure(
-                measure_joint_rows(rows, columns, unit if isinstance(unit, str) else None), limit
-            )
-        return judge_joint_exposure(measure_joint_exposure(engine, name, columns, unit, links), limit)
+    if rows is not None:
+        return judge_joint_exposure(measure_joint_rows(rows, columns, unit if isinstance(unit, str) else None), limit)
+    return judge_joint_exposure(measure_joint_exposure(engine, name, columns, unit, links), limit)
 
 
-def gate_attacks(
-    context: Context | None, table: str, released: Path | pa.Table, read: Callable[[], Mapping[str, Any]]
-) -> LimitedAttacks | None:
-    """Attack rows before they leave where the policy limits attacks; beyond a limit they are removed and refused.
+def gate_attacks(context: Context | None, table: str, read: Callable[[], Mapping[str, Any]]) -> LimitedAttacks | None:
+    """Attack rows before they leave where the policy limits attacks; beyond a limit they are refused.
 
     `read` gives the released rows and what is known of them, as `attack.attack_rows` takes it: rows are read where
     there is a limit alone. An attack that lacks something which only the steward has, such as a register, is told; so
@@ -156,11 +111,10 @@ def gate_attacks(
         return None
     from deniable.curator.attack import attack_rows
 
-    with remove_on_failure(released):
-        found = attack_rows(context.policy, context.policy.table(table), **read())
-        over = _describe_passed(found)
-        if over and limits.accepted_by is None:
-            _refuse_exposed(over)
+    found = attack_rows(context.policy, context.policy.table(table), **read())
+    over = _describe_passed(found)
+    if over and limits.accepted_by is None:
+        _refuse_exposed(over)
     return replace(found, accepted_by=limits.accepted_by if over else None)
 
 
@@ -205,7 +159,7 @@ def publish_file(
 ) -> Statement:
     """Certify a file that was written, state what was claimed and measured beside it, and sign that.
 
-    `release` is its id in the ledger. The caller removes what was written where this fails (`publish_together`).
+    `release` is its id in the ledger. The caller puts back what was there where this fails (`storage.replace_files`).
     """
     found = certify_rows(path, claim, charge=charge)
     return state_file(context, path, found, guarantee, provenance, details, release=release)
@@ -226,9 +180,7 @@ def publish_staged(
 
     `staged` says which name each file gets. The ledger has been told of the release; what fails now says so.
     """
-    from deniable.release.release import replace_files
-
-    with tell_charge(RECORDED if release else ""), remove_on_failure(*staged), replace_files(*staged.values()):
+    with tell_charge(RECORDED if release else ""), replace_files(path):
         for held, name in staged.items():
             with storage_errors(name):
                 held.replace(name)

@@ -24,7 +24,7 @@ from deniable.policy.budget import Amount, exact
 from deniable.policy.document import Policy, read
 from deniable.policy.schema import PrivacyUnit, Role, TableSchema
 from deniable.release.record import Record, SparseRecord, to_plain
-from deniable.storage import lock_output, refuse_unwritable
+from deniable.storage import claim_outputs
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -175,7 +175,6 @@ def randomize(
     At most so many rows of a person as the policy's unit says are kept, the epsilons of all of them are charged, and
     the same order of the same table gives the same rows again, at no further cost.
     """
-    refuse_unwritable(out, rows=True)
     policy = refuse_expired(read(policy_file))
     name = _table_of(policy, source, table)
     with closing(
@@ -194,10 +193,9 @@ def randomize_rows(
     source: str | None = None,
 ) -> RandomizeReport:
     """`randomize` under a policy that is open: `source` is what stands for the table's own source, if anything."""
-    refuse_unwritable(out, rows=True)  # once more, since the files that are read are known by now
     parts = {column: exact(amount, f"epsilon of {column}") for column, amount in (own or {}).items()}
     made = _plan_records(context, name, exact(epsilon, "epsilon"), columns, parts)
-    with lock_output(out):
+    with claim_outputs(out, rows=True):
         with _advise_by_record(context.policy.table(name).unit or PrivacyUnit()):
             result = run_job(context, _randomizing_job(context, name, made, source))
         with still_charged():

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any, cast
 
 from deniable.curator.charge import Job, JobResult, run_job, still_charged
 from deniable.curator.context import Context
-from deniable.curator.publish import find_signing_key, note_published, publish_together
+from deniable.curator.publish import find_signing_key, note_published
 from deniable.curator.scope import refuse_twice
 from deniable.curator.sources import note_rows_out, refuse_rows_here
 from deniable.errors import AccessRefused, DataError
 from deniable.policy.budget import Amount, Budget, budget, refuse_extreme
 from deniable.policy.schema import PrivacyUnit, TableSchema
 from deniable.release.record import Record, SparseRecord
-from deniable.storage import lock_output, refuse_unwritable
+from deniable.storage import claim_outputs, replace_files
 
 if TYPE_CHECKING:
     import numpy as np
@@ -126,11 +126,10 @@ def train(
     progress: Progress | None = None,
 ) -> Trained:  # fmt: skip
     """Learn a model: charged before the data is touched; with `out`, written with its statement."""
-    refuse_unwritable(out)
     if evaluate and context.asker is not None:
         raise AccessRefused("an evaluation compares with real rows", remedy="Only the steward may see one")
     table, what = plan_training(context, order)
-    with lock_output(out):
+    with claim_outputs(out):
         result = run_job(context, _job_of(order, table, what, evaluate, progress))
         model, chosen, rows, held = result.measured
         with still_charged():
@@ -214,13 +213,15 @@ def predict(path: Path, source: str | Path, out: Path, progress: Progress | None
     from deniable.engines.duckdb import DuckDBEngine
     from deniable.learn.model import load_model
 
-    model = load_model(path)
-    with DuckDBEngine() as engine:
+    with DuckDBEngine() as engine, claim_outputs(out, rows=True, beside=[path, Path(source)]):
+        model = load_model(path)
         engine.attach("rows", source, model.schema)
         total = max(engine.count("rows"), 1)
         _refuse_columns(_name_predictions(model), [field.name for field in engine.describe("rows")])
         batches = (_predict_batch(model, batch) for batch in engine.stream("rows"))
-        return engine.write(batches, out, progress=None if progress is None else lambda done: progress(done / total))
+        told = None if progress is None else lambda done: progress(done / total)
+        with replace_files(out):
+            return engine.write(batches, out, progress=told)
 
 
 def describe_training(trained: Trained) -> TrainingReport:
@@ -326,7 +327,7 @@ def _release_model(
     if out is None:
         rows = pa.Table.from_pylist([each.to_dict() for each in model.coefficient_table()])
         return Release(rows, model.guarantee, provenance, details)
-    with publish_together(out):
+    with replace_files(out):
         save_model(model, out)
         sealed = seal(out, model.guarantee, provenance, details, key=find_signing_key(context))
         note_published(context, sealed, result.release)

@@ -63,7 +63,8 @@ def write_masked(
     read = engine.stream(table, PART_ROWS) if batches is None else batches
     parts = _mask_parts(read, engine.count(table), plan, checkpoint, progress)
     rows = engine.write(parts, checkpoint.whole, format_of(target))
-    checkpoint.whole.replace(target)
+    with storage_errors(target):
+        checkpoint.whole.replace(target)
     return rows
 
 

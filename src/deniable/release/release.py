@@ -11,9 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-import secrets
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -23,7 +21,7 @@ from deniable.policy.budget import exact
 from deniable.policy.schema import Neighboring
 from deniable.release.explanation import explain_guarantee
 from deniable.release.guarantee import Guarantee, Plain, Property, Provenance, Technique, to_plain, to_text
-from deniable.storage import storage_errors, write_whole
+from deniable.storage import replace_files, write_whole
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -120,65 +118,6 @@ def seal(
     statement = Statement(statement_path(path), body, _hash_body(body), *_sign_body(body, key))
     write_whole(statement.path, _render_statement(statement))
     return statement
-
-
-@contextmanager
-def replace_files(*files: Path) -> Iterator[None]:
-    """All files of a release with their statements anew, or all as they were, even where an interruption ends it.
-
-    What was there before has a second, hidden name meanwhile. A process that is killed between the file and its
-    statement leaves an older statement, which `verify` finds to be of another file.
-    """
-    paths = [each for path in files for each in (path, statement_path(path))]
-    new, held = [path for path in paths if not path.exists()], dict[Path, Path]()
-    try:
-        for path in paths:
-            if path.is_file():
-                held[path] = _name_again(path)
-        yield
-    except BaseException:
-        _persist(lambda: _put_back(held, new))
-        raise
-    finally:
-        _persist(lambda: _remove(held.values()))  # a file that was put back over itself still has both names
-
-
-def _put_back(held: dict[Path, Path], new: Iterable[Path]) -> None:
-    """Give files that were held their names again, and remove new ones; what cannot be renamed stays where it is."""
-    for path, kept in list(held.items()):
-        try:
-            kept.replace(path)
-        except FileNotFoundError:
-            continue  # it was put back before an interruption
-        except OSError:
-            del held[path]
-    _remove(new)
-
-
-def _remove(files: Iterable[Path]) -> None:
-    for path in files:
-        with suppress(OSError):
-            path.unlink(missing_ok=True)
-
-
-def _persist(work: Callable[[], None]) -> None:
-    """Do to its end what may be begun again, however often it is interrupted."""
-    while True:
-        try:
-            return work()
-        except KeyboardInterrupt:
-            continue
-
-
-def _name_again(path: Path) -> Path:
-    """A hidden name beside a file by which it can be put back; its only one where a file cannot have two."""
-    kept = path.with_name(f".earlier-{secrets.token_hex(8)}")
-    if not path.is_symlink():
-        with suppress(OSError):
-            kept.hardlink_to(path)
-            return kept
-    with storage_errors(path):
-        return path.replace(kept)
 
 
 def verify(file: str | Path, *, key: str = "") -> Statement:

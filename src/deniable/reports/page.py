@@ -9,7 +9,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-import os
 import re
 from collections import Counter
 from functools import cache
@@ -18,10 +17,10 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from deniable.errors import InternalError, StorageError
+from deniable.errors import InternalError
 from deniable.policy.yaml_tree import reveal_controls
 from deniable.reports.blocks import Block, Callout, Commands, KeyFigures, Page, Paragraph, Plot, Section, Table
-from deniable.storage import refuse_other_than_page
+from deniable.storage import replace_files, storage_errors, write_whole
 
 PALETTE = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#999999")
 MAIN, OTHER = PALETTE[0], PALETTE[1]
@@ -132,34 +131,25 @@ def load_scripts() -> dict[str, str]:
 def write(page: Page, path: Path) -> Path:
     """Write the page under its name at once: a reader sees the old page or the whole new one.
 
-    Only a page is replaced: nothing that may hold data is lost to a name that was mistaken.
+    Only a page is replaced: nothing that may hold data is lost to a name that was mistaken. A page may tell of people:
+    as a release, it is its owner's alone to read until somebody else is given it.
     """
-    refuse_other_than_page(path)
-    return write_text(render(page), path, OWN)
-
-
-OWN = 0o600
-"""A page may tell of people: as a release, it is its owner's alone to read until somebody else is given it."""
-
-
-def write_text(text: str, path: Path, mode: int = 0o666) -> Path:
-    """Write a finished page under its name, whole or not at all; `mode` is who may read it, as far as users may."""
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
-        with open(descriptor, "w", encoding="utf-8", newline="\n") as file:
-            file.write(text)
-        unfinished.replace(path)
-    except OSError as refused:
-        if unfinished.exists():
-            unfinished.unlink()
-        raise StorageError(
-            f"The page could not be written to {path}: {refused.strerror}",
-            remedy="Name a file in another folder",
-            charge="",
-        ) from refused
+    _make_folder(path)
+    with replace_files(pages=[path]):
+        write_whole(path, render(page).encode())
     return path
+
+
+def write_text(text: str, path: Path) -> Path:
+    """Write a finished page that tells of nobody under its name, whole or not at all, for all to read."""
+    _make_folder(path)
+    write_whole(path, text.encode(), 0o666)
+    return path
+
+
+def _make_folder(path: Path) -> None:
+    with storage_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
 
 
 def _render_head(title: str, scripts: tuple[str, ...]) -> str:

@@ -35,12 +35,11 @@ from deniable.curator.publish import (
     gate_joint_exposure,
     note_acceptance,
     publish_staged,
-    stage_file,
 )
 from deniable.engines.base import is_counted
 from deniable.errors import ParameterError
 from deniable.policy.schema import PrivacyUnit, Role
-from deniable.storage import refuse_unwritable, storage_errors
+from deniable.storage import stage_file
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -69,8 +68,6 @@ class Work:
     """How it is named in the ledger."""
     person: str | None = None
     """The column that tells people apart, if they are protected; the request has it where somebody has several rows."""
-    written: list[Path] = field(default_factory=list)
-    """The files that were written, which go if anything fails before the end."""
     whose: list[pa.ChunkedArray] = field(default_factory=list, repr=False)
     """Whose the rows are that were written, in their order; people are counted by it, and it does not leave."""
     back: list[pa.Table] = field(default_factory=list, repr=False)
@@ -259,9 +256,7 @@ def put_rows(work: Work, rows: pa.Table | Iterable[pa.RecordBatch]) -> pa.Table 
     mixed = _keep_people(work, shuffle_rows(rows) if whole and not work.order.keep_order else rows)
     if out is None:
         return mixed if isinstance(mixed, pa.Table) else pa.Table.from_batches(list(mixed))
-    refuse_unwritable(out)  # once more, since the files that are read are known by now
     staged = stage_file(out)
-    work.written.append(staged)
     work.engine.write(mixed, staged)
     work.staged[staged] = out
     return staged
@@ -321,13 +316,13 @@ def measure_jointly(work: Work, made: Made) -> JointExposure | None:
         columns = told.column_names
         told = told if whose is None else told.append_column(PERSON, whose)
         unit = None if whose is None else PERSON
-        return gate_joint_exposure(work.context, work.engine, name, columns, unit, rows, told)
+        return gate_joint_exposure(work.context, work.engine, name, columns, unit, told)
     work.engine.attach(name, rows.absolute() if isinstance(rows, Path) else rows)
     columns = [field.name for field in work.engine.describe(name)]
     if whose is None:
-        return gate_joint_exposure(work.context, work.engine, name, columns, None, rows)
+        return gate_joint_exposure(work.context, work.engine, name, columns, None)
     work.engine.attach(people, pa.table({PERSON: whose}))
-    return gate_joint_exposure(work.context, work.engine, name, columns, Whose(people, PERSON), rows)
+    return gate_joint_exposure(work.context, work.engine, name, columns, Whose(people, PERSON))
 
 
 def attack_released(work: Work, made: Made) -> None:
@@ -341,7 +336,7 @@ def attack_released(work: Work, made: Made) -> None:
         return {"release": rows, "original": original, "unit": unit, "recoding": made.recoding}
 
     name = work.roles.schema.name if work.roles.schema else ""
-    if (found := gate_attacks(work.context, name, made.rows, read)) is not None:
+    if (found := gate_attacks(work.context, name, read)) is not None:
         made.details["attacks"] = found.to_dict()
 
 
@@ -351,8 +346,6 @@ def keep_recoding(work: Work, recoding: Recoding) -> None:
 
     if work.order.out is not None and (work.context is None or work.context.asker is None):
         staged, kept = (path_of_recoding(path) for path in (stage_file(work.order.out), work.order.out))
-        refuse_unwritable(kept)
-        work.written.append(staged)
         write_recoding(recoding, staged)
         work.staged[staged] = kept
 
@@ -361,17 +354,11 @@ def publish_rows(
     work: Work, rows: pa.Table | Path, claim: Claim, guarantee: Guarantee, provenance: Provenance, details: Any
 ) -> Statement:
     """Certify the rows that were written, tell the ledger, and let them leave with their statement."""
-    from deniable.kanonymity.recoding import path_of_recoding
-
     out = work.order.out
     assert out is not None
     found = certify_rows(work.back[0] if work.back else rows, claim)
     release = record_release(work)
-    with storage_errors(path_of_recoding(out)):
-        path_of_recoding(out).unlink(missing_ok=True)  # none outlives its file
-    sealed = publish_staged(work.context, out, work.staged, found, guarantee, provenance, details, release=release)
-    work.written.extend(work.staged.values())
-    return sealed
+    return publish_staged(work.context, out, work.staged, found, guarantee, provenance, details, release=release)
 
 
 def build_claim(work: Work, made: Made) -> Claim:

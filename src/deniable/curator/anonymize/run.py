@@ -53,12 +53,12 @@ from deniable.curator.anonymize.request import (
     rows_to_release,
     statement,
 )
-from deniable.curator.publish import remove_on_failure, stage_file, tell_charge
+from deniable.curator.publish import tell_charge
 from deniable.errors import AccessRefused, ParameterError, check_seconds
 from deniable.policy.budget import Amount, exact
 from deniable.policy.schema import Role, Spec, TableSchema
 from deniable.release.record import Record, SparseRecord
-from deniable.storage import lock_output, refuse_unwritable
+from deniable.storage import claim_outputs, stage_file
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -200,9 +200,8 @@ def anonymize_rows(
 
 def _release(context: Context | None, order: Order, progress: Progress | None) -> tuple[Release, dict[str, Any]]:
     """The release, and the report about it."""
-    refuse_unwritable(order.out, rows=True)
     _refuse_unknown_words(order)
-    with open_table(context, order) as (engine, schema):
+    with open_table(context, order) as (engine, schema), claim_outputs(order.out, rows=True):
         roles = roles_of(engine, context, schema, order)
         check_columns(engine, (order.target,) if order.target else ())
         told = hold_counts(engine, context, order, roles)
@@ -211,8 +210,7 @@ def _release(context: Context | None, order: Order, progress: Progress | None) -
         work = Work(engine, context, order, roles, request, order.method, find_person(engine, order, roles))
         ready = rehearse(work, name_table(schema))
         warnings = [*told, *check.find_warnings(engine, roles, request, work.person, in_order=order.keep_order)]
-        with lock_output(order.out), remove_on_failure() as written:
-            return _make_release(replace(work, written=written), ready, warnings, progress)
+        return _make_release(work, ready, warnings, progress)
 
 
 def _make_release(
@@ -460,10 +458,12 @@ def release_map(
     from deniable.kanonymity.models import KAnonymity
     from deniable.kanonymity.request import Request
 
-    assert order.out is not None
-    refuse_unwritable(order.out, rows=True)
     columns = Grid(places, digits, 1, None, time, every).columns
-    with open_order(order, asker) as context, open_table(context, order) as (engine, schema):
+    with (
+        open_order(order, asker) as context,
+        open_table(context, order) as (engine, schema),
+        claim_outputs(order.out, rows=True),
+    ):
         if order.quasi_identifiers or order.sensitive or order.columns or order.identifiers or order.hierarchies:
             raise ParameterError("A map has no columns but its own", remedy="Leave --qi and the like out, or --grid")
         k = demands(context.policy if context else None, order.asked).k
@@ -480,15 +480,14 @@ def release_map(
 
         warnings += releases.compose_with_maps(context, order, name_table(schema), read, grid)
         made = cut_to_grid(read(), grid)
-        with lock_output(order.out), remove_on_failure() as written:
-            # Cells leave in the order of their corners, which tells nothing of the table's own.
-            order = replace(order, keep_order=True)
-            request, told = Request(columns, (KAnonymity(k),)), {"time": time, "every": every} if time else {}
-            work = Work(engine, context, order, roles, request, "grid", grid.person, written)
-            put_rows(work, made.cells)
-            provenance = state_provenance(engine, context, {"method": "grid", "digits": digits, **told})
-            report = _seal_map(work, made, provenance, warnings)
-            releases.remember_map(context, name_table(schema), grid, made.cells)
+        # Cells leave in the order of their corners, which tells nothing of the table's own.
+        order = replace(order, keep_order=True)
+        request, told = Request(columns, (KAnonymity(k),)), {"time": time, "every": every} if time else {}
+        work = Work(engine, context, order, roles, request, "grid", grid.person)
+        put_rows(work, made.cells)
+        provenance = state_provenance(engine, context, {"method": "grid", "digits": digits, **told})
+        report = _seal_map(work, made, provenance, warnings)
+        releases.remember_map(context, name_table(schema), grid, made.cells)
         return report
 
 
@@ -534,11 +533,14 @@ def update(release: Path, order: Order, *, asker: Asker | None = None) -> Update
     from deniable.kanonymity.recoding import read_recoding
     from deniable.kanonymity.update import update_recoding
 
-    refuse_unwritable(order.out, rows=True)
     recoding = read_recoding(releases.find_recoding(release))
     releases.refuse_other_columns(order, recoding)
     order = releases.ask_for_same_columns(order, recoding)
-    with open_order(order, asker) as context, open_table(context, order) as (engine, schema):
+    with (
+        open_order(order, asker) as context,
+        open_table(context, order) as (engine, schema),
+        claim_outputs(order.out, rows=True),
+    ):
         releases.refuse_other_table(name_origin(context, schema), recoding)
         roles = roles_of(engine, context, schema, order, asked=False)
         releases.refuse_changed_roles(roles, recoding)
@@ -550,9 +552,8 @@ def update(release: Path, order: Order, *, asker: Asker | None = None) -> Update
         if order.out is not None:
             releases.refuse_broken(judged, request, recoding)
             person = releases.find_person_of_update(engine, order, roles, recoding)
-            with lock_output(order.out), remove_on_failure() as written:
-                work = Work(engine, context, order, roles, request, "update", person, written)
-                told = _write_update(work, added, recoding, judged)
+            work = Work(engine, context, order, roles, request, "update", person)
+            told = _write_update(work, added, recoding, judged)
     names = ("rows", "shown", "waiting", "new_classes", "grown_classes", "broken", "search_again")
     figures = {name: getattr(judged, name) for name in names}
     return UpdateReport(**figures, output=str(order.out) if order.out else None, **told)

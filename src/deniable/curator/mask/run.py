@@ -27,8 +27,6 @@ from deniable.curator.publish import (
     gate_joint_exposure,
     note_acceptance,
     publish_staged,
-    remove_on_failure,
-    stage_file,
     tell_charge,
 )
 from deniable.curator.scope import refuse_expired
@@ -37,7 +35,7 @@ from deniable.errors import AccessRefused, IntegrityError, ParameterError, neare
 from deniable.policy.document import Policy, read
 from deniable.policy.schema import is_hidden, is_removed
 from deniable.release.record import Record
-from deniable.storage import lock_outputs, refuse_unwritable, storage_errors
+from deniable.storage import claim_outputs, stage_file, storage_errors
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -108,14 +106,14 @@ def mask_tables(context: Context, request: Request, progress: Progress | None = 
     """Mask the tables of a request as the asker may see them, into files."""
     check_mode(context.policy, request.mode)
     refuse_order(context, request.keep_order)
-    _check_outputs(request)
-    tables = {name: name for name in request.outputs}
-    with lock_outputs(*request.outputs.values()), context.scope.open_rows(tables) as engine:
+    _make_folder(request)
+    tables, files = {name: name for name in request.outputs}, request.outputs.values()
+    with context.scope.open_rows(tables) as engine, claim_outputs(*files, rows=True):
         plans, opened, checklist = _plan_tables(engine, context, request)
-        with confirm(request.policy, plans.values(), opened.values()), remove_on_failure() as written:
+        with confirm(request.policy, plans.values(), opened.values()):
             _own_vaults(context, request, plans)
             made = [
-                _mask_table(engine, context, plan, request, opened, written, _share(progress, i, len(plans)))
+                _mask_table(engine, context, plan, request, opened, _share(progress, i, len(plans)))
                 for i, plan in enumerate(plans.values())
             ]
             joins = _joins(engine, plans)
@@ -123,7 +121,7 @@ def mask_tables(context: Context, request: Request, progress: Progress | None = 
             for each in made:
                 _tell_linked(each.plan, each.details, linked)
             recorded = _record(context, request)
-            released = {each.plan.table: _publish_table(context, each, recorded, written) for each in made}
+            released = {each.plan.table: _publish_table(context, each, recorded) for each in made}
     return MaskReport(request.mode, released, joins, checklist)
 
 
@@ -138,13 +136,11 @@ def _own_vaults(context: Context, request: Request, plans: Mapping[str, TablePla
             own_vault(column.mask, context.ledger)
 
 
-def _check_outputs(request: Request) -> None:
-    """Make the folder for all tables, and refuse a file that cannot be written, before anything is recorded."""
+def _make_folder(request: Request) -> None:
+    """Make the folder for all tables."""
     if request.folder is not None:
         with storage_errors(request.folder):
             request.folder.mkdir(exist_ok=True)
-    for target in request.outputs.values():
-        refuse_unwritable(target, rows=True)
 
 
 @tell_charge()
@@ -385,7 +381,6 @@ def _mask_table(
     made: TablePlan,
     request: Request,
     opened: Mapping[str, Key],
-    written: list[Path],
     progress: Progress | None,
 ) -> _Masked:
     """Mask a table into a file that waits under another name, pass the gates, and certify it."""
@@ -396,9 +391,7 @@ def _mask_table(
     job = _job(engine, context.policy, made, request, opened)
     with streaming.open_checkpoint(target, job, f".{job.format}", fresh=request.fresh) as work:
         read = _Read(engine, made, "" if request.keep_order else work.open_order())
-        refuse_unwritable(target)
         rows = streaming.write_masked(engine, made.table, made, staged, work, progress, read.stream())
-    written.append(staged)
     claim, origin, details = _state(context, read, staged.absolute(), rows, request.mode, opened)
     found = certify_rows(staged, _claim_columns(context.policy.table(made.table), read))
     return _Masked(made, target, staged, claim, origin, details, found)
@@ -417,11 +410,10 @@ class _Masked:
     found: Measurements
 
 
-def _publish_table(context: Context, made: _Masked, recorded: str, written: list[Path]) -> dict[str, Any]:
+def _publish_table(context: Context, made: _Masked, recorded: str) -> dict[str, Any]:
     """Let a masked table leave under its own name, with its statement."""
     staged = {made.staged: made.target}
     publish_staged(context, made.target, staged, made.found, made.claim, made.origin, made.details, release=recorded)
-    written.append(made.target)
     told = {"output": str(made.target), "masks": made.plan.described, "guarantee": made.claim.reason}
     return told | made.details | {MEASURED: made.found.to_dict()}
 
@@ -438,7 +430,7 @@ def _state(
     policy, table = context.policy, made.table
     measured = _measure(engine, policy, made, released, whose)
     names, links = made.knowable, made.linking
-    joint = gate_joint_exposure(context, engine, f"released {table}", names, whose, released, links=links)
+    joint = gate_joint_exposure(context, engine, f"released {table}", names, whose, links=links)
     details = {
         "rows": rows,
         "mode": mode,
@@ -449,7 +441,7 @@ def _state(
         "withheld": list(made.withheld),
         "joint": None if joint is None else joint.to_dict(),
         "placeholder_dates": residual_risk.count_placeholders(made, engine.stream(f"released {table}", PART_ROWS)),
-        **_attack(context, read, released, whose),
+        **_attack(context, read, whose),
     }
     checks = {name: key.check for name, key in opened.items()}
     parameters = {"masks": made.described, "keys": checks}
@@ -474,7 +466,7 @@ def _tell_linked(made: TablePlan, details: dict[str, Any], linked: Mapping[str, 
 FEW_NAMES = 8
 
 
-def _attack(context: Context, read: _Read, released: Any, whose: Whose | None) -> dict[str, Any]:
+def _attack(context: Context, read: _Read, whose: Whose | None) -> dict[str, Any]:
     """What the attacks expose that the policy limits; refused beyond a limit."""
     from deniable.assess.exposure import tell_people
     from deniable.engines.base import read_rows
@@ -486,7 +478,7 @@ def _attack(context: Context, read: _Read, released: Any, whose: Whose | None) -
         rows = engine.run(f"SELECT * FROM {whole}")  # noqa: S608  quoted names
         return {"release": rows, "original": engine.run(read_rows(table, "*", read.key)), "unit": unit}
 
-    found = gate_attacks(context, table, released, read_both)
+    found = gate_attacks(context, table, read_both)
     return {} if found is None else {"attacks": found.to_dict()}
 
 

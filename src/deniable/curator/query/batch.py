@@ -20,7 +20,7 @@ from deniable.curator.query.derived import remember
 from deniable.errors import NOTHING_CHARGED, BudgetUnstated, DeniableError, InternalError, ParameterError, QueryRefused
 from deniable.policy.budget import Budget, add, covers, split
 from deniable.release.display import ShownBatch
-from deniable.storage import refuse_unwritable, storage_errors
+from deniable.storage import refuse_unwritable, replace_files, storage_errors
 
 if TYPE_CHECKING:
     from deniable.ledger import Receipt
@@ -241,10 +241,13 @@ def place_answers(out: Path, count: int) -> list[Path]:
 
 def write_answers(context: Context, answers: BatchAnswer, files: Sequence[Path]) -> None:
     """Write each answer of a batch with its statement; the folder is made if it is not there."""
-    for answer, file in zip(answers, files, strict=True):
-        with still_charged() if answers.receipt is not None else nullcontext(), storage_errors(file):
-            file.parent.mkdir(exist_ok=True)
-        sql.write_answer(context, answer, file)
+    with still_charged() if answers.receipt is not None else nullcontext():
+        for file in files:
+            with storage_errors(file):
+                file.parent.mkdir(exist_ok=True)
+        with replace_files(*files):
+            for answer, file in zip(answers, files, strict=True):
+                sql.write_answer(context, answer, file)
 
 
 def _is_file(name: str) -> bool:

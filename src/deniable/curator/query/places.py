@@ -28,7 +28,7 @@ from deniable.errors import InternalError, ParameterError, nearest
 from deniable.policy.budget import Amount, Budget, budget, refuse_extreme
 from deniable.policy.schema import Column, ColumnType, Neighboring, PrivacyUnit, TableSchema
 from deniable.release.record import Record
-from deniable.storage import refuse_unwritable, write_whole
+from deniable.storage import claim_outputs, replace_files, write_whole
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -331,11 +331,10 @@ def price_places(plan: PlacesPlan) -> Budget:
     return price(told, plan.order.budget)
 
 
-def _make_job(context: Context, order: PlacesOrder, out: Path | None) -> tuple[PlacesPlan, Job[NoisyResults]]:
-    """The plan of an order, and its job of the charging path; refuses a file that could not be written."""
+def _make_job(context: Context, order: PlacesOrder) -> tuple[PlacesPlan, Job[NoisyResults]]:
+    """The plan of an order, and its job of the charging path."""
     from deniable.release import Technique
 
-    refuse_unwritable(out, rows=True, also=(GEOJSON,))
     plan = plan_places(context, order)
     technique = Technique.DP_SYNTHETIC if order.kind == "traces" else Technique.DP_QUERY
     return plan, Job(
@@ -381,13 +380,14 @@ def answer_places(
     check_confidence(confidence)
     if order.kind == "traces":
         raise ParameterError("traces are drawn, not counted", remedy="Call traces instead")
-    plan, job = _make_job(context, order, out)
-    result = run_job(context, job, request=request, stop=stop)
-    with after_the_charge():
-        told = _tabulate_map if order.kind == "map" else _tabulate_flows
-        rows, about = told(plan, result.measured, confidence, nonnegative)
-    about |= {"notes": _note_rules(context, plan), "confidence": confidence, "rows_of_a_person": plan.rows}
-    return _finish(context, answer_job(context, job, result, rows, kind=order.kind, **about), out)
+    plan, job = _make_job(context, order)
+    with claim_outputs(out, rows=True, also=(GEOJSON,)):
+        result = run_job(context, job, request=request, stop=stop)
+        with after_the_charge():
+            told = _tabulate_map if order.kind == "map" else _tabulate_flows
+            rows, about = told(plan, result.measured, confidence, nonnegative)
+        about |= {"notes": _note_rules(context, plan), "confidence": confidence, "rows_of_a_person": plan.rows}
+        return _finish(context, answer_job(context, job, result, rows, kind=order.kind, **about), out)
 
 
 def draw_people(
@@ -403,15 +403,19 @@ def draw_people(
         raise ParameterError("the seed is not a whole number of at least 0")
     if order.kind != "traces":
         raise ParameterError("no length of traces is said", expected="longest, the most points of a trace")
-    plan, job = _make_job(context, order, out)
-    result = run_job(context, job)
-    with after_the_charge():
-        model = build_model(plan.measured, _read_traces(result.measured))  # type: ignore[arg-type]
-        made = min(model.people, MOST_DRAWN) if people is None else people
-        rows = _tabulate_traces(plan, draw_traces(model, made, seed))
-    about: dict[str, Any] = {"people": made, "seed": seed, "longest": plan.rows, "regions": _list_boxes(model.regions)}
-    about["notes"] = [*_note_rules(context, plan), "Traces remember one point: what depends on more is not kept."]
-    return _finish(context, answer_job(context, job, result, rows, kind=order.kind, **about), out)
+    plan, job = _make_job(context, order)
+    with claim_outputs(out, rows=True, also=(GEOJSON,)):
+        result = run_job(context, job)
+        with after_the_charge():
+            model = build_model(plan.measured, _read_traces(result.measured))  # type: ignore[arg-type]
+            made = min(model.people, MOST_DRAWN) if people is None else people
+            rows = _tabulate_traces(plan, draw_traces(model, made, seed))
+        about: dict[str, Any] = {"people": made, "seed": seed, "longest": plan.rows}
+        about |= {"regions": _list_boxes(model.regions), "notes": [*_note_rules(context, plan), ONE_POINT]}
+        return _finish(context, answer_job(context, job, result, rows, kind=order.kind, **about), out)
+
+
+ONE_POINT = "Traces remember one point: what depends on more is not kept."
 
 
 def _finish(context: Context, answer: QueryAnswer, out: Path | None) -> PlacesAnswer:
@@ -578,7 +582,6 @@ def write_places(context: Context, answer: PlacesAnswer, path: Path) -> None:
         return
     from deniable.geography.traces import collect_features
     from deniable.release import seal
-    from deniable.release.release import replace_files
 
     release = answer.release
     with still_charged() if answer.receipt is not None else nullcontext(), replace_files(path):

@@ -29,6 +29,7 @@ from deniable.errors import ParameterError, QueryRefused, StorageError
 from deniable.policy.budget import ZCDP, Amount, Budget, budget, exact, say_cost
 from deniable.policy.schema import PrivacyUnit
 from deniable.release.display import ShownNumbers
+from deniable.storage import replace_files
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -383,7 +384,7 @@ def write_answer(context: Context, answer: QueryAnswer, path: Path) -> None:
     """Write an answer and its statement to files."""
     from deniable.release import write_release
 
-    with still_charged() if answer.receipt is not None else nullcontext():
+    with still_charged() if answer.receipt is not None else nullcontext(), replace_files(path):
         sealed = write_release(answer.release, path, context.scope.engine, key=find_signing_key(context))
         note_published(context, sealed, answer.receipt.release if answer.receipt is not None else "")
 

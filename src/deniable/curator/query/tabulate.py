@@ -30,7 +30,7 @@ from deniable.policy.budget import ZCDP, Budget, PureDP, say_budget
 from deniable.policy.document import digest
 from deniable.policy.schema import Neighboring, PrivacyUnit, TableSchema
 from deniable.policy.tabulation import COUNT, ROOT, Tabulation, check_tabulation, list_labels, read_tabulation
-from deniable.storage import lock_outputs, refuse_unwritable
+from deniable.storage import claim_outputs, replace_files
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -134,23 +134,20 @@ def tabulate(
     what it gave, and charges nothing.
     """
     from deniable.geography.published import choose_cells
-    from deniable.release.release import replace_files
 
     places = [None if each is None else Path(each) for each in (out, totals, shares)]
-    for place in places:
-        refuse_unwritable(place, rows=True, beside=[p for p in places if p is not None and p is not place])
     plan = plan_tabulation(context, wanted)
     if shares is not None or of:
         choose_cells(plan.design, of or {})
     if shares is None and of:
         raise ParameterError("shares of some people are wanted, and no file of them", expected="shares='shares.csv'")
-    job = _job_of(context, plan, progress or (lambda _: None))
-    with lock_outputs(*places):
+    with claim_outputs(*places, rows=True):
+        job = _job_of(context, plan, progress or (lambda _: None))
         result = run_job(context, job, request=_name_request(context, plan))
         published: Published = result.measured
         charged = result.receipt is not None and not result.receipt.repeated
         report = _report(plan, published, result.release, charged)
-        with still_charged(), replace_files(*(place for place in places if place is not None)):
+        with still_charged(), replace_files(*places):
             return _write_files(context, plan, published, report, places, of or {})
 
 

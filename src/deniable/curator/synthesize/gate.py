@@ -26,6 +26,7 @@ from deniable.curator.synthesize.run import (
     bound_rows,
     learn_linked,
     learn_model,
+    name_order_files,
     plan_description,
     plan_linked,
     synthesize,
@@ -34,7 +35,7 @@ from deniable.curator.synthesize.run import (
 )
 from deniable.errors import AccessRefused, DataError, ParameterError
 from deniable.release.record import Record
-from deniable.storage import lock_output, refuse_unwritable
+from deniable.storage import claim_outputs
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -116,8 +117,7 @@ def synthesize_checked(
         return synthesize(context, order, out, rows=rows, seed=seed, progress=progress), None
     if context.asker is not None:
         raise AccessRefused("attacks compare with real rows, without noise", remedy="Only the steward may run them")
-    refuse_unwritable(out, rows=True)
-    with lock_output(out):
+    with claim_outputs(out, rows=True):
         return _describe_and_attack(context, order, out, proof, rows=rows, seed=seed, progress=progress)
 
 
@@ -229,7 +229,7 @@ def _synthesize_linked(
     """Describe, draw, attack; write the release if every limit is met. The charge stands either way."""
     from deniable.synth.describe import split_people
 
-    source, job = plan_linked(context, order, out)
+    source, job = plan_linked(context, order)
     others = _read_linked_control(source, proof)
 
     key = source.links[0].key
@@ -243,16 +243,17 @@ def _synthesize_linked(
             return model, drawn, shared
         return model, drawn, _attack_both(context, source, drawn, seen, control, proof, progress)
 
-    result = run_job(context, replace(cast("Job[Any]", job), measure=measure))
-    model, drawn, found = result.measured
-    if isinstance(found, DataError):
-        with still_charged():
-            raise found
-    verdict = describe_verdict(judge_limits(found.to_dict(), context.policy, proof.limits), out, order, proof)
-    if verdict.failed and verdict.limits:  # without limits nothing is judged
-        return None, verdict
-    share, learned = round(1.0 - proof.described, 6), replace(result, measured=model)
-    return write_linked(context, order, learned, out, *drawn, seed=seed, held_out=share), verdict
+    with claim_outputs(*name_order_files(order, source.links, out), rows=True):
+        result = run_job(context, replace(cast("Job[Any]", job), measure=measure))
+        model, drawn, found = result.measured
+        if isinstance(found, DataError):
+            with still_charged():
+                raise found
+        verdict = describe_verdict(judge_limits(found.to_dict(), context.policy, proof.limits), out, order, proof)
+        if verdict.failed and verdict.limits:  # without limits nothing is judged
+            return None, verdict
+        share, learned = round(1.0 - proof.described, 6), replace(result, measured=model)
+        return write_linked(context, order, learned, out, *drawn, seed=seed, held_out=share), verdict
 
 
 def _read_linked_control(source: LinkedSource, proof: Proof) -> Tables | None:

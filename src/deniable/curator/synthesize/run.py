@@ -22,14 +22,14 @@ from deniable.curator.charge import (
     still_charged,
 )
 from deniable.curator.context import Context
-from deniable.curator.publish import note_types, publish_file, publish_together
+from deniable.curator.publish import note_types, publish_file
 from deniable.curator.sources import note_rows_learned, refuse_rows_here
 from deniable.engines.base import hold_rows, is_away, quote
 from deniable.errors import CHARGED, NOTHING_CHARGED, ParameterError, nearest
 from deniable.policy.access import Accounting
 from deniable.policy.budget import Amount, Budget, budget
 from deniable.policy.schema import Neighboring, PrivacyUnit, TableSchema
-from deniable.storage import lock_output, refuse_unwritable
+from deniable.storage import claim_outputs, replace_files
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -230,8 +230,7 @@ def synthesize(
     from deniable.synth.generate import check_drawing
 
     check_drawing(rows, seed)
-    refuse_unwritable(out, rows=True)
-    with lock_output(out):
+    with claim_outputs(out, rows=True):
         if order.linked:
             return _synthesize_linked(context, order, out, rows=rows, seed=seed, progress=progress)
         order, _, job = plan_description(context, order)
@@ -242,7 +241,7 @@ def synthesize(
 @still_charged()
 def write_release(context: Context, order: Order, result: JobResult[SynthModel], out: Path, **rest: Any) -> Release:
     """Write rows of a model as a release, with the model beside them: all files, or none."""
-    with publish_together(out, model_path(out)):
+    with replace_files(out):
         return _write_release(context, order, result, out, **rest)
 
 
@@ -307,14 +306,13 @@ def learn_and_keep(context: Context, order: Order, out: Path | None = None) -> A
     from deniable.synth.linked import save_linked
     from deniable.synth.model import SynthModel, save
 
-    if out is not None:
-        refuse_unwritable(out)
-    job: Job[Any] = plan_linked(context, order)[1] if order.linked else plan_description(context, order)[2]
-    model: AnyModel = run_job(context, job).measured
-    if out is not None:
-        with still_charged():
-            save(model, out) if isinstance(model, SynthModel) else save_linked(model, out)
-    return model
+    with claim_outputs(out):
+        job: Job[Any] = plan_linked(context, order)[1] if order.linked else plan_description(context, order)[2]
+        model: AnyModel = run_job(context, job).measured
+        if out is not None:
+            with still_charged(), replace_files(out):
+                save(model, out) if isinstance(model, SynthModel) else save_linked(model, out)
+        return model
 
 
 def load_model(path: Path) -> AnyModel:
@@ -368,13 +366,14 @@ def generate(
     from deniable.synth.generate import build_condition, generate_batches, parse_condition
     from deniable.synth.model import SynthModel
 
-    model = load_model(path)
-    if not isinstance(model, SynthModel):
-        return _generate_linked(model, out, rows=rows, seed=seed, where=where, progress=progress)
-    only = parse_condition(where) if where is not None else {}
-    build_condition(model, only)
-    with DuckDBEngine() as engine:
-        return engine.write(generate_batches(model, rows, seed, progress, only), out)
+    with claim_outputs(out, rows=True, beside=[path]):
+        model = load_model(path)
+        if not isinstance(model, SynthModel):
+            return _generate_linked(model, out, rows=rows, seed=seed, where=where, progress=progress)
+        only = parse_condition(where) if where is not None else {}
+        build_condition(model, only)
+        with DuckDBEngine() as engine, replace_files(out):
+            return engine.write(generate_batches(model, rows, seed, progress, only), out)
 
 
 def model_path(out: Path) -> Path:
@@ -382,14 +381,12 @@ def model_path(out: Path) -> Path:
     return out.with_name(out.name + ".model.json")
 
 
-def plan_linked(context: Context, order: Order, out: Path | None = None) -> tuple[LinkedSource, Job[Linked]]:
+def plan_linked(context: Context, order: Order) -> tuple[LinkedSource, Job[Linked]]:
     """The source of people with their rows, and the job that describes all; refuses what cannot be written."""
     from deniable.release import Technique
     from deniable.synth.marginal import convert_budget
 
     links = _check_links(context, order)
-    for path in name_files(links, out, order.table != links[0].child) if out is not None else ():
-        refuse_unwritable(path, rows=True)
     parent = links[0].parent
     people = find_source(context, parent) if parent else None
     source = LinkedSource(links, tuple(find_source(context, link.child) for link in links), people)
@@ -480,11 +477,12 @@ def _synthesize_linked(
     context: Context, order: Order, out: Path, *, rows: int | None, seed: int, progress: Progress | None
 ) -> Release:
     """Describe a table with its people, and write the rows of so many people, their parents, model and statements."""
-    _, job = plan_linked(context, order, out)
-    result = run_job(context, job)
-    with still_charged(), publish_together(*name_model_files(result.measured, out), model_path(out)):
-        made = _write_files(context.scope.engine, result.measured, out, rows, seed, progress)
-        return _seal_linked(context, order, result, out, seed, made)
+    source, job = plan_linked(context, order)
+    with claim_outputs(*name_order_files(order, source.links, out), rows=True):
+        result = run_job(context, job)
+        with still_charged(), replace_files(*name_model_files(result.measured, out)):
+            made = _write_files(context.scope.engine, result.measured, out, rows, seed, progress)
+            return _seal_linked(context, order, result, out, seed, made)
 
 
 @still_charged()
@@ -495,7 +493,7 @@ def write_linked(
     """Write people and rows that were drawn already, the model and the statements; `further` are public details."""
     drawn: Iterable[pa.Table] = (*tables, people)
     files = name_model_files(result.measured, out)
-    with publish_together(*files, model_path(out)):
+    with replace_files(*files):
         paths = zip(files, drawn, strict=False)
         made = {path: _write_noted(context.scope.engine, rows, path) for path, rows in paths}
         return _seal_linked(context, order, result, out, seed, made, **further)
@@ -536,7 +534,7 @@ def _generate_linked(
 
     only = parse_condition(where) if where is not None else {}
     build_linked_condition(links_of(model), only)
-    with DuckDBEngine() as engine:
+    with DuckDBEngine() as engine, replace_files(*name_model_files(model, out)):
         return _write_files(engine, model, out, rows, seed, progress, only)[out].rows
 
 
@@ -576,6 +574,11 @@ def name_model_files(model: Linked, out: Path) -> tuple[Path, ...]:
     from deniable.synth.linked import LinkedModel
 
     return name_files(links_of(model), out, not isinstance(model, LinkedModel))
+
+
+def name_order_files(order: Order, links: Sequence[Link], out: Path) -> tuple[Path, ...]:
+    """Where the tables of an order are written."""
+    return name_files(links, out, order.table != links[0].child)
 
 
 def name_files(links: Sequence[Link], out: Path, of_people: bool) -> tuple[Path, ...]:

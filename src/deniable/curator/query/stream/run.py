@@ -52,7 +52,7 @@ from deniable.ledger.loss import refuse_second_measurement
 from deniable.policy.budget import Budget, PureDP
 from deniable.policy.stream import Stream
 from deniable.release.record import Record
-from deniable.storage import refuse_unwritable, write_whole
+from deniable.storage import claim_outputs, replace_files, write_whole
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -103,23 +103,23 @@ def publish(context: Context, name: str, *, until: date | None = None, out: str 
     alone. With `out`, everything published so far is written as .csv, .parquet or .json, with its statement.
     """
     place = None if out is None else Path(out)
-    refuse_unwritable(place, rows=True, also=(".json",))
-    plan = plan_stream(context, name)
-    ended, notes = _count_ended(plan.stream, until), note_people_out(context, plan)
-    opened = _open_stream(context, plan)
-    closed = _read_closed(context, opened)
-    before, run = len(closed), secrets.token_hex(8)
-    if before < ended:  # refuses a source that cannot be read before any noise is drawn for it
-        context.scope.attach(*(each for kind in plan.tables for each in kind))
-    for period in range(before, ended):
-        closed.append(_close_period(context, opened, closed, period, run))
-    _note_closed(context, opened, before, len(closed))
-    report = _report(opened, closed, sum(each.by == run for each in closed), charged=not opened.receipt.repeated)
-    report = replace(report, notes=notes)
-    if place is not None:
-        with still_charged():
-            _write_feed(context, opened, report, place)
-    return report
+    with claim_outputs(place, rows=True, also=(".json",)):
+        plan = plan_stream(context, name)
+        ended, notes = _count_ended(plan.stream, until), note_people_out(context, plan)
+        opened = _open_stream(context, plan)
+        closed = _read_closed(context, opened)
+        before, run = len(closed), secrets.token_hex(8)
+        if before < ended:  # refuses a source that cannot be read before any noise is drawn for it
+            context.scope.attach(*(each for kind in plan.tables for each in kind))
+        for period in range(before, ended):
+            closed.append(_close_period(context, opened, closed, period, run))
+        _note_closed(context, opened, before, len(closed))
+        report = _report(opened, closed, sum(each.by == run for each in closed), charged=not opened.receipt.repeated)
+        report = replace(report, notes=notes)
+        if place is not None:
+            with still_charged():
+                _write_feed(context, opened, report, place)
+        return report
 
 
 def read_published(context: Context, name: str) -> StreamReport:
@@ -419,7 +419,6 @@ def _report(opened: Opened, closed: Sequence[Closed], now: int, *, charged: bool
 def _write_feed(context: Context, opened: Opened, report: StreamReport, out: Path) -> None:
     """Everything published so far in one file, with its statement."""
     from deniable.release import Provenance, seal
-    from deniable.release.release import replace_files
 
     stream = opened.plan.stream
     parameters = {"stream": stream.name, "periods": stream.periods, "closed": report.closed}
