@@ -176,7 +176,7 @@ def test_a_file_that_is_no_tree_is_refused_with_the_rows(tmp_path: Path) -> None
 def test_values_that_are_no_leaves_are_refused_and_never_shown() -> None:
     tree = from_rows("city", [("Oslo", "N"), ("Rome", "S")])
     column = pa.chunked_array([["Oslo", "Secret", "Rome", "Hidden"]])
-    with pytest.raises(DataError, match="2 values of column 'city' are not among the 2 leaves") as e:
+    with pytest.raises(DataError, match=r"^Values of column 'city' are not among the leaves") as e:
         encode_column("city", column, tree)
     assert "Secret" not in str(e.value)
 
