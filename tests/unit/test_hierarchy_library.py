@@ -243,7 +243,7 @@ def test_every_standard_with_facts_is_in_the_tables_of_this_test() -> None:
 def test_values_that_a_standard_does_not_have_are_refused_without_being_shown(name: str) -> None:
     told = set()
     for value in UNKNOWN[name]:
-        with pytest.raises(DataError, match="1 of 2 values of column 'column'") as refused:
+        with pytest.raises(DataError, match=r"^Values of column 'column'") as refused:
             build(name, [FACTS[name][0][0], value])
         told.add(refused.value.message)
     assert len(told) == 1, "the message does not depend on the value"

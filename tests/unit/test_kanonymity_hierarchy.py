@@ -47,7 +47,7 @@ def test_equal_intervals_nest_and_start_where_they_are_told() -> None:
 
 
 def test_widths_that_do_not_divide_each_other_are_refused_with_the_group_they_split() -> None:
-    with pytest.raises(ParameterError, match=r"level 2 splits the group '\[5, 10\)' of level 1"):
+    with pytest.raises(ParameterError, match="level 2 splits a group of level 1"):
         Intervals((5, 7)).hierarchy("x", pa.array(range(30)))
 
 
@@ -93,7 +93,7 @@ def test_weeks_that_reach_into_two_months_are_cut_so_that_they_nest() -> None:
 
 
 def test_parts_of_a_date_in_the_wrong_order_are_refused_with_the_group_they_split() -> None:
-    with pytest.raises(ParameterError, match="level 2 splits the group '2024' of level 1"):
+    with pytest.raises(ParameterError, match="level 2 splits a group of level 1"):
         Dates(("year", "month")).hierarchy("d", pa.array([date(2024, 1, 31), date(2024, 2, 1)]))
 
 
@@ -176,7 +176,7 @@ def test_a_file_that_is_no_tree_is_refused_with_the_rows(tmp_path: Path) -> None
 def test_values_that_are_no_leaves_are_refused_and_never_shown() -> None:
     tree = from_rows("city", [("Oslo", "N"), ("Rome", "S")])
     column = pa.chunked_array([["Oslo", "Secret", "Rome", "Hidden"]])
-    with pytest.raises(DataError, match="2 values of column 'city' are not among the 2 leaves") as e:
+    with pytest.raises(DataError, match=r"^Values of column 'city' are not among the leaves") as e:
         encode_column("city", column, tree)
     assert "Secret" not in str(e.value)
 

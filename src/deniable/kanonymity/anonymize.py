@@ -94,8 +94,8 @@ def explain_infeasible(checker: Checker) -> Infeasible:
     hints += [_suggest_weaker(model, whole) for model in problem.models if looks_inside(model)]
     asked = " and ".join(str(model) for model in (*problem.models, *problem.risks))
     return Infeasible(
-        f"No generalization meets {asked} with at most {problem.limit} of {problem.tuples.rows} rows suppressed",
-        expected=f"The best node checked suppresses {fewest} rows"
+        f"No generalization meets {asked} with so few rows suppressed",
+        expected="More suppressed rows, or weaker models"
         if fewest < rows
         else "More suppressed rows do not help: at every node checked, no class meets them",
         remedy=_capitalize("; or ".join(hint for hint in hints if hint) or "ask for weaker models"),

@@ -117,7 +117,7 @@ def _find_leaves(built: Hierarchy, values: pa.Array) -> Codes:
     absent = np.flatnonzero(found < 0)
     if absent.size:
         raise DataError(
-            f"{absent.size} values of column '{built.column}' are not among the {built.size} leaves of its hierarchy",
+            f"Values of column '{built.column}' are not among the leaves of its hierarchy",
             expected="Every value is a leaf",
             remedy="Add the leaves to the hierarchy, or set those cells to missing",
             column=built.column,

@@ -118,10 +118,13 @@ def build_hierarchy(
     return _check_tree(column, leaves, [*levels, build_top_level(len(leaves))], ordered)
 
 
-def _check_tree(column: str, leaves: Sequence[Label], levels: Sequence[Level], ordered: bool) -> Hierarchy:
+def _check_tree(
+    column: str, leaves: Sequence[Label], levels: Sequence[Level], ordered: bool, named: bool = False
+) -> Hierarchy:
+    """The levels as a hierarchy, if they are a tree; a refusal names groups only where somebody named them."""
     _refuse_repeated(column, leaves)
     for number in range(1, len(levels)):
-        _refuse_split(column, levels[number - 1], levels[number], number)
+        _refuse_split(column, levels[number - 1], levels[number], number, named)
     return Hierarchy(column, tuple(leaves), tuple(levels), ordered)
 
 
@@ -144,7 +147,7 @@ def from_rows(column: str, rows: Sequence[Sequence[Label]]) -> Hierarchy:
     levels = [group_by_label([row[n] for row in rows]) for n in range(width)]
     if width == 1 or levels[-1].size > 1:  # else the tree has its own word for everything
         levels.append(build_top_level(len(rows)))
-    return _check_tree(column, [row[0] for row in rows], levels, ordered=False)
+    return _check_tree(column, [row[0] for row in rows], levels, ordered=False, named=True)
 
 
 def group_by_label(labels: Sequence[Label], ends: dict[Label, tuple[float, float]] | None = None) -> Level:
@@ -173,13 +176,13 @@ def _refuse_repeated(column: str, leaves: Sequence[Label]) -> None:
         first[leaf] = row
 
 
-def _refuse_split(column: str, below: Level, above: Level, number: int) -> None:
+def _refuse_split(column: str, below: Level, above: Level, number: int, named: bool) -> None:
     parent = np.full(below.size, -1, np.int32)
     parent[below.groups] = above.groups
     wrong = np.flatnonzero(parent[below.groups] != above.groups)
     if wrong.size:
-        group = below.labels[below.groups[wrong[0]]]
-        split = f"level {number} splits the group '{group}' of level {number - 1}"
+        group = f"the group '{below.labels[below.groups[wrong[0]]]}'" if named else "a group"
+        split = f"level {number} splits {group} of level {number - 1}"
         raise ParameterError(
             f"The hierarchy of '{column}' is not a tree: {split}",
             expected="Every group lies inside one group of the next level",

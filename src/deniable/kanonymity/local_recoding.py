@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from deniable.kanonymity.builders.numbers import write_number
+from deniable.kanonymity.builders.numbers import write_exactly, write_number
 from deniable.kanonymity.encoding import Counts
 from deniable.kanonymity.hierarchy import TOP, Codes, Hierarchy, Label
 from deniable.kanonymity.recoding import Form
@@ -122,7 +122,9 @@ def label_classes(h: Hierarchy, order: Codes, low: Codes, high: Codes, form: For
     first = h.levels[0]
     ends = first.ends[first.groups] if first.ends is not None else np.zeros((h.size, 2))
     return [
-        _label_group(h, level, int(order[a])) if level >= 0 else _label_interval(order, ends, a, b, form)
+        _label_group(h, level, int(order[a]))
+        if level >= 0
+        else _label_interval(h, ends, int(order[a]), int(order[b]), form)
         for level, a, b in zip(exact.tolist(), low.tolist(), high.tolist(), strict=True)
     ]
 
@@ -138,13 +140,17 @@ def _find_exact_levels(h: Hierarchy, order: Codes, low: Codes, high: Codes) -> N
     return out
 
 
-def _label_interval(order: Codes, ends: NDArray[np.float64], a: int, b: int, form: Form) -> Label:
-    low, high = ends[order[a], 0], ends[order[b], 1]
-    if not np.isfinite([low, high]).all():
+def _label_interval(h: Hierarchy, ends: NDArray[np.float64], a: int, b: int, form: Form) -> Label:
+    if not np.isfinite([ends[a, 0], ends[b, 1]]).all():
         return TOP
-    if form is Form.JSON:
-        return f'{{"low": {write_number(low)}, "high": {write_number(high)}}}'
-    return f"[{write_number(low)}, {write_number(high)}]"
+    low, high = _write_end(h, ends, a, 0), _write_end(h, ends, b, 1)
+    return f'{{"low": {low}, "high": {high}}}' if form is Form.JSON else f"[{low}, {high}]"
+
+
+def _write_end(h: Hierarchy, ends: NDArray[np.float64], leaf: int, side: int) -> str:
+    """The end of a leaf's interval; of a leaf that is one number, the number as it is."""
+    alone = ends[leaf, 0] == ends[leaf, 1]
+    return write_exactly(ends[leaf, side], h.leaves[leaf]) if alone else write_number(ends[leaf, side])
 
 
 def _label_group(h: Hierarchy, level: int, leaf: int) -> Label:

@@ -17,10 +17,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from deniable.errors import DataError, Infeasible, ParameterError, pluralize
+from deniable.errors import DataError, ParameterError
 from deniable.kanonymity.builders.numbers import truncate_coordinates
 from deniable.kanonymity.composition import Composition, compose
 from deniable.kanonymity.encoding import column_of, factorize, unify_spellings
+from deniable.kanonymity.request import refuse_large_k
 
 BLOCK = 20_000
 """MDAV compares each group with all rows that are left, so larger tables are first cut into blocks of neighbors."""
@@ -58,10 +59,7 @@ def _refuse(rows: int, columns: tuple[str, ...], k: int) -> None:
         happened = f"Microaggregation of {len(columns)} columns with k = {k}"
         raise ParameterError(happened, expected="k of at least 1, and at least one column")
     if rows < k:
-        remedy = "Ask for a smaller k, or add rows"
-        raise Infeasible(
-            f"k is {k}, and the table has {pluralize(rows, 'row')}", expected=f"k is at most {rows}", remedy=remedy
-        )
+        raise refuse_large_k(k)
 
 
 def _read_numbers(table: pa.Table, name: str) -> NDArray[np.float64]:

@@ -373,8 +373,8 @@ def estimate_accuracy(table: pa.Table, target: str, columns: tuple[str, ...]) ->
     """The share of rows whose target a naive Bayes classifier predicts, over five folds."""
     if table.num_rows < FOLDS:
         raise DataError(
-            f"The table has {table.num_rows} rows, too few to tell how well its target is predicted",
-            expected=f"At least {FOLDS} to learn and to test",
+            "The table has too few rows to tell how well its target is predicted",
+            expected=f"At least {FOLDS} rows to learn and to test",
             remedy="Leave --target out",
         )
     truth, answers = _encode_cells(table, target)

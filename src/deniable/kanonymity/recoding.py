@@ -143,19 +143,21 @@ def name_level(level: int, column: Mapping[str, Any]) -> str:
     return f"level {level} of {last}"
 
 
-def path_of_recoding(out: Path) -> Path:
+def path_of_recoding(out: str | Path) -> Path:
     """Where the recoding of a release is kept, for its owner only."""
+    out = Path(out)
     return out.with_name(out.name + ".recoding.json")
 
 
-def write_recoding(recoding: Recoding, path: Path) -> None:
+def write_recoding(recoding: Recoding, path: str | Path) -> None:
     """Write a recoding as JSON, for its owner only, whole or not at all."""
-    with whole_file(path) as file:
+    with whole_file(Path(path)) as file:
         file.write(json.dumps(to_document(recoding), ensure_ascii=False).encode())
 
 
-def read_recoding(path: Path) -> Recoding:
+def read_recoding(path: str | Path) -> Recoding:
     """Read a recoding that was written."""
+    path = Path(path)
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
         if document.get("format") != FORMAT:

@@ -349,13 +349,14 @@ def _to_column(each: Feature) -> Column:
     return Column(each.name, each.type, nullable=each.nullable, bounds=Bounds(each.lower, each.upper))
 
 
-def save_model(model: LearnedModel, path: Path) -> None:
+def save_model(model: LearnedModel, path: str | Path) -> None:
     """Write a model file, whole or not at all."""
-    write_whole(path, (json.dumps(to_plain(model), indent=1, allow_nan=False) + "\n").encode())
+    write_whole(Path(path), (json.dumps(to_plain(model), indent=1, allow_nan=False) + "\n").encode())
 
 
-def load_model(path: Path) -> LearnedModel:
+def load_model(path: str | Path) -> LearnedModel:
     """Read a model file; anything that is not one is refused."""
+    path = Path(path)
     try:
         return from_plain(json.loads(path.read_text(encoding="utf-8")))
     except FileNotFoundError:

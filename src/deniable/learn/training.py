@@ -27,8 +27,8 @@ from deniable.dp.accounting import (
     ComposedEvent,
     Event,
     ParallelEvent,
-    cheap_epsilon,
     epsilon_of_zcdp,
+    keeps_limit,
     rho_within,
     zcdp_cost,
 )
@@ -317,8 +317,7 @@ def _verify_price(event: Event, budget: Budget) -> None:
             cost = zcdp_cost(event)
             held = cost is not None and cost.within(rho, delta)
         case _:
-            spent = cheap_epsilon(event, budget.delta)
-            held = spent is not None and spent <= budget.epsilon
+            held = keeps_limit(event, budget.epsilon, budget.delta)
     if not held:
         raise InternalError("a plan of learning costs more than its budget", remedy="Nothing was run")
 

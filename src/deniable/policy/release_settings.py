@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Sequence
 from fractions import Fraction
 
 from deniable.errors import ParameterError, nearest
@@ -10,8 +10,8 @@ from deniable.policy.access import AttackLimits, JointLimit, KeyPlace, Minimize,
 from deniable.policy.check import tree_checker
 from deniable.policy.check.tree_checker import Chosen, Item, Section, build_spec, strip_places
 from deniable.policy.conditions import read_condition
-from deniable.policy.schema import Anonymize, Column, Frozen, Role, Spec, TableSchema
-from deniable.policy.truths import columns_of, describe_contradiction, find_wrong_types
+from deniable.policy.schema import Anonymize, Column, ColumnType, Frozen, Role, Spec, TableSchema
+from deniable.policy.truths import columns_of, declare_column, describe_contradiction
 from deniable.policy.yaml_tree import Leaf, Mistakes
 
 
@@ -185,3 +185,21 @@ def build_key_places(entry: Section) -> tuple[KeyPlace, ...]:
             at = entry.section(name).get(kind, ())
             found.append(KeyPlace(name, kind, at if isinstance(at, tuple) else (at,)))
     return tuple(found)
+
+
+def find_wrong_types(truth: Spec, columns: Sequence[Column]) -> str:
+    """What is wrong with the types of a truth's columns, in words; nothing if nothing is."""
+    anew = {c.name for c in columns if c.role is Role.IDENTIFIER and declare_column(c).listed is None}
+    if truth.kind != "determines" and (made := sorted(columns_of(truth) & anew)):
+        return f"'{made[0]}' is an identifier, which is made anew, so nothing else can be told of it"
+    types = {column.name: column.type for column in columns}
+    kinds = {_kind_of(types[name]) for name in columns_of(truth)}
+    if truth.kind == "sum" and kinds != {"number"}:
+        return "columns that are no numbers are added"
+    if truth.kind == "order" and len(kinds) > 1:
+        return "columns of different types are put in order"
+    return ""
+
+
+def _kind_of(kind: ColumnType) -> str:
+    return "number" if kind in (ColumnType.INTEGER, ColumnType.DECIMAL) else str(kind)

@@ -28,7 +28,7 @@ from deniable.policy.conditions import (
     read_condition,
     read_time,
 )
-from deniable.policy.schema import Column, ColumnType, Role, Spec, number_of
+from deniable.policy.schema import Column, ColumnType, Spec, number_of
 
 TRUE, FALSE, UNKNOWN = 1, 2, 4
 """What a condition may be, as bits: over several rows it may be more than one."""
@@ -296,28 +296,43 @@ class SearchTooLong(Exception):
     """A search was given up: neither a row was found nor that there is none."""
 
 
-MOST_STEPS = 20_000
+MOST_STEPS, MOST_WORK = 20_000, 300_000
+
+
+class Effort:
+    """What several searches may do together, counted in trees that are judged: some seconds in all."""
+
+    def __init__(self, most: int | None = None) -> None:
+        self.left = MOST_WORK if most is None else most
+
+    def spend(self, work: int) -> None:
+        """Give up where nothing is left."""
+        if self.left <= 0:
+            raise SearchTooLong
+        self.left -= work
+
+
 Row = dict[str, int | None]
 
 
 def find_row(rules: Rules, wanted: Mapping[str, int | None], fixed: Mapping[str, Box] | None = None,
-             most: int = MOST_STEPS) -> Row | None:  # fmt: skip
+             most: int = MOST_STEPS, effort: Effort | None = None) -> Row | None:  # fmt: skip
     """A row that keeps all trees, near the wanted values; None if there is none.
 
     Columns are decided one by one, the value nearest to the wanted one first, then halves of what is left; after every
     step bounds are drawn in, and a step after which some tree can only be false is taken back.
     """
     boxes = {**rules.boxes, **(fixed or {})}
-    search = _Search(rules.trees, wanted, most)
+    search = _Search(rules.trees, wanted, most, effort)
     found = search.solve(boxes)
     return None if found is None else {n: (None if null else values[0]) for n, (values, null) in found.items()}
 
 
 class _Search:
-    """One search, which ends after so many steps."""
+    """One search, which ends after so many steps, or where the effort of several is used up."""
 
-    def __init__(self, trees: Sequence[Tree], wanted: Mapping[str, int | None], most: int) -> None:
-        self._trees, self._wanted, self._left = trees, wanted, most
+    def __init__(self, trees: Sequence[Tree], wanted: Mapping[str, int | None], most: int, effort: Effort | None):
+        self._trees, self._wanted, self._left, self._effort = trees, wanted, most, effort
         self._flat = [each for tree in trees for each in _list_linear(tree)]
 
     def solve(self, boxes: dict[str, Box]) -> dict[str, Box] | None:
@@ -325,6 +340,8 @@ class _Search:
         if self._left <= 0:
             raise SearchTooLong
         self._left -= 1
+        if self._effort is not None:
+            self._effort.spend(len(self._trees))
         drawn = self._draw_in(boxes)
         if drawn is None or any(judge(tree, drawn) == FALSE for tree in self._trees):
             return None
@@ -403,14 +420,17 @@ def _divide_box(values: Values, null: bool, wanted: int | None) -> Iterator[Box]
 MOST_WAYS = 64
 
 
-def find_any_row(rules: Rules, wanted: Mapping[str, int | None], boxes: Mapping[str, Box]) -> Row | None:
+def find_any_row(
+    rules: Rules, wanted: Mapping[str, int | None], boxes: Mapping[str, Box], effort: Effort | None = None
+) -> Row | None:
     """Some row that keeps all trees; None if there is none. It takes longer than `find_row` and finds more.
 
     Where a plain search takes too long, each way through the choices of the trees is searched by itself, in boxes that
     its sums together draw in.
     """
+    effort = Effort() if effort is None else effort
     try:
-        return find_row(rules, wanted, boxes, MOST_STEPS // 10)
+        return find_row(rules, wanted, boxes, MOST_STEPS // 10, effort)
     except SearchTooLong:
         ways = _list_ways(Both(rules.trees))
     given_up = False
@@ -418,7 +438,7 @@ def find_any_row(rules: Rules, wanted: Mapping[str, int | None], boxes: Mapping[
         way = Rules(rules.boxes, trees, (), rules.unit, rules.ranks)
         drawn = tighten_boxes(way, {**rules.boxes, **boxes})
         try:
-            if drawn is not None and (found := find_row(way, wanted, drawn, MOST_STEPS)) is not None:
+            if drawn is not None and (found := find_row(way, wanted, drawn, MOST_STEPS, effort)) is not None:
                 return found
         except SearchTooLong:
             given_up = True
@@ -521,7 +541,8 @@ def _join_sums(name: str, upper: Sum, lower: Sum) -> Sum:
 def find_contradiction(truths: Sequence[Spec], columns: Sequence[Column], *, doubtful: bool = True) -> tuple[Spec, ...]:
     """Truths that no row can keep together, as few as that takes; none if some row keeps all.
 
-    Where the search takes too long, truths count as kept if they are `doubtful`, and else as contradictory.
+    Where the search takes too long, truths count as kept if they are `doubtful`, and else as contradictory. Then more
+    may be named than it takes: looking for fewer has an end, too.
 
     A null would keep most truths: it counts only in columns that a condition calls null, any of them. Were it only one
     of those still tried, leaving a truth out could make the others contradictory, and more would be named than needed.
@@ -532,21 +553,23 @@ def find_contradiction(truths: Sequence[Spec], columns: Sequence[Column], *, dou
     missing = {name for tree in compile_rules(solved, declared).trees for name in _list_missing(tree)}
     if _can_be_kept(solved, declared, missing, doubtful):
         return ()
+    effort = Effort()
     for truth in list(solved):
         fewer = [each for each in solved if each is not truth]
-        if not _can_be_kept(fewer, declared, missing, doubtful):
+        if effort.left > 0 and not _can_be_kept(fewer, declared, missing, doubtful, effort) and effort.left > 0:
             solved = fewer
     return tuple(solved)
 
 
-def _can_be_kept(truths: Sequence[Spec], declared: Sequence[Declared], missing: set[str], doubtful: bool) -> bool:
+def _can_be_kept(truths: Sequence[Spec], declared: Sequence[Declared], missing: set[str], doubtful: bool,
+                 effort: Effort | None = None) -> bool:  # fmt: skip
     rules = compile_rules(truths, declared)
     boxes: dict[str, Box] = {n: (values, null and n in missing) for n, (values, null) in rules.boxes.items()}
     if find_linear_conflict(rules, boxes):
         return False
     middle = {name: values[len(values) // 2] if len(values) else None for name, (values, _) in boxes.items()}
     try:
-        return find_any_row(rules, middle, boxes) is not None
+        return find_any_row(rules, middle, boxes, effort) is not None
     except SearchTooLong:
         return doubtful
 
@@ -575,21 +598,3 @@ def describe_contradiction(truths: Sequence[Spec], columns: Sequence[Column], *,
     if certain and _can_be_kept(found, [declare_column(c) for c in columns], {c.name for c in columns}, doubtful=False):
         said = "no row without nulls can keep"
     return f"{said} these truths together: {'; '.join(describe_truth(truth) for truth in found)}"
-
-
-def find_wrong_types(truth: Spec, columns: Sequence[Column]) -> str:
-    """What is wrong with the types of a truth's columns, in words; nothing if nothing is."""
-    anew = {c.name for c in columns if c.role is Role.IDENTIFIER and declare_column(c).listed is None}
-    if truth.kind != "determines" and (made := sorted(columns_of(truth) & anew)):
-        return f"'{made[0]}' is an identifier, which is made anew, so nothing else can be told of it"
-    types = {column.name: column.type for column in columns}
-    kinds = {_kind_of(types[name]) for name in columns_of(truth)}
-    if truth.kind == "sum" and kinds != {"number"}:
-        return "columns that are no numbers are added"
-    if truth.kind == "order" and len(kinds) > 1:
-        return "columns of different types are put in order"
-    return ""
-
-
-def _kind_of(kind: ColumnType) -> str:
-    return "number" if kind in (ColumnType.INTEGER, ColumnType.DECIMAL) else str(kind)

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from deniable.dp.accounting import ComposedEvent, Event, GaussianEvent, NoOpEvent, cheap_epsilon, zcdp_cost
+from deniable.dp.accounting import ComposedEvent, Event, GaussianEvent, NoOpEvent, keeps_limit, zcdp_cost
 from deniable.dp.accounting.analytic_gaussian import SMOOTHING
 from deniable.dp.samplers import SYSTEM, Entropy, salt
 from deniable.engines.base import quote
@@ -210,8 +210,7 @@ def check_double_entry(event: object, budget: Budget) -> None:
             cost = zcdp_cost(event)  # type: ignore[arg-type]
             held = cost is not None and cost.private and cost.amount <= rho
         case ApproxDP(epsilon, delta):
-            spent = cheap_epsilon(event, delta)  # type: ignore[arg-type]
-            held = spent is not None and spent <= epsilon
+            held = keeps_limit(event, epsilon, delta)  # type: ignore[arg-type]
         case _:
             held = False
     if not held:

@@ -84,13 +84,14 @@ def read_bytes(stored: bytes) -> SynthModel:
     return from_plain(json.loads(stored))
 
 
-def save(model: SynthModel, path: Path) -> None:
+def save(model: SynthModel, path: str | Path) -> None:
     """Write a model file, whole or not at all."""
-    write_whole(path, json.dumps(to_plain(model), separators=(",", ":")).encode())
+    write_whole(Path(path), json.dumps(to_plain(model), separators=(",", ":")).encode())
 
 
-def load(path: Path) -> SynthModel:
+def load(path: str | Path) -> SynthModel:
     """Read a model file; anything that is not one is refused."""
+    path = Path(path)
     with refuse_other_files(path):
         held = json.loads(path.read_text(encoding="utf-8"))
         if held["form"] in (LINKED, FAMILY):

@@ -315,7 +315,7 @@ def learn_and_keep(context: Context, order: Order, out: Path | None = None) -> A
         return model
 
 
-def load_model(path: Path) -> AnyModel:
+def load_model(path: str | Path) -> AnyModel:
     """The model in a file, of one table or of people with their rows."""
     from deniable.synth.linked import is_linked_file, load_linked
     from deniable.synth.model import load

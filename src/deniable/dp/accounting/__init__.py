@@ -5,7 +5,7 @@ down, and sums that decide a refusal are exact rationals. Nothing here draws ran
 """
 
 from deniable.dp.accounting.calibration import calibrate_gaussian, calibrate_laplace, epsilon_of
-from deniable.dp.accounting.composition import cheap_epsilon
+from deniable.dp.accounting.composition import cheap_epsilon, keeps_limit
 from deniable.dp.accounting.events import (
     ComposedEvent,
     Event,
@@ -56,6 +56,7 @@ __all__ = [
     "epsilon_of",
     "epsilon_of_zcdp",
     "from_dict",
+    "keeps_limit",
     "pure_cost",
     "rho_within",
     "to_dict",

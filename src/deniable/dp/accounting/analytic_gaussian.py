@@ -42,6 +42,8 @@ _FAR = 40
 """Beyond so many standard deviations Phi is below 1e-349 and bounded instead of summed."""
 LARGEST_EPSILON = 500
 """Above this a curve is no promise any more, and e^epsilon no number to compute with."""
+BORDER = 1 + 1e-6
+"""Epsilons are found so far beyond the largest one: what is calibrated to the largest has a price, too."""
 SMALLEST_DELTA = Fraction(1, 10**25)
 """Below this the guard of the rounding would swallow delta; zCDP, computed in logarithms, is used instead."""
 
@@ -66,12 +68,13 @@ def epsilon_of_gaussian(ratio: Fraction, delta: Fraction) -> Fraction | None:
     if delta < SMALLEST_DELTA:
         return None
     wanted, known = math.log(delta), float(ratio)
-    guess = find_root(lambda epsilon: log_delta(known, epsilon) - wanted, float(SLACK), float(LARGEST_EPSILON))
-    if guess > LARGEST_EPSILON * (1 - 1e-6):
+    guess = find_root(lambda epsilon: log_delta(known, epsilon) - wanted, float(SLACK), 2.0 * LARGEST_EPSILON)
+    if guess > LARGEST_EPSILON * BORDER:
         return None
     if guess < 2 * SLACK and _delta_with_slack(ratio, SLACK) <= delta:
         return 2 * SLACK
-    return find_least(lambda epsilon: _delta_with_slack(ratio, epsilon) <= delta, guess) + SLACK
+    # With its slack: what `ratio_within` gives for an epsilon of few digits is not priced a slack above it.
+    return find_least(lambda epsilon: epsilon > SLACK and _delta_with_slack(ratio, epsilon - SLACK) <= delta, guess)
 
 
 @lru_cache(maxsize=4096)
@@ -82,6 +85,13 @@ def ratio_within(epsilon: Fraction, delta: Fraction) -> Fraction | None:
     wanted, known = math.log(delta), float(epsilon)
     guess = find_root(lambda ratio: log_delta(ratio, known) - wanted, 1e-9, 1e60)
     return round_up(find_least(lambda ratio: _delta_with_slack(ratio, epsilon - SLACK) <= delta, guess), 9)
+
+
+def keeps_epsilon(ratio: Fraction, epsilon: Fraction, delta: Fraction) -> bool:
+    """Whether discrete noise dominated by a continuous Gaussian of this ratio is proven to keep (epsilon, delta)."""
+    if not SLACK < epsilon <= LARGEST_EPSILON or delta < SMALLEST_DELTA:
+        return False
+    return _delta_with_slack(ratio, epsilon - SLACK) <= delta
 
 
 def normal_above(x: Decimal) -> Decimal:

@@ -12,7 +12,7 @@ from collections import Counter
 from dataclasses import dataclass
 from fractions import Fraction
 
-from deniable.dp.accounting.analytic_gaussian import SMOOTHING, epsilon_of_gaussian
+from deniable.dp.accounting.analytic_gaussian import SMOOTHING, epsilon_of_gaussian, keeps_epsilon
 from deniable.dp.accounting.cost import ln_above
 from deniable.dp.accounting.events import (
     ComposedEvent,
@@ -30,7 +30,7 @@ from deniable.dp.accounting.events import (
     ThresholdEvent,
 )
 from deniable.dp.accounting.pure import pure_cost
-from deniable.dp.accounting.zcdp import epsilon_of_zcdp, zcdp_cost
+from deniable.dp.accounting.zcdp import epsilon_of_zcdp, rho_within, zcdp_cost
 from deniable.policy.budget import Amount, exact
 
 Leaf = LaplaceEvent | PureEvent
@@ -161,3 +161,24 @@ def _bound_by_gaussian(event: Event, delta: Fraction) -> Fraction | None:
     if found is None or not found.private or found.leaves or not found.gaussian or found.delta >= delta:
         return None
     return epsilon_of_gaussian(1 / found.gaussian, delta - found.delta)
+
+
+def keeps_limit(event: Event, epsilon: Fraction, delta: Fraction) -> bool:
+    """Whether closed forms prove an event to be (epsilon, delta)-DP, the limit itself included.
+
+    The same bounds as `cheap_epsilon`, each asked at the limit: a search for the least epsilon ends a hair above it,
+    and what was calibrated to the limit exactly must not seem to pass it.
+    """
+    pure, concentrated, found = pure_cost(event), zcdp_cost(event), compose_dominating_pairs(event)
+    if pure is not None and pure.within(epsilon, delta):
+        return True
+    if concentrated is not None and concentrated.delta < delta:
+        rho = rho_within(epsilon, delta - concentrated.delta)
+        if concentrated.within(rho, delta):
+            return True
+    if found is not None and found.private and not found.leaves and found.gaussian:
+        ratio = 1 / found.gaussian
+        if keeps_epsilon(ratio, epsilon, delta - found.delta):
+            return True
+    least = cheap_epsilon(event, delta)
+    return least is not None and least <= epsilon

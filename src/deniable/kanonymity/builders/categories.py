@@ -42,8 +42,9 @@ class Tree:
         return from_rows(column, self.rows)
 
 
-def read_tree(path: Path, separator: str | None = None) -> Tree:
+def read_tree(path: str | Path, separator: str | None = None) -> Tree:
     """A tree from a CSV file without header, ARX's `;` format among them; the separator is found out when not given."""
+    path = Path(path)
     try:
         text = path.read_text(encoding="utf-8-sig")
     except FileNotFoundError:

@@ -397,7 +397,7 @@ class Classification:
         standard = find_standard(self.name)
         fits, misfits = look_up(standard, values.drop_null())
         if misfits and not self.other:
-            raise _refuse_misfits(standard, column, len(misfits), len(values))
+            raise _refuse_misfits(standard, column)
         leaves = [*fits, *misfits]
         wanted = choose_levels(standard, self.levels)
         groups = [*fits.values(), *((OTHER,) * len(standard.levels) for _ in misfits)]
@@ -416,9 +416,9 @@ def look_up(standard: Standard, values: pa.Array) -> tuple[dict[str, tuple[str, 
     return {text: groups for _, text, groups in fits}, sorted(text for text, what in found.items() if what is None)
 
 
-def _refuse_misfits(standard: Standard, column: str, misfits: int, of: int) -> DataError:
+def _refuse_misfits(standard: Standard, column: str) -> DataError:
     return DataError(
-        f"{misfits} of {of} values of column '{column}' are not in the standard '{standard.name}' ({standard.title})",
+        f"Values of column '{column}' are not in the standard '{standard.name}' ({standard.title})",
         expected=f"Values such as {standard.example}",
         remedy=f"Set those cells to missing, or declare {{standard: {{name: {standard.name}, other: true}}}}, "
         f"which makes them one group '{OTHER}'",

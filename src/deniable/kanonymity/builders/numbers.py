@@ -6,10 +6,13 @@ weekday, week, month, season, quarter, year, decade."""
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
-from typing import Protocol
+from decimal import Decimal, InvalidOperation
+from fractions import Fraction
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -33,17 +36,50 @@ AGES = (0, 15, 24, 35, 45, 55, 70)
 """Age brackets in common use for health statistics; the last is open above."""
 
 Numbers = NDArray[np.float64]
+EXACT = 2.0**53
+"""From here on a float stands for several whole numbers."""
+WHOLE = 1e21
+"""Whole numbers below this are written with all their digits."""
 
 
 def numbers_of(column: str, values: pa.Array) -> Numbers:
     """Distinct values as floats; text that is not a number is refused without being shown."""
     try:
-        return np.asarray(pc.cast(values, pa.float64(), safe=False).to_numpy(zero_copy_only=False), np.float64)
+        found = np.array(pc.cast(values, pa.float64(), safe=False).to_numpy(zero_copy_only=False), np.float64)
+        return found if pa.types.is_floating(values.type) else _round_down(values, found)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
         raise DataError(
             f"Column '{column}' holds values that are not numbers, and its hierarchy is one of numbers",
             remedy="Declare another hierarchy, or the column's type",
         ) from None
+
+
+def _round_down(values: pa.Array, found: Numbers) -> Numbers:
+    """Numbers beyond what floats hold exactly, as the float that is not above them: then edges compare right."""
+    if pa.types.is_integer(values.type):
+        beyond = found >= 2.0 ** (64 if values.type == pa.uint64() else 63)
+        whole = values.to_numpy(zero_copy_only=False)
+        above = beyond | (np.where(beyond, 0.0, found).astype(whole.dtype) > whole)
+        return np.where(above & (np.abs(found) >= EXACT), np.nextafter(found, -np.inf), found)
+    large = np.flatnonzero(np.isfinite(found) & (np.abs(found) >= EXACT))
+    for place, value in zip(large.tolist(), values.take(pa.array(large)).to_pylist(), strict=True):
+        if found[place] > Fraction(str(value).strip()):
+            found[place] = np.nextafter(found[place], -np.inf)
+    return found
+
+
+def write_exactly(number: float, leaf: Label) -> str:
+    """The number that a leaf stands for: as it is written, where a float does not hold it.
+
+    >>> write_exactly(20.0, "20"), write_exactly(float(2**53), "9007199254740993")
+    ('20', '9007199254740993')
+    """
+    text = write_number(number)
+    try:
+        exactly = Decimal((leaf or "").strip())
+    except InvalidOperation:
+        return text
+    return text if exactly == Decimal(text) or not exactly.is_finite() else f"{exactly:f}"
 
 
 def write_number(number: float) -> str:
@@ -52,7 +88,7 @@ def write_number(number: float) -> str:
     >>> write_number(20.0), write_number(0.5)
     ('20', '0.5')
     """
-    return str(int(number)) if float(number).is_integer() and abs(number) < 1e15 else repr(float(number))
+    return str(int(number)) if float(number).is_integer() and abs(number) < WHOLE else repr(float(number))
 
 
 def label_interval(low: float, high: float) -> str:
@@ -100,14 +136,61 @@ class Intervals:
         """The hierarchy over these distinct values."""
         values = sort_leaves(values)
         numbers = numbers_of(column, values)
-        return _build_numeric(column, values, numbers, [self._level(numbers, width) for width in self.widths])
+        first = find_slots(values, numbers, self.start, self.widths[0])
+        levels = [self._level(first, self.widths[0])]
+        for width in self.widths[1:]:
+            many = _exact(width) / _exact(self.widths[0])
+            nested = many.denominator == 1  # then slots are merged: two divisions of floats may disagree
+            slots = first // many.numerator if nested else find_slots(values, numbers, self.start, width)
+            levels.append(self._level(slots, width))
+        return _build_numeric(column, values, numbers, levels)
 
-    def _level(self, numbers: Numbers, width: float) -> Level:
-        slot = np.floor((numbers - self.start) / width)
-        used, groups = np.unique(slot, return_inverse=True)
-        lows = self.start + used * width
-        labels: tuple[Label, ...] = tuple(label_interval(low, low + width) for low in lows)
-        return Level(groups.astype(np.int32), labels, np.column_stack([lows, lows + width]))
+    def _level(self, slots: NDArray[Any], width: float) -> Level:
+        used, groups = np.unique(slots, return_inverse=True)
+        start, step = _exact(self.start), _exact(width)
+        ends = [(_round_edge(start + int(n) * step, -1), _round_edge(start + (int(n) + 1) * step, 1)) for n in used]
+        labels: tuple[Label, ...] = tuple(itertools.starmap(label_interval, ends))
+        return Level(groups.astype(np.int32), labels, np.array(ends, np.float64).reshape(-1, 2))
+
+
+def _exact(number: float) -> Fraction:
+    """The number that a float is written as: 0.1 is a tenth."""
+    return Fraction(repr(float(number)))
+
+
+def _round_edge(edge: Fraction, away: int) -> float:
+    """An edge of a range as a float, which is not inside the range where it cannot be written exactly."""
+    try:
+        near = float(edge)
+    except OverflowError:
+        return math.copysign(math.inf, edge)
+    exactly = _exact(near)
+    return near if exactly == edge or (exactly > edge) == (away > 0) else math.nextafter(near, away * math.inf)
+
+
+CLEAR, SMALL = 1e-6, 2.0**30
+"""A quotient of at most that size is told apart from whole numbers farther away than that."""
+
+
+def find_slots(values: pa.Array, numbers: Numbers, start: float, width: float) -> NDArray[Any]:
+    """The number of the interval that holds each value: whole numbers, as if nothing were rounded.
+
+    Where a float could be rounded over an edge, the value is divided as it is written.
+    """
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        quotient, shift = (numbers - start) / width, abs(start / width)
+    largest = np.abs(quotient).max(initial=0.0)
+    whole = float(start).is_integer() and float(width).is_integer() and bool((numbers == np.floor(numbers)).all())
+    if whole and max(np.abs(numbers).max(initial=0.0), abs(start), width) < EXACT / 2:
+        return np.floor(quotient).astype(np.int64)
+    clear = (np.abs(quotient) + shift < SMALL) & (np.abs(quotient - np.rint(quotient)) > CLEAR)
+    doubtful = np.flatnonzero(~clear & np.isfinite(numbers))
+    kind = np.int64 if largest < EXACT else np.object_
+    found = np.floor(np.where(np.isfinite(quotient), quotient, 0.0)).astype(kind)
+    begin, step = _exact(start), _exact(width)
+    for place, value in zip(doubtful.tolist(), values.take(pa.array(doubtful)).to_pylist(), strict=True):
+        found[place] = int((Fraction(str(value).strip()) - begin) // step)
+    return found
 
 
 @dataclass(frozen=True, slots=True)

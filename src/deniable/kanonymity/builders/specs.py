@@ -235,6 +235,8 @@ def _draft_dates(values: pa.Array) -> Spec:
 
 
 MOST_CODES = 20
+LEAST_WIDTH = 1e-300
+"""Of drafted intervals: smaller ones have no power of ten that is told apart from 0."""
 
 
 def _are_codes(values: pa.Array) -> bool:
@@ -250,7 +252,7 @@ def _draft_numbers(values: pa.Array) -> Spec:
     span = pc.min_max(numbers.filter(pc.is_finite(numbers)))
     width = (span["max"].as_py() - span["min"].as_py() if span["max"].is_valid else 0.0) or 1.0
     width = width if math.isfinite(width) else 1e308
-    finest = _round_width(width / 20)
+    finest = _round_width(max(width / 20, LEAST_WIDTH))
     if pa.types.is_integer(values.type):
         finest = max(finest, 1.0)  # nothing lies between two whole numbers
     return Spec("intervals", {"widths": (finest, finest * 2, finest * 4, finest * 8)})

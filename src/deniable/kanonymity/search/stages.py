@@ -160,7 +160,7 @@ class _Assembly:
                     return self._without_empty()
                 left = rest
         raise Infeasible(
-            f"{int(problem.tuples.counts[left].sum())} rows fit into no class, and {problem.limit} may be suppressed",
+            "More rows fit into no class than may be suppressed",
             remedy="Allow more suppression, ask for weaker models, or use the optimal search",
         )
 

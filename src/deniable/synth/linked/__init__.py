@@ -190,24 +190,25 @@ def _describe_part(
     return from_plain(to_plain(SynthModel("", every, description)))
 
 
-def is_linked_file(path: Path) -> bool:
+def is_linked_file(path: str | Path) -> bool:
     """Whether a file says that it is a model of people with their rows."""
     try:
-        with path.open(encoding="utf-8") as file:
+        with Path(path).open(encoding="utf-8") as file:
             begins = file.read(len(FAMILY) + 20)
     except (OSError, UnicodeDecodeError):
         return False
     return LINKED in begins or FAMILY in begins
 
 
-def save_linked(model: LinkedModel | FamilyModel, path: Path) -> None:
+def save_linked(model: LinkedModel | FamilyModel, path: str | Path) -> None:
     """Write a model file, whole or not at all."""
     plain = dump_linked(model) if isinstance(model, LinkedModel) else dump_family(model)
-    write_whole(path, json.dumps(plain, separators=(",", ":")).encode())
+    write_whole(Path(path), json.dumps(plain, separators=(",", ":")).encode())
 
 
-def load_linked(path: Path) -> LinkedModel | FamilyModel:
+def load_linked(path: str | Path) -> LinkedModel | FamilyModel:
     """Read a model file; anything that is not one is refused."""
+    path = Path(path)
     with refuse_other_files(path):
         held = json.loads(path.read_text(encoding="utf-8"))
         return parse_family(held) if held["form"] == FAMILY else parse_linked(held)
