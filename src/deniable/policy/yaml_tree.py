@@ -118,7 +118,7 @@ def judge_name(name: str, what: str) -> tuple[str, str] | None:
         return f"a name is empty or holds invisible characters{shown}", "A visible name"
     if what == "table" and {"/", "\\"} & set(name):
         return "a table's name holds a slash", "A name of a file: its releases have it"
-    if what == "table" and name.lower().startswith(("pg_", "information_schema.")):
+    if what == "table" and name.lower().startswith(("pg_", "information_schema")):
         return "a table has the name of one of PostgreSQL's catalogs", "A name that does not begin with pg_"
     if what == "table" and len(name.encode()) > MOST_NAME:
         return "a table's name is too long for the files of its releases", f"At most {MOST_NAME} bytes"

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from fractions import Fraction
@@ -20,7 +20,7 @@ from deniable.errors import ParameterError, pluralize
 from deniable.query.algebra import dates
 from deniable.query.algebra import intervals as rule
 from deniable.query.algebra import intervals as word
-from deniable.query.algebra.expression import Call, Expression, Facts, Kind, Literal, Value, literal
+from deniable.query.algebra.expression import EXACT, Call, ColumnRef, Expression, Facts, Kind, Literal, Value, literal
 from deniable.query.algebra.intervals import PARTS, TRUNCATIONS, Mismatch, Rule
 
 
@@ -199,7 +199,10 @@ def align_compared(name: str, arguments: list[Expression]) -> list[Expression]:
         return arguments
     temporal = {a.facts.kind for a in arguments} & {Kind.DATE, Kind.DATETIME}
     if not temporal:
-        return _read_texts(arguments, wide=name in COMPARISONS)
+        aligned = _read_texts(arguments, wide=name in COMPARISONS)
+        if name in COMPARISONS and any(is_wide(each) for each in aligned):
+            _refuse_inexact(aligned)
+        return aligned
     kind = Kind.DATETIME if Kind.DATETIME in temporal else Kind.DATE
     aligned = [
         parse_date(a, kind) if isinstance(a, Literal) and isinstance(a.value, str) else _widen_to_datetime(a, kind)
@@ -218,10 +221,42 @@ def _read_texts(arguments: list[Expression], *, wide: bool) -> list[Expression]:
     wholes = [int(each) if wide and kind is Kind.INTEGER and each and _WHOLE(each) else None for each in written]
     return [
         a if text is None
-        else literal(whole) if whole is not None and -(2**63) <= whole < 2**63
+        else literal(whole) if whole is not None and abs(whole) < 2**63
         else fold_cast(a, kind) or a
         for a, text, whole in zip(arguments, written, wholes, strict=True)
     ]  # fmt: skip
+
+
+def is_wide(argument: Expression) -> bool:
+    """Whether a whole number is written out that is not exact as DOUBLE."""
+    return isinstance(argument, Literal) and type(argument.value) is int and abs(argument.value) >= EXACT
+
+
+def _refuse_inexact(arguments: list[Expression]) -> None:
+    """Refuse to compare a large whole number with whole numbers by way of DOUBLE, where others are equal to it."""
+    whole = any(each.facts.kind is Kind.INTEGER and not isinstance(each, Literal) for each in arguments)
+    if any(_is_rounded(each) for each in arguments) or (
+        whole and any(each.facts.kind is Kind.DECIMAL for each in arguments)
+    ):
+        raise Mismatch("compares a whole number from 2^53 on with what is computed in floating point")
+
+
+def _is_rounded(argument: Expression) -> bool:
+    """Whether whole numbers of a column are computed with in DOUBLE."""
+    if not isinstance(argument, Call):
+        return False
+    parts = list(_list_parts(argument))
+    held = any(isinstance(each, ColumnRef) and each.facts.kind is Kind.INTEGER for each in parts)
+    computed = (
+        each.facts.kind is Kind.DECIMAL or (isinstance(each, Call) and each.name in ARITHMETIC) for each in parts
+    )
+    return held and any(computed)
+
+
+def _list_parts(tree: Expression) -> Iterator[Expression]:
+    yield tree
+    for each in tree.arguments if isinstance(tree, Call) else ():
+        yield from _list_parts(each)
 
 
 def _widen_to_datetime(argument: Expression, kind: Kind) -> Expression:

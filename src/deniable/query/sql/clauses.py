@@ -290,14 +290,15 @@ def _parse_number(text: str, token: Token, name: str) -> Fraction:
 
 def _cut_within(text: str, tokens: list[Token]) -> tuple[str, list[Token], Within | None]:
     """The trailing WITHIN clause. (WITHIN GROUP belongs to SQL and is left alone.)"""
-    spots = [i for i, token in enumerate(tokens) if _last_word(token) == "WITHIN"]
+    words = [_last_word(token) for token in tokens]
+    spots = [i for i, word in enumerate(words) if word == "WITHIN" and i and words[i - 1] not in NOT_BEFORE_CLAUSES]
     if not spots or spots[-1] + 1 >= len(tokens) or tokens[spots[-1] + 1].text.upper() == "GROUP":
         return text, tokens, None
     start = spots[-1]
-    words = tokens[start + 1 :]
-    error = _parse_number(text, words[0], "the error after WITHIN")
-    relative = len(words) > 1 and words[1].text == "%"
-    rest = words[2:] if relative else words[1:]
+    stated = tokens[start + 1 :]
+    error = _parse_number(text, stated[0], "the error after WITHIN")
+    relative = len(stated) > 1 and stated[1].text == "%"
+    rest = stated[2:] if relative else stated[1:]
     said: dict[str, Fraction] = {}
     while rest:
         word = rest[0].text.upper()
@@ -308,8 +309,8 @@ def _cut_within(text: str, tokens: list[Token]) -> tuple[str, list[Token], Withi
         rest = rest[2:]
     confidence = said.get("CONFIDENCE", Fraction(95, 100))
     if not 0 < confidence < 1 or error <= 0:
-        raise refuse(text, words[0].start, "the WITHIN clause needs a positive error and a confidence between 0 and 1")
-    text = _blank_out(text, tokens[start].start, words[-1].end)
+        raise refuse(text, stated[0].start, "the WITHIN clause needs a positive error and a confidence between 0 and 1")
+    text = _blank_out(text, tokens[start].start, stated[-1].end)
     return text, tokens[:start], Within(error, said.get("OF"), confidence, relative)
 
 
@@ -319,7 +320,7 @@ AUTO_SHARE = Fraction(1, 10)
 
 
 NOT_BEFORE_CLAUSES = ("SELECT", "FROM", "JOIN", "WHERE", "AND", "OR", "NOT", "BY", "AS", "ON", "CASE", ",", ".", "(")
-"""After these words CONTRIBUTION is a name: of a column, a table or a function."""
+"""After these words CONTRIBUTION and WITHIN are names: of a column, a table or a function."""
 
 
 def _cut_contribution(text: str, tokens: list[Token]) -> tuple[str, list[Token], Auto | None, dict[str, str]]:

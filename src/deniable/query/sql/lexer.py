@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
-from itertools import islice
+from itertools import chain, islice
 
 from deniable.errors import QueryRefused
 
@@ -58,31 +58,38 @@ class Token:
                 return self.text[len(mark) : -len(mark)]
             case Kind.STRING if self.text[0] in "eE":
                 try:
-                    return read_escapes(self.text[2:-1])
+                    return read_escapes(*_split_text(self.text))
                 except ValueError:
                     raise QueryRefused(BAD_ESCAPE, remedy=WITHOUT_ESCAPE) from None
             case Kind.STRING:
-                return self.text[1:-1].replace("''", "'")
+                return "".join(_split_text(self.text)).replace("''", "'")
             case _:
                 return self.text
 
 
 # Order matters: a comment before a sign, a dollar quote before a parameter. No alternative can match in two ways, so
 # the scan takes time linear in the text.
+_LETTER = r"[A-Za-z_\x80-\U0010ffff]"  # each character beyond ASCII is one to PostgreSQL, also a blank
+_GAP = r"(?:[ \t\f\v]|--[^\n\r]*)*+[\n\r](?:[ \t\n\r\f\v]|--[^\n\r]*[\n\r])*+"
+"""Between two parts of one text: a line's end at least."""
+_PLAIN, _ESCAPED = r"((?:[^']|'')*+)'", r"((?:[^'\\]|''|\\.)*+)'"
+"""A part of a text after its quote."""
 _TOKEN = re.compile(
-    r"""
-    (?P<space>\s+|--[^\n\r]*)
+    rf"""
+    (?P<space>[ \t\n\r\f\v]+|--[^\n\r]*)
   | (?P<comment>/\*)
-  | (?P<string>[eE]'(?:[^'\\]|''|\\.)*+'|'(?:[^']|'')*+')
+  | (?P<string>[eE]'{_ESCAPED}(?:{_GAP}'{_ESCAPED})*+|'{_PLAIN}(?:{_GAP}'{_PLAIN})*+)
   | (?P<name>"(?:[^"]|"")*+")
-  | (?P<dollar>\$(?:[^\W\d]\w*)?\$)
-  | (?P<parameter>\$\d+)
-  | (?P<number>(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?)
-  | (?P<word>[^\W\d][\w$]*)
+  | (?P<dollar>\$(?:{_LETTER}(?:{_LETTER}|[0-9])*)?\$)
+  | (?P<parameter>\$[0-9]+)
+  | (?P<number>(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)
+  | (?P<word>{_LETTER}(?:{_LETTER}|[0-9$])*)
   | (?P<sign>::|<=|>=|<>|!=|!~~\*?|!~\*?|~~\*?|~\*|\|\||=>|.)
     """,
     re.VERBOSE | re.DOTALL,
 )
+_PARTS = {False: re.compile(_PLAIN), True: re.compile(_ESCAPED, re.DOTALL)}
+_BETWEEN = re.compile(f"{_GAP}'")
 _KINDS = {
     "string": Kind.STRING,
     "name": Kind.NAME,
@@ -123,6 +130,7 @@ def _scan(text: str) -> Iterator[Token]:
             yield Token(Kind.STRING, text[at:end], at)
         elif group != "space":
             open_escape = group == "word" and found.group() in ("e", "E") and text[end : end + 1] == "'"
+            open_escape |= group == "string" and _BETWEEN.match(text, end) is not None
             if open_escape or (group == "sign" and text[at] in "'\""):
                 raise QueryRefused("a quoted text has no end", remedy="Check quotes and brackets")
             yield Token(_KINDS[group], text[at:end], at)
@@ -136,14 +144,28 @@ _ESCAPE = re.compile(
 _CONTROLS = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 
 
-def read_escapes(body: str) -> str:
-    r"""The text that `E'body'` stands for, by PostgreSQL's rules; ValueError where it stands for none.
+def _split_text(text: str) -> list[str]:
+    """The parts of a quoted text: on a line of its own, a further one continues it."""
+    parts, escaped = [], text[0] in "eE"
+    at = 2 if escaped else 1
+    while True:
+        part = _PARTS[escaped].match(text, at)
+        assert part is not None
+        parts.append(part[1])
+        gap = _BETWEEN.match(text, part.end())
+        if gap is None:
+            return parts
+        at = gap.end()
+
+
+def read_escapes(*bodies: str) -> str:
+    r"""The text that `E'body'` stands for, or its parts together, by PostgreSQL's rules; ValueError where it is none.
 
     >>> read_escapes(r"it\'s \101")
     "it's A"
     """
     found, held = [], bytearray()  # bytes that were written one by one are one character together
-    for each in _ESCAPE.finditer(body):
+    for each in chain.from_iterable(map(_ESCAPE.finditer, bodies)):
         octal, byte, short, long, sign, plain = each.groups()
         number = int(octal, 8) & 255 if octal else int(byte or short or long or "1", 16)
         if sign in ("u", "U") or not number or number > sys.maxunicode:

@@ -26,6 +26,7 @@ from deniable.query.algebra.functions import (
     call_like,
     fold_arithmetic,
     fold_cast,
+    is_wide,
     parse_date,
 )
 from deniable.query.algebra.intervals import PARTS, TRUNCATIONS, Mismatch
@@ -250,7 +251,7 @@ def _bind_wide(node: exp.Expression, inner: Inner) -> Expression:
     sign, number = (-1, _unwrap(node.this)) if isinstance(node, exp.Neg) else (1, node)
     if isinstance(number, exp.Literal) and not number.is_string and number.name.isdecimal() and len(number.name) < 20:
         whole = sign * int(number.name)
-        return literal(whole) if -(2**63) <= whole < 2**63 else inner(node)
+        return literal(whole) if abs(whole) < 2**63 else inner(node)
     return inner(node)
 
 
@@ -500,7 +501,14 @@ def _bind_in(node: exp.In, scope: Scope, inner: Inner) -> Expression:
     if not node.expressions:
         raise scope.refusal(node, "the list after IN is empty", remedy="Name a value, x IN (1); or write WHERE FALSE")
     parts = [inner(node.this), *(_bind_wide(part, inner) for part in node.expressions)]
-    return call("in", *align_compared("in", parts))
+    x, *rest = parts
+    listed = [each for each in rest if isinstance(each, Literal) and not isinstance(each.value, Fraction)]
+    if not any(map(is_wide, listed)):
+        return call("in", *align_compared("in", parts))
+    # Beside a number that is not whole, or a computed one, large whole numbers would be compared in DOUBLE.
+    groups = [[x, *listed], *([x, each] for each in rest if each not in listed)]
+    apart = [call("in", *align_compared("in", group)) for group in groups]
+    return functools.reduce(lambda left, right: call("or", left, right), apart)
 
 
 def _bind_is(node: exp.Is, scope: Scope, inner: Inner) -> Expression:
