@@ -13,6 +13,7 @@ import functools
 import inspect
 import os
 from collections.abc import Callable, Iterable, Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass
 from decimal import Decimal
 from numbers import Real
@@ -551,3 +552,16 @@ __all__ = sorted(
 def __dir__() -> list[str]:
     """What is public here: the refusals."""
     return list(__all__)
+
+
+@dataclass(eq=False, slots=True)
+class ChargeWatch:
+    """Whether the work of one thread has charged something so far; None while, or where, that is not known."""
+
+    charged: bool | None = False
+    by: str = ""
+    """The steward who does it, by name, where one is known; it stands in the entry."""
+    recorded: bool = False  # whether the ledger names a release that has no price
+
+
+WATCH: ContextVar[ChargeWatch | None] = ContextVar("deniable_charge_watch", default=None)

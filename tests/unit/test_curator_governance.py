@@ -21,12 +21,20 @@ import pytest
 from deniable import Curator
 from deniable.assess.utility import count_unique_rows
 from deniable.curator import charge
-from deniable.curator.charge import ChargeWatch, watch_charges
+from deniable.curator.charge import watch_charges
 from deniable.curator.context import ANSWERS, forget_answers
 from deniable.curator.governance import reports, requests, withdrawals
 from deniable.curator.query import sql as query_sql
 from deniable.engines.duckdb import DuckDBEngine
-from deniable.errors import CHARGED, NOTHING_CHARGED, AccessRefused, ExecutionFailed, ParameterError, QueryRefused
+from deniable.errors import (
+    CHARGED,
+    NOTHING_CHARGED,
+    AccessRefused,
+    ChargeWatch,
+    ExecutionFailed,
+    ParameterError,
+    QueryRefused,
+)
 from deniable.governance import requests as rules
 from deniable.governance.grants import Action, Asker, Role
 from deniable.ledger import Act, Posting
@@ -518,7 +526,7 @@ def test_a_question_that_another_charged_and_that_fails_is_not_told_as_charged(
     with Curator.open(policy, ledger=policy.with_suffix(".sqlite")) as curator:
         for who, told in ((None, CHARGED), (ANA, NOTHING_CHARGED), (ANA, CHARGED)):  # failures of analysts are counted
             monkeypatch.setattr(execute, "measure", lambda *_, **__: 1 / 0)
-            with charge.watch_charges(watch := charge.ChargeWatch()), pytest.raises(ExecutionFailed) as failed:
+            with charge.watch_charges(watch := ChargeWatch()), pytest.raises(ExecutionFailed) as failed:
                 curator.query(COUNT, epsilon="1/2", who=who)
             assert (failed.value.charged, watch.charged) == (told, told == CHARGED)
         assert [each.analyst for each in curator.ledger.entries(acts=("charge",))] == ["steward", "ana"]

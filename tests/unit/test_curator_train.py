@@ -350,7 +350,10 @@ def test_a_disk_that_refuses_the_model_has_not_undone_the_charge(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The disk that was fine when it was looked at refuses afterwards."""
-    monkeypatch.setattr("deniable.curator.train.refuse_unwritable", lambda out: None)
-    (tmp_path / "model.json").mkdir()
+
+    def refuse(path: Path, _content: bytes) -> None:
+        raise StorageError(f"{path.name} could not be written")
+
+    monkeypatch.setattr("deniable.learn.model.write_whole", refuse)
     with _curator() as curator, pytest.raises(StorageError, match="The charge stands"):
         curator.train("visits", "charge", epsilon=1, out=tmp_path / "model.json")

@@ -1,22 +1,17 @@
-"""Refusals of rows say nothing of how many there are: neither in their words nor in their fields."""
+"""Refusals of values say nothing of how many there are: neither in their words nor in their fields."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 
 import pyarrow as pa
 import pytest
 
 from deniable.errors import DeniableError
-from deniable.kanonymity.anonymize import anonymize
 from deniable.kanonymity.builders.categories import from_rows
 from deniable.kanonymity.builders.specs import make_builder
 from deniable.kanonymity.encoding import encode_column
-from deniable.kanonymity.microaggregation import microaggregate
-from deniable.kanonymity.models import KAnonymity
 from deniable.kanonymity.quality import estimate_accuracy
-from deniable.kanonymity.request import Request
 from deniable.policy.schema import Spec
 
 TREE = from_rows("city", [("Oslo", "N"), ("Rome", "S")])
@@ -36,15 +31,9 @@ def build_standard(count: int) -> None:
     make_builder(Spec("standard", {"name": "icd-10"})).hierarchy("code", values)
 
 
-def ask_large_k(count: int) -> None:
-    anonymize(repeat("Oslo", count), Request(("age",), (KAnonymity(count + 90),)))
-
-
 REFUSED: list[Callable[[int], object]] = [
     encode_cities,
     build_standard,
-    lambda count: microaggregate(repeat("Oslo", count), ("age",), 97),
-    ask_large_k,
     lambda count: estimate_accuracy(repeat("Oslo", count), "city", ("age",)),
 ]
 
@@ -55,6 +44,6 @@ def test_a_refusal_of_other_rows_has_the_same_words(refuse: Callable[[int], obje
     for count in (2, 3, 4):
         with pytest.raises(DeniableError) as refused:
             refuse(count)
-        told.add(re.sub(r"k is \d+", "k is K", str(refused.value)))
+        told.add(str(refused.value))
         assert "count" not in refused.value.fields
     assert len(told) == 1

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from deniable.errors import CHARGED, NO_BUDGET, NOTHING_CHARGED, UNSURE, Cancelled, DeniableError
+from deniable.errors import CHARGED, NO_BUDGET, NOTHING_CHARGED, UNSURE, WATCH, Cancelled, ChargeWatch, DeniableError
 from deniable.storage import WRITTEN, settle_outputs
 
 if TYPE_CHECKING:
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from deniable.curator import Curator
-    from deniable.curator.charge import ChargeWatch
     from deniable.governance.grants import Asker
     from deniable.release.record import Record
 
@@ -132,8 +131,6 @@ def open_curator(policy: Path, ledger: str | None, *, charges: bool = True, keep
 @contextmanager
 def watch_stop(*, keeps: bool = False) -> Iterator[None]:
     """Control-C, and a refusal that knows of no charge, tell what was charged and which files were written."""
-    from deniable.curator.charge import WATCH, ChargeWatch
-
     watch, files = ChargeWatch(), list[str]()
     tokens = WATCH.set(watch), WRITTEN.set(files)
     try:

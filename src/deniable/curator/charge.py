@@ -19,7 +19,6 @@ import logging
 import secrets
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import wraps
@@ -32,9 +31,11 @@ from deniable.errors import (
     NO_BUDGET,
     NOTHING_CHARGED,
     UNSURE,
+    WATCH,
     AccessRefused,
     BudgetExceeded,
     Cancelled,
+    ChargeWatch,
     DataError,
     DeniableError,
     ExecutionFailed,
@@ -336,19 +337,6 @@ def _build_posting(context: Context, job: Job[Any], request: str, question: str)
         question=question,
         anew=job.anew,
     )
-
-
-@dataclass(eq=False, slots=True)
-class ChargeWatch:
-    """Whether the work of one thread has charged something so far; None while, or where, that is not known."""
-
-    charged: bool | None = False
-    by: str = ""
-    """The steward who does it, by name, where one is known; it stands in the entry."""
-    recorded: bool = False  # whether the ledger names a release that has no price
-
-
-WATCH: ContextVar[ChargeWatch | None] = ContextVar("deniable_charge_watch", default=None)
 
 
 def _record_charge(context: Context, posting: Posting, priced: bool) -> Receipt:

@@ -213,7 +213,8 @@ def predict(path: Path, source: str | Path, out: Path, progress: Progress | None
     from deniable.engines.duckdb import DuckDBEngine
     from deniable.learn.model import load_model
 
-    with DuckDBEngine() as engine, claim_outputs(out, rows=True, beside=[path, Path(source)]):
+    read = [Path(each) for each in (path, source) if isinstance(each, str | Path)]  # a frame is no file
+    with DuckDBEngine() as engine, claim_outputs(out, rows=True, beside=read):
         model = load_model(path)
         engine.attach("rows", source, model.schema)
         total = max(engine.count("rows"), 1)

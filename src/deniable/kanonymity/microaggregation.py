@@ -59,7 +59,7 @@ def _refuse(rows: int, columns: tuple[str, ...], k: int) -> None:
         happened = f"Microaggregation of {len(columns)} columns with k = {k}"
         raise ParameterError(happened, expected="k of at least 1, and at least one column")
     if rows < k:
-        raise refuse_large_k(k)
+        raise refuse_large_k(k, rows)
 
 
 def _read_numbers(table: pa.Table, name: str) -> NDArray[np.float64]:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from deniable.errors import Infeasible, ParameterError, nearest
+from deniable.errors import Infeasible, ParameterError, nearest, pluralize
 from deniable.kanonymity.encoding import (
     NAME_THEM,
     Coded,
@@ -252,15 +252,15 @@ def refuse_too_few(rows: int, request: Request) -> None:
     """k larger than the table can be met by no generalization; say what could."""
     for model in request.models:
         if isinstance(model, KAnonymity) and model.k > rows and (rows == 0 or request.suppress < 1):
-            raise refuse_large_k(model.k)
+            raise refuse_large_k(model.k, rows)
 
 
-def refuse_large_k(k: int) -> Infeasible:
-    """The refusal of a k that no class can have; it says nothing of how many rows there are."""
+def refuse_large_k(k: int, rows: int) -> Infeasible:
+    """The refusal of a k that no class can have."""
     return Infeasible(
-        f"k is {k}, and the table has fewer rows",
-        expected="k is at most the number of rows",
-        remedy="Ask for a smaller k, or add rows",
+        f"k is {k}, and the table has {pluralize(rows, 'row')}",
+        expected=f"k is at most {rows}" if rows else "A table with rows",
+        remedy="Ask for a smaller k, or add rows" if rows else "Add rows",
     )
 
 

@@ -17,8 +17,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from deniable.curator.charge import ChargeWatch, watch_charges
-from deniable.errors import Cancelled
+from deniable.curator.charge import watch_charges
+from deniable.errors import Cancelled, ChargeWatch
 from deniable.server.limits import Limits
 from deniable.server.refusals import Busy, TimedOut
 from deniable.server.worker_pool import WORK

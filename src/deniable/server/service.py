@@ -20,13 +20,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from cachetools import TTLCache
 
-from deniable.curator.charge import ChargeWatch, recall_charges, watch_charges
+from deniable.curator.charge import recall_charges, watch_charges
 from deniable.curator.context import forget_answers
 from deniable.curator.governance import fulfill, reports, requests
 from deniable.curator.query import batch, metadata
 from deniable.curator.query.sql import state_budget
 from deniable.curator.scope import is_expired
-from deniable.errors import AccessRefused, DataError, DeniableError, ParameterError, StorageError
+from deniable.errors import AccessRefused, ChargeWatch, DataError, DeniableError, ParameterError, StorageError
 from deniable.governance.grants import SIGNED_ON, Action, Asker, Grant, Role
 from deniable.governance.scram import Exchange
 from deniable.ledger.sqlite import SqliteStore

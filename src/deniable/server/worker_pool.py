@@ -23,8 +23,8 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from deniable.curator.charge import WATCH, ChargeWatch, watch_charges
-from deniable.errors import DeniableError, InternalError
+from deniable.curator.charge import watch_charges
+from deniable.errors import WATCH, ChargeWatch, DeniableError, InternalError
 from deniable.ledger.sqlite import SqliteStore
 from deniable.policy.document import Policy, read
 from deniable.server.monitoring import log_to_stderr

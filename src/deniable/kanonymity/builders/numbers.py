@@ -137,18 +137,22 @@ class Intervals:
         values = sort_leaves(values)
         numbers = numbers_of(column, values)
         first = find_slots(values, numbers, self.start, self.widths[0])
-        levels = [self._level(first, self.widths[0])]
+        endless = ~np.isfinite(numbers)
+        levels = [self._level(first, self.widths[0], endless)]
         for width in self.widths[1:]:
             many = _exact(width) / _exact(self.widths[0])
             nested = many.denominator == 1  # then slots are merged: two divisions of floats may disagree
             slots = first // many.numerator if nested else find_slots(values, numbers, self.start, width)
-            levels.append(self._level(slots, width))
+            levels.append(self._level(slots, width, endless))
         return _build_numeric(column, values, numbers, levels)
 
-    def _level(self, slots: NDArray[Any], width: float) -> Level:
-        used, groups = np.unique(slots, return_inverse=True)
+    def _level(self, slots: NDArray[Any], width: float, endless: NDArray[np.bool_]) -> Level:
+        used, found = np.unique(slots[~endless], return_inverse=True)
+        groups = np.full(len(slots), len(used))  # infinite numbers are in no interval but the whole
+        groups[~endless] = found
         start, step = _exact(self.start), _exact(width)
         ends = [(_round_edge(start + int(n) * step, -1), _round_edge(start + (int(n) + 1) * step, 1)) for n in used]
+        ends += [(-math.inf, math.inf)] * bool(endless.any())
         labels: tuple[Label, ...] = tuple(itertools.starmap(label_interval, ends))
         return Level(groups.astype(np.int32), labels, np.array(ends, np.float64).reshape(-1, 2))
 
@@ -179,11 +183,12 @@ def find_slots(values: pa.Array, numbers: Numbers, start: float, width: float) -
     """
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
         quotient, shift = (numbers - start) / width, abs(start / width)
-    largest = np.abs(quotient).max(initial=0.0)
+    largest = np.abs(quotient[np.isfinite(quotient)]).max(initial=0.0)
     whole = float(start).is_integer() and float(width).is_integer() and bool((numbers == np.floor(numbers)).all())
     if whole and max(np.abs(numbers).max(initial=0.0), abs(start), width) < EXACT / 2:
         return np.floor(quotient).astype(np.int64)
-    clear = (np.abs(quotient) + shift < SMALL) & (np.abs(quotient - np.rint(quotient)) > CLEAR)
+    with np.errstate(invalid="ignore"):
+        clear = (np.abs(quotient) + shift < SMALL) & (np.abs(quotient - np.rint(quotient)) > CLEAR)
     doubtful = np.flatnonzero(~clear & np.isfinite(numbers))
     kind = np.int64 if largest < EXACT else np.object_
     found = np.floor(np.where(np.isfinite(quotient), quotient, 0.0)).astype(kind)

@@ -22,10 +22,10 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from deniable.curator.charge import ChargeWatch, watch_charges
+from deniable.curator.charge import watch_charges
 from deniable.curator.governance.reports import PlainBalance
 from deniable.curator.query.metadata import say_balance
-from deniable.errors import NO_BUDGET, AccessRefused, BudgetExceeded, DeniableError, Stopped
+from deniable.errors import NO_BUDGET, AccessRefused, BudgetExceeded, ChargeWatch, DeniableError, Stopped
 from deniable.governance.grants import Grant, Role
 from deniable.policy.budget import format_amount
 from deniable.policy.yaml_tree import reveal_controls
