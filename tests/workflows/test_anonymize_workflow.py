@@ -257,7 +257,7 @@ def test_a_population_makes_k_map_possible(clinic: Path) -> None:
     ("words", "message"),
     [
         (("visits.csv", "--qi", "zip,agee", "-o", "o.csv"), "Did you mean 'age'"),
-        (("visits.csv", "--qi", "zip", "--k", "5000", "-o", "o.csv"), "k is at most the number of rows"),
+        (("visits.csv", "--qi", "zip", "--k", "5000", "-o", "o.csv"), "k is at most 1200"),
         (("visits.csv", "--qi", "zip", "--method", "mondrain", "-o", "o.csv"), "Did you mean 'mondrian'"),
         (("visits.csv", "--qi", "zip", "--measure", "los", "-o", "o.csv"), "Did you mean 'loss'"),
         (("visits.csv", "--qi", "zip"), "--out"),
