@@ -543,17 +543,6 @@ def _plain_inside(value: Any) -> Any:
     return plain(list(value)) if listed else plain(value)
 
 
-__all__ = sorted(
-    ["CHARGED", "NOTHING_CHARGED", "Place"]
-    + [name for name, kind in vars().items() if isinstance(kind, type) and issubclass(kind, DeniableError)]
-)
-
-
-def __dir__() -> list[str]:
-    """What is public here: the refusals."""
-    return list(__all__)
-
-
 @dataclass(eq=False, slots=True)
 class ChargeWatch:
     """Whether the work of one thread has charged something so far; None while, or where, that is not known."""
@@ -565,3 +554,15 @@ class ChargeWatch:
 
 
 WATCH: ContextVar[ChargeWatch | None] = ContextVar("deniable_charge_watch", default=None)
+"""Who watches the work of this thread, if anybody."""
+
+
+__all__ = sorted(
+    ["CHARGED", "NOTHING_CHARGED", "Place"]
+    + [name for name, kind in vars().items() if isinstance(kind, type) and issubclass(kind, DeniableError)]
+)
+
+
+def __dir__() -> list[str]:
+    """What is public here: the refusals."""
+    return list(__all__)

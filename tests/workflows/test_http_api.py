@@ -15,6 +15,7 @@ from typing import Any
 from urllib.parse import quote
 
 import httpx
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -238,11 +239,26 @@ def test_parameters_beyond_those_of_the_question_and_endless_numbers_are_refused
     assert "digits" in refused.json()["message"]
 
 
-@pytest.mark.parametrize("value", [b"a", object(), timedelta(1), float("nan"), float("inf"), [1]])
+REFUSED = [b"a", object(), timedelta(1), float("nan"), np.float32("inf"), [1], np.array([1, 2])]
+
+
+@pytest.mark.parametrize("value", REFUSED)
 def test_values_that_no_column_has_are_refused_before_they_are_sent(served, value):
     connection = deniable.connect(served.http, served.tokens["ana"], timeout=60)
     with pytest.raises(ParameterError, match="a parameter is"):
         connection.query("SELECT COUNT(*) AS n FROM people WHERE age > $1", [value], epsilon=1)
+
+
+def test_numbers_of_numpy_are_numbers_on_the_way_to_a_server(served):
+    connection = deniable.connect(served.http, served.tokens["ana"], timeout=60)
+    sql = "SELECT COUNT(*) AS n FROM people WHERE age > -1 AND 2 < $1"
+    for large, small in (
+        (np.int64(3), np.int64(1)),
+        (np.float32(2.5), np.float32(1.5)),
+        (np.longdouble(3), np.longdouble(1)),
+    ):
+        assert connection.query(sql, [large], epsilon=50).scalar() > 0
+        assert connection.query(sql, [small], epsilon=50).scalar() == 0
 
 
 def test_values_of_python_keep_their_types_on_the_way_to_a_server(served):

@@ -419,8 +419,6 @@ def _write_parameter(value: object) -> object:
             raise ParameterError("a parameter is NaN or infinite", expected="A finite number, or None for null")
         case None | bool() | int() | float() | str():
             return value
-        case _ if hasattr(value, "item"):  # a number of NumPy
-            return _write_parameter(value.item())
         case _:
             raise ParameterError(
                 f"a parameter is of type {type(value).__name__}, which no column has",
