@@ -198,3 +198,9 @@ def test_a_column_may_be_called_within() -> None:
     for condition in ("within = 3", "t.within = 3 AND within < 4", "(within = 3)", "NOT within = 2"):
         assert compile_query(f"SELECT COUNT(*) FROM t WHERE {condition}", tables, PureDP(1))
     assert compile_query("SELECT COUNT(*) FROM t WHERE within = 3 WITHIN 100", tables, PureDP(1))
+
+
+@pytest.mark.parametrize("text", ["U&'\\0061'", "u&'a'", "s = U&'a'", "s=U&'a'"])
+def test_a_text_with_unicode_escapes_is_refused_in_words(text: str) -> None:
+    with pytest.raises(QueryRefused, match="U&'...' is not read. Write the character itself"):
+        compile_query(f"SELECT COUNT(*) FROM t WHERE s IN (s, {text})", POLICY.tables, PureDP(1))

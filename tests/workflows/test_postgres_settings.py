@@ -225,3 +225,25 @@ def test_a_text_with_an_escaped_quote_hides_no_question(served: Any) -> None:
         for wrong in (rb"SELECT E'\uD83D'", rb"SELECT E'\x80'", rb"SET application_name = E'\000'"):
             with pytest.raises(psycopg.Error, match="not a character"):
                 connection.execute(wrong)
+
+
+def test_a_backslash_keeps_a_blank_inside_of_an_option(served: Any) -> None:
+    options = r" options='-c application_name=two\\ words --deniable.epsilon=0.05 -cdeniable.delta=1e-9'"
+    with psycopg.connect(served.dsn() + options, autocommit=True) as connection:
+        found = [show(connection, name) for name in ("application_name", "deniable.epsilon", "deniable.delta")]
+    assert found == ["two words", "0.05", "1e-9"]
+
+
+def test_a_request_id_that_no_question_could_have_is_refused_where_it_is_set(served: Any) -> None:
+    with psycopg.connect(served.dsn(), autocommit=True) as connection:
+        for wrong in ("x" * 201, "a\tb"):
+            with pytest.raises(psycopg.errors.InvalidParameterValue, match="printable"):
+                connection.execute(f"SET deniable.request = '{wrong}'")
+        assert show(connection, "deniable.request") == ""
+
+
+def test_a_column_may_have_the_name_of_the_clause_that_states_a_budget(served: Any) -> None:
+    """The budget of the session is taken, since the statement states none."""
+    with psycopg.connect(served.dsn() + BUDGET, autocommit=True) as connection:
+        asked = connection.execute("SELECT COUNT(*) AS differential_privacy FROM people")
+        assert [each.name for each in asked.description] == ["differential_privacy"]

@@ -180,10 +180,13 @@ def tokens_of(text: str) -> list[Token]:
             if any(each in _TEXTS for each in (*kinds[max(place - 1, 0) : place], *kinds[place + 1 : place + 2])):
                 raise refuse(text, tokens[place].start, "two texts stand side by side", remedy="Join them with ||")
             tokens[place] = _read_escaped(text, tokens[place])
+        elif kind is TokenType.AMP and _UNICODE_TEXT.match(text, max(tokens[place].start - 1, 0)):
+            raise refuse(text, tokens[place].start - 1, "U&'...' is not read", remedy=lexer.WITHOUT_ESCAPE)
     return tokens
 
 
 _TEXTS = (TokenType.STRING, TokenType.BYTE_STRING)
+_UNICODE_TEXT = re.compile(r"""\b[uU]&['"]""")
 
 
 def _read_escaped(text: str, token: Token) -> Token:

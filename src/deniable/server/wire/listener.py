@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 import secrets
 import ssl
 import time
@@ -220,6 +221,10 @@ def _choose_purpose(grant: Grant) -> str:
     return grant.purposes[0] if grant.purposes else ""
 
 
+_OPTION = re.compile(r"(?:\\.|[^\\\s])+")
+"""A word of `options`: a backslash keeps a blank in it."""
+
+
 def _apply_startup_settings(settings: Settings, options: dict[str, str]) -> None:
     """Settings of the startup message: those sent by name, and those after -c in `options`.
 
@@ -228,11 +233,10 @@ def _apply_startup_settings(settings: Settings, options: dict[str, str]) -> None
     named = {
         name: value for name, value in options.items() if name not in ("user", "database", "options", "replication")
     }
-    words = options.get("options", "").replace("--", "-c ").split()
-    for word in words:
-        if "=" in word:
-            name, _, value = word.removeprefix("-c").partition("=")
-            named[name] = value
+    for word in _OPTION.findall(options.get("options", "")):
+        name, equal, value = re.sub(r"\\(.)", r"\1", word).partition("=")
+        if equal:
+            named[name.removeprefix("--").removeprefix("-c")] = value
     for name, value in named.items():
         with contextlib.suppress(*(() if name.lower().startswith("deniable.") else (WireRefusal,))):
             settings.put(name, value)

@@ -16,6 +16,7 @@ from zoneinfo import available_timezones
 from deniable.errors import ParameterError, nearest
 from deniable.policy.budget import LEAST, MOST, MOST_DELTA, exact
 from deniable.query.sql.lexer import Kind, Statement, Token
+from deniable.server.service import refuse_request_id
 from deniable.server.wire.codec import WireRefusal
 
 LONGEST_VALUE = 1000
@@ -195,6 +196,11 @@ class Settings:
                 raise _build_value_refusal(name, value, f"There are {', '.join(_STYLES)}")
             case "standard_conforming_strings" if value == "off":
                 raise _build_value_refusal(name, value, "A backslash in a text is a backslash")
+            case "deniable.request":
+                try:
+                    refuse_request_id(value)
+                except ParameterError as refusal:
+                    raise _build_value_refusal(name, value, f"A printable text. {refusal.expected}") from None
             case "role" if value.lower() not in ("none", self._start["session_authorization"].lower()):
                 raise WireRefusal("42501", "there is no other role to take", "Connect with another token")
         return value

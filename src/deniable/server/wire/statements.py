@@ -14,7 +14,7 @@ import struct
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from itertools import chain
+from itertools import chain, pairwise
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from deniable.curator.query import metadata
@@ -234,7 +234,7 @@ class StatementRunner:
     def _state_question(self, statement: Statement, values: Sequence[Any], sql: str | None) -> Question:
         get = self.settings.get
         # A statement that states its own budget is not refused for the session's, which is only the default.
-        inside = "differential_privacy" in statement.words
+        inside = ("with", "differential_privacy") in pairwise(statement.words)
         asked = statement if sql is None else split_statements(sql)[0]
         if (local := prepared_statements.drop_catalog(asked, self._service.dataset)) != asked.text:
             asked = split_statements(local)[0]
