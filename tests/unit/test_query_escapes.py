@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import duckdb
 import psycopg
@@ -17,7 +17,7 @@ from deniable.policy.budget import PureDP
 from deniable.policy.document import parse
 from deniable.query.compile import compile_query
 from deniable.query.sql.clauses import fill_parameters, tokens_of
-from deniable.query.sql.lexer import read_escapes, split_statements, tokenize, write_out_escapes
+from deniable.query.sql.lexer import UNICODE_TEXT, read_escapes, split_statements, tokenize, write_out_escapes
 
 POLICY = parse(
     "version: 1\ndataset: d\ntables: {t: {source: t.csv, unit: row, columns: "
@@ -89,7 +89,9 @@ def test_random_statements_are_cut_where_postgresql_cuts_them(postgres_address: 
                 continue
             try:
                 found = min(len(split_statements(text)), 2)
-            except QueryRefused:
+            except QueryRefused as refusal:
+                if UNICODE_TEXT in str(refusal):
+                    continue
                 found = 0
             assert found == expected, (text, told)
             counts[expected] += 1
@@ -202,5 +204,74 @@ def test_a_column_may_be_called_within() -> None:
 
 @pytest.mark.parametrize("text", ["U&'\\0061'", "u&'a'", "s = U&'a'", "s=U&'a'"])
 def test_a_text_with_unicode_escapes_is_refused_in_words(text: str) -> None:
-    with pytest.raises(QueryRefused, match="U&'...' is not read. Write the character itself"):
+    with pytest.raises(QueryRefused, match=r"U&'\.\.\.' is not read\. Write the character itself"):
         compile_query(f"SELECT COUNT(*) FROM t WHERE s IN (s, {text})", POLICY.tables, PureDP(1))
+
+
+def test_no_statement_runs_out_of_a_text_with_unicode_escapes() -> None:
+    with pytest.raises(QueryRefused, match=r"U&'\.\.\.' is not read"):
+        split_statements(r"SET application_name = U&'\'; SELECT COUNT(*) FROM t; --'")
+
+
+@pytest.mark.parametrize(
+    ("condition", "meant"),
+    [
+        (f"n = {2**53 - 1} + 2", lambda n: n == 2**53 + 1),
+        (f"n IN ({2**52} * 2 + 1, -5)", lambda n: n in (2**53 + 1, -5)),
+        (f"n < {2**52} * 2 + 1", lambda n: n < 2**53 + 1),
+        (f"n > {2**51 - 1}.9999", lambda n: n > 2**51 - 1),
+        (f"n = {10**15}.00001", lambda n: n == 10**15 + 0.5),
+        (f"n IN (-{2**51 - 1}.99999, 0)", lambda n: n == 0),
+        (f"n BETWEEN -{2**51}.00001 AND 0.5", lambda n: -(2**51) <= n <= 0),
+        (f"n NOT IN ({2**51}.00001)", lambda n: True),
+    ],
+)
+def test_whole_numbers_are_compared_exactly_with_what_is_written_beside_them(
+    condition: str, meant: Callable[[int], bool]
+) -> None:
+    numbers = [*LARGE, 2**51, -(2**51), 2**51 - 1, 10**15, 2**53 - 1, 2**52]
+    with Curator(POLICY, sources={"t": pa.table({"n": numbers, "s": ["x"] * len(numbers)})}) as curator:
+        assert count(curator, condition) == sum(map(meant, numbers))
+
+
+@pytest.mark.parametrize("condition", [f"n > {2**53 - 1}.5", f"n IN (1, -{2**52}.5)", f"n = {2**62} * 2"])
+def test_numbers_that_whole_numbers_cannot_be_compared_with_exactly_are_refused(condition: str) -> None:
+    with pytest.raises(QueryRefused, match=r"from 2\^52 on that is not whole|from 2\^63 on"):
+        compile_query(f"SELECT COUNT(*) FROM t WHERE {condition}", POLICY.tables, PureDP(1))
+
+
+@pytest.mark.parametrize(
+    ("condition", "texts"),
+    [
+        (r"s LIKE 'a' || '\%' || 'b'", {"a%b"}),
+        (r"s LIKE CONCAT('%', '\_')", {"100%_", "_"}),
+        ("s LIKE '|' || '%' || '%' ESCAPE '|'", {"%"}),
+        ("s LIKE 'a' || '%'", {"a%b", "axb", "a\\b", "ab"}),
+        ("s LIKE s", {*TEXTS}),
+    ],
+)
+def test_patterns_that_are_joined_mean_what_they_mean_in_one_piece(
+    curator: Curator, condition: str, texts: set[str]
+) -> None:
+    assert count(curator, condition) == len(LARGE) * sum(each in texts for each in TEXTS)
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        r"s LIKE CASE WHEN n > 0 THEN '\%' ELSE 'a' END",
+        "s LIKE s ESCAPE '|'",
+        r"s LIKE LOWER('A\%')",
+        "s LIKE 'a' || '\\'",
+    ],
+)
+def test_escapes_in_patterns_that_are_computed_are_refused(condition: str) -> None:
+    with pytest.raises(QueryRefused, match=r"written out as one text|does not end with its escape"):
+        compile_query(f"SELECT COUNT(*) FROM t WHERE {condition}", POLICY.tables, PureDP(1))
+
+
+def test_trim_takes_blanks_and_nothing_else() -> None:
+    texts = [" a ", "\u00a0a", "\ta", "a\u2003", "a"]
+    with Curator(POLICY, sources={"t": pa.table({"n": [1] * 5, "s": texts})}) as curator:
+        found = [count(curator, f"{name}(s) = 'a'") for name in ("TRIM", "LTRIM", "RTRIM")]
+    assert found == [2, 1, 1]

@@ -230,6 +230,14 @@ def split_conjuncts(predicate: Expression | None) -> tuple[Expression, ...]:
     return (predicate,)
 
 
+def fold_text(tree: Expression) -> str | None:
+    """A text that the question writes, in one piece or joined; else None."""
+    if isinstance(tree, Call) and tree.name == "concat":
+        parts = [fold_text(each) for each in tree.arguments]
+        return None if None in parts else "".join(each for each in parts if each is not None)
+    return tree.value if isinstance(tree, Literal) and isinstance(tree.value, str) else None
+
+
 # Sets of values: what a condition on one declared column can be true for, as ranges of whole numbers.
 
 Ranges = tuple[tuple[float, float], ...]

@@ -16,11 +16,22 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from fractions import Fraction
 
-from deniable.errors import ParameterError, pluralize
+from deniable.errors import pluralize
 from deniable.query.algebra import dates
 from deniable.query.algebra import intervals as rule
 from deniable.query.algebra import intervals as word
-from deniable.query.algebra.expression import EXACT, Call, ColumnRef, Expression, Facts, Kind, Literal, Value, literal
+from deniable.query.algebra.expression import (
+    EXACT,
+    Call,
+    ColumnRef,
+    Expression,
+    Facts,
+    Kind,
+    Literal,
+    Value,
+    fold_text,
+    literal,
+)
 from deniable.query.algebra.intervals import PARTS, TRUNCATIONS, Mismatch, Rule
 
 
@@ -200,9 +211,12 @@ def align_compared(name: str, arguments: list[Expression]) -> list[Expression]:
     temporal = {a.facts.kind for a in arguments} & {Kind.DATE, Kind.DATETIME}
     if not temporal:
         aligned = _read_texts(arguments, wide=name in COMPARISONS)
-        if name in COMPARISONS and any(is_wide(each) for each in aligned):
+        if name not in COMPARISONS:
+            return aligned
+        if any(is_wide(each) for each in aligned):
             _refuse_inexact(aligned)
-        return aligned
+        whole = any(each.facts.kind is Kind.INTEGER and not isinstance(each, Literal) for each in aligned)
+        return [_keep_between(each) for each in aligned] if whole else aligned
     kind = Kind.DATETIME if Kind.DATETIME in temporal else Kind.DATE
     aligned = [
         parse_date(a, kind) if isinstance(a, Literal) and isinstance(a.value, str) else _widen_to_datetime(a, kind)
@@ -225,6 +239,16 @@ def _read_texts(arguments: list[Expression], *, wide: bool) -> list[Expression]:
         else fold_cast(a, kind) or a
         for a, text, whole in zip(arguments, written, wholes, strict=True)
     ]  # fmt: skip
+
+
+def _keep_between(argument: Expression) -> Expression:
+    """A number that is not whole and is compared with whole ones: as DOUBLE it stands between the same two of them."""
+    number = argument.value if isinstance(argument, Literal) else None
+    if not isinstance(number, Fraction) or not Fraction(float(number)).denominator == 1 != number.denominator:
+        return argument
+    if abs(number) >= EXACT // 2:
+        raise Mismatch("compares whole numbers with one from 2^52 on that is not whole")
+    return literal(math.floor(number) + Fraction(1, 2))
 
 
 def is_wide(argument: Expression) -> bool:
@@ -306,34 +330,6 @@ def parse_date(text: Literal, kind: Kind, zoned: bool = False) -> Literal:
     except (ValueError, OverflowError):
         raise Mismatch("compares a date with a text that is not one; write DATE '2020-12-31'") from None
     return literal(moment if kind is Kind.DATETIME else moment.date())
-
-
-MOST_MEMBERS = 1000
-_MEMBER = re.compile(r'\s*(?:"((?:[^"\\]|\\.)*)"|([^,{}"\\]+))\s*(,|$)')
-
-
-def parse_array(text: str) -> list[str | None]:
-    """The members of an array of one dimension that is written as a text, as drivers of PostgreSQL do.
-
-    >>> parse_array('{1,NULL,"a, b"}')
-    ['1', None, 'a, b']
-    """
-    stripped, at = text.strip(), 0
-    if stripped[:1] != "{" or stripped[-1:] != "}":
-        raise ValueError
-    found: list[str | None] = []
-    body = stripped[1:-1]
-    more = bool(body.strip())
-    while more:
-        member = _MEMBER.match(body, at)
-        if member is None or (member.group(2) or "x").isspace():
-            raise ValueError  # also where a comma has nothing after it
-        if len(found) >= MOST_MEMBERS:
-            raise ParameterError(f"a list has at most {MOST_MEMBERS} members")
-        quoted, bare, at, more = member.group(1), member.group(2), member.end(), member.group(3) == ","
-        written = re.sub(r"\\(.)", r"\1", quoted) if quoted is not None else bare.strip()
-        found.append(None if quoted is None and written.upper() == "NULL" else written)
-    return found
 
 
 _NUMBER = re.compile(r"[-+]?(?:[0-9]{1,40}(?:\.[0-9]{0,40})?|\.[0-9]{1,40})(?:[eE][-+]?[0-9]{1,2})?").fullmatch
@@ -529,13 +525,17 @@ def call_like(name: str, text: Expression, pattern: Expression, escape: str = "\
 
     A sign after the escape stands for itself, as in PostgreSQL. The engines' LIKE is asked without an escape: a pattern
     that needs `%` or `_` as themselves becomes a comparison, or a test of how a text begins or ends or what it holds,
-    which take signs as they are. A pattern that is no written text has no escapes: a sign of it is one of the data.
+    which take signs as they are. In a pattern of the data, as in a column, each escape is a plain sign.
     """
-    written = pattern.value if isinstance(pattern, Literal) else None
+    written = fold_text(pattern)
     if len(escape) > 1:
         raise Mismatch("takes one sign after ESCAPE, or none: ESCAPE ''")
-    if not isinstance(written, str) or not escape or escape not in written:
+    if written is None:
+        if escape and (escape != "\\" or any(escape in (fold_text(part) or "") for part in _list_parts(pattern))):
+            raise Mismatch("takes an escape in a pattern that is written out as one text")
         return call(name, text, pattern)
+    if not escape or escape not in written:
+        return call(name, text, literal(written))
     signs = _read_signs(written, escape)
     if not any(itself and sign in (ANY_TEXT, ANY_SIGN) for sign, itself in signs):
         return call(name, text, literal("".join(sign for sign, _ in signs)))

@@ -17,9 +17,9 @@ from sqlglot import exp
 from sqlglot.dialects import DuckDB, Postgres
 from sqlglot.errors import SqlglotError
 
-from deniable.query.algebra.functions import TRUTHS, parse_array
+from deniable.query.algebra.functions import TRUTHS
 from deniable.query.sql.clauses import refuse_compiled_build
-from deniable.query.sql.lexer import write_out_escapes
+from deniable.query.sql.lexer import parse_array, write_out_escapes
 from deniable.query.sql.scope import BARE, is_common_table, name_column, spell_type
 
 ROWS = 100_000

@@ -181,7 +181,7 @@ def tokens_of(text: str) -> list[Token]:
                 raise refuse(text, tokens[place].start, "two texts stand side by side", remedy="Join them with ||")
             tokens[place] = _read_escaped(text, tokens[place])
         elif kind is TokenType.AMP and _UNICODE_TEXT.match(text, max(tokens[place].start - 1, 0)):
-            raise refuse(text, tokens[place].start - 1, "U&'...' is not read", remedy=lexer.WITHOUT_ESCAPE)
+            raise refuse(text, tokens[place].start - 1, lexer.UNICODE_TEXT, remedy=lexer.WITHOUT_ESCAPE)
     return tokens
 
 

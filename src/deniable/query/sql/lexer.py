@@ -14,7 +14,7 @@ from enum import StrEnum
 from functools import cached_property
 from itertools import chain, islice
 
-from deniable.errors import QueryRefused
+from deniable.errors import ParameterError, QueryRefused
 
 LONGEST, MOST_TOKENS = 100_000, 20_000
 """Characters and tokens of what is sent at once."""
@@ -131,12 +131,15 @@ def _scan(text: str) -> Iterator[Token]:
         elif group != "space":
             open_escape = group == "word" and found.group() in ("e", "E") and text[end : end + 1] == "'"
             open_escape |= group == "string" and _BETWEEN.match(text, end) is not None
+            if group == "word" and found.group() in ("u", "U") and text[end : end + 2] in ("&'", '&"'):
+                raise QueryRefused(UNICODE_TEXT, remedy=WITHOUT_ESCAPE)
             if open_escape or (group == "sign" and text[at] in "'\""):
                 raise QueryRefused("a quoted text has no end", remedy="Check quotes and brackets")
             yield Token(_KINDS[group], text[at:end], at)
         at = end
 
 
+UNICODE_TEXT = "U&'...' is not read"
 BAD_ESCAPE, WITHOUT_ESCAPE = "an escape in E'...' is not a character", "Write the character itself"
 _ESCAPE = re.compile(
     r"''|\\(?:([0-7]{1,3})|x([0-9A-Fa-f]{1,2})|u([0-9A-Fa-f]{4})|U([0-9A-Fa-f]{8})|(.))|(.)", re.DOTALL
@@ -187,6 +190,34 @@ def write_out_escapes(text: str) -> str:
             pieces += [text[end : token.start], "'" + token.value.replace("'", "''") + "'"]
             end = token.end
     return "".join([*pieces, text[end:]])
+
+
+MOST_MEMBERS = 1000
+_MEMBER = re.compile(r'\s*(?:"((?:[^"\\]|\\.)*)"|([^,{}"\\]+))\s*(,|$)')
+
+
+def parse_array(text: str) -> list[str | None]:
+    """The members of an array of one dimension that is written as a text, as drivers of PostgreSQL do.
+
+    >>> parse_array('{1,NULL,"a, b"}')
+    ['1', None, 'a, b']
+    """
+    stripped, at = text.strip(), 0
+    if stripped[:1] != "{" or stripped[-1:] != "}":
+        raise ValueError
+    found: list[str | None] = []
+    body = stripped[1:-1]
+    more = bool(body.strip())
+    while more:
+        member = _MEMBER.match(body, at)
+        if member is None or (member.group(2) or "x").isspace():
+            raise ValueError  # also where a comma has nothing after it
+        if len(found) >= MOST_MEMBERS:
+            raise ParameterError(f"a list has at most {MOST_MEMBERS} members")
+        quoted, bare, at, more = member.group(1), member.group(2), member.end(), member.group(3) == ","
+        written = re.sub(r"\\(.)", r"\1", quoted) if quoted is not None else bare.strip()
+        found.append(None if quoted is None and written.upper() == "NULL" else written)
+    return found
 
 
 _COMMENT_MARK = re.compile(r"/\*|\*/")

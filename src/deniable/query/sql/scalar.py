@@ -30,7 +30,7 @@ from deniable.query.algebra.functions import (
     parse_date,
 )
 from deniable.query.algebra.intervals import PARTS, TRUNCATIONS, Mismatch
-from deniable.query.sql.scope import CAST_TO_TEXT, FIXED_LENGTH, Scope, read_array, read_type, spell_name
+from deniable.query.sql.scope import CAST_TO_TEXT, FIXED_LENGTH, Scope, read_array, read_type, read_whole, spell_name
 
 Inner = Callable[[exp.Expression], Expression]
 """What binds a part of an expression."""
@@ -245,14 +245,8 @@ def _bind_any(node: exp.Expression, scope: Scope, inner: Inner) -> Expression:
 
 def _bind_wide(node: exp.Expression, inner: Inner) -> Expression:
     """An operand of a comparison: whole numbers of 64 bits are compared as they are, and nowhere else exact."""
-    node = _unwrap(node)
-    if isinstance(node, exp.Cast) and node.is_type("bigint") and isinstance(node.this, exp.Literal):
-        node = exp.Literal.number(node.this.name) if node.this.name.isdecimal() else node
-    sign, number = (-1, _unwrap(node.this)) if isinstance(node, exp.Neg) else (1, node)
-    if isinstance(number, exp.Literal) and not number.is_string and number.name.isdecimal() and len(number.name) < 20:
-        whole = sign * int(number.name)
-        return literal(whole) if abs(whole) < 2**63 else inner(node)
-    return inner(node)
+    whole = read_whole(node)
+    return inner(node) if whole is None or abs(whole) >= 2**63 else literal(whole)
 
 
 def _bind_between(node: exp.Between, inner: Inner) -> Expression:
@@ -284,7 +278,8 @@ def _bind_named(node: exp.Expression, inner: Inner) -> Expression:
             parts = [node.this, node.args.get("expression"), node.args.get("replacement")]
         case exp.Trim():
             side = str(node.args.get("position") or "").upper()
-            name, parts = {"LEADING": "ltrim", "TRAILING": "rtrim"}.get(side, "trim"), [node.this, node.expression]
+            signs = node.expression or exp.Literal.string(" ")  # engines differ in what else they take for a blank
+            name, parts = {"LEADING": "ltrim", "TRAILING": "rtrim"}.get(side, "trim"), [node.this, signs]
         case _:
             return _bind_logarithm(node, inner)
     return call(name, *(inner(part) for part in parts if part is not None))

@@ -7,6 +7,7 @@ must stand in the tree as often as in the statement."""
 
 from __future__ import annotations
 
+import operator
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator
@@ -19,10 +20,10 @@ from sqlglot.tokens import Token, TokenType
 
 from deniable.errors import QueryRefused, nearest
 from deniable.query.algebra.expression import ColumnRef, Expression, Kind
-from deniable.query.algebra.functions import parse_array
 from deniable.query.algebra.intervals import Mismatch
 from deniable.query.algebra.relation import MOST_TERMS, Field
 from deniable.query.sql.clauses import LESS_DEEP, Clauses, place_at, refuse
+from deniable.query.sql.lexer import parse_array
 
 SIGNS: dict[type[exp.Expression], str] = {
     exp.Add: "'+'", exp.Sub: "'-'", exp.Mul: "'*'", exp.Div: "'/'", exp.Mod: "'%'", exp.EQ: "'='", exp.NEQ: "'<>'",
@@ -275,6 +276,30 @@ def _read_member_type(node: exp.Cast) -> exp.DataType | None:
         return node.to.expressions[0]
     own = str(node.to.args.get("kind") or "").lower().removeprefix("pg_catalog.")
     return exp.DataType.build(own[1:], dialect="duckdb", udt=True) if own[:1] == "_" else None
+
+
+_SUMS: dict[type[exp.Expression], Callable[[int, int], int]] = {
+    exp.Add: operator.add, exp.Sub: operator.sub, exp.Mul: operator.mul,
+}  # fmt: skip
+
+
+def read_whole(node: exp.Expression) -> int | None:
+    """A whole number of 64 bits that is written out, also as a sum, difference or product of such; else None."""
+    node = node.unnest()
+    if isinstance(node, exp.Cast) and node.is_type("bigint") and isinstance(node.this, exp.Literal):
+        node = exp.Literal.number(node.this.name)
+    if type(node) in _SUMS:
+        sides = [read_whole(each) for each in (node.this, node.expression)]
+        found = None if sides[0] is None or sides[1] is None else _SUMS[type(node)](sides[0], sides[1])
+    elif isinstance(node, exp.Neg):
+        found = None if (number := read_whole(node.this)) is None else -number
+    elif isinstance(node, exp.Literal) and not node.is_string and node.name.isdecimal() and len(node.name) < 20:
+        return int(node.name)
+    else:
+        return None
+    if found is not None and abs(found) >= 2**63:
+        raise Mismatch("has a number that is too large, from 2^63 on")
+    return found
 
 
 def is_common_table(table: exp.Table) -> bool:

@@ -16,7 +16,8 @@ from functools import partial
 from typing import Any
 
 from deniable.errors import ParameterError
-from deniable.query.algebra.functions import MOST_MEMBERS, parse_array, read_moment
+from deniable.query.algebra.functions import read_moment
+from deniable.query.sql.lexer import MOST_MEMBERS, parse_array
 
 BOOL, INT8, INT2, INT4, TEXT, OID, FLOAT4, FLOAT8 = 16, 20, 21, 23, 25, 26, 700, 701
 UNKNOWN, BPCHAR, VARCHAR, NAME, CHAR, DATE, TIMESTAMP, TIMESTAMPTZ, NUMERIC = (
