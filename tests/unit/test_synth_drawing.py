@@ -105,3 +105,19 @@ def test_a_draw_of_few_records_has_the_shares_of_a_large_one() -> None:
     drawn = np.concatenate([draw_records(estimates, domain, 3, seed) for seed in range(300)], axis=1)
     shares = np.array([table / table.sum() for table in estimates.columns])
     assert np.abs((drawn == 0).mean(axis=1) - shares[:, 0]).max() < 0.07
+
+
+def test_columns_that_hang_on_a_circle_are_drawn_exactly() -> None:
+    """Changing records until three noisy pairs fit moved them, too."""
+    lots, size = np.random.default_rng(9), 5000
+    first = lots.integers(0, 30, size)
+    codes = np.stack([first, first, lots.integers(0, 4, size), lots.integers(0, 4, size)]).astype(np.int32)
+    domain = Domain(tuple("abcd"), (30, 30, 4, 4))
+    tables = {pair: count(codes, domain, pair).astype(float) for pair in ((0, 1), (0, 2), (0, 3), (2, 3))}
+    for pair in ((0, 2), (0, 3), (2, 3)):
+        noisy = np.maximum(tables[pair] + lots.normal(0, 6, domain.shape(pair)), 0)
+        tables[pair] = noisy * (size / noisy.sum())
+    columns = tuple(count(codes, domain, (place,)).astype(float) for place in range(4))
+    drawn = draw_records(Estimates(float(size), columns, tables), domain, size, 1)
+    assert (drawn[0] == drawn[1]).all(), "equal columns stay equal"
+    assert _distance(drawn, tables, domain, (2, 3)) < 0.002

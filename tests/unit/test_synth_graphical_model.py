@@ -19,6 +19,7 @@ from deniable.synth.estimate.graphical_model import (
     find_unmet_cliques,
     fit_graphical_model,
     order_cliques,
+    split_leaves,
 )
 from deniable.synth.generate import draw_records
 from deniable.synth.marginal import count
@@ -130,3 +131,18 @@ def test_a_circle_of_four_needs_a_larger_clique_in_its_tree() -> None:
     assert isinstance(tree, JunctionTree)
     assert sorted(len(clique) for clique in tree.cliques) == [3, 3]
     assert tree.cells == 24
+
+
+def test_leaves_are_what_hangs_on_circles_and_a_tree_is_nothing_but_leaves() -> None:
+    tree = {clique: np.ones((2,) * len(clique)) for clique in ((0, 1), (1, 2, 3), (2, 3), (3, 4))}
+    core, leaves = split_leaves(tree)
+    assert not core
+    assert {place for _, _, place in leaves} == {1, 2, 3, 4}, "the first is drawn by itself"
+    circle = {pair: np.ones((2, 2)) for pair in ((0, 1), (1, 2), (0, 2), (2, 3), (3, 4))}
+    core, leaves = split_leaves(circle)
+    assert set(core) == {(0, 1), (1, 2), (0, 2)}
+    assert [(clique, place) for clique, _, place in leaves] == [((3, 4), 4), ((2, 3), 3)]
+    larger = {pair: np.ones((2, 2)) for pair in ((0, 1), (1, 2), (2, 3))} | {(0, 3, 4): np.ones((2, 2, 2))}
+    core, leaves = split_leaves(larger)
+    assert set(core) == {(0, 1), (1, 2), (2, 3), (0, 3)}, "what a leaf's clique says of the others stays"
+    assert core[0, 3].tolist() == [[2.0, 2.0], [2.0, 2.0]]

@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 from deniable.synth.domain import Clique
-from deniable.synth.estimate import find_spanning_tree
+from deniable.synth.estimate import find_spanning_tree, fit_score_tree
 from deniable.synth.marginal import Floats
-from deniable.synth.select import fit_score_tree
 
 
 def chain_scores(columns: int, strength: float, spans: Floats) -> tuple[list[Clique], Floats]:

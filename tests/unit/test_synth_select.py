@@ -18,7 +18,17 @@ from deniable.synth.generate import draw_records, restore_codes
 from deniable.synth.marginal import Codes, convert_budget, count
 from deniable.synth.measure import measure_columns, score_pairs
 from deniable.synth.methods import METHODS, run_method
-from deniable.synth.select import DENOISED, SelectionProblem, follow_tree, select_pairs, select_tree
+from deniable.synth.select import (
+    DENOISED,
+    Selection,
+    SelectionProblem,
+    _find_tree,
+    find_copies,
+    follow_tree,
+    parts_of,
+    select_pairs,
+    select_tree,
+)
 
 
 def _problem(seed: int) -> SelectionProblem:
@@ -194,3 +204,64 @@ def test_on_few_rows_with_much_budget_chance_is_kept_in_all_pairs_of_few_values(
     apart = [np.abs(count(codes, domain, pair) - count(made, domain, pair)).sum() / 2000 for pair in pairs]
     assert sum(len(marginal.clique) == 2 for marginal in found.cliques) >= 13
     assert float(np.mean(apart)) < 0.02
+
+
+def copies_problem(copies: int, columns: int, values: int = 10, total: float = 20_000.0) -> SelectionProblem:
+    """Columns of which the first are equal, and the others depend on nothing, with the scores that chance makes."""
+    pairs = list(itertools.combinations(range(columns), 2))
+    domain = Domain(tuple(f"c{place}" for place in range(columns)), (values,) * columns)
+    spans = np.full(columns, math.sqrt(2 * total * (1 - 1 / values)))
+    chance = np.full(len(pairs), math.sqrt(2 * total / math.pi) * (values - 1))
+    found = np.array([spans[0] ** 2 * 0.999 if b < copies else chance[0] / 10 for _, b in pairs])
+    known = (domain, pairs, found, np.full(columns, 10.0), np.full(columns, 30.0), np.zeros(columns))
+    return SelectionProblem(*known, 1.0, 1, total, told=found, spans=spans, deviation=5.0, chance=chance)
+
+
+def test_one_of_several_equal_columns_is_measured_with_the_others() -> None:
+    chosen = [clique for clique in select_tree(copies_problem(4, 8)).cliques if len(clique) == 2]
+    within = [pair for pair in chosen if pair[1] < 4]
+    led = {pair[0] for pair in chosen if pair[0] < 4 <= pair[1]}
+    assert len(within) == 3, "a tree of the copies"
+    assert len(led) == 1, "one speaks for all"
+    assert {pair for pair in chosen if pair[0] >= 4} == set(itertools.combinations(range(4, 8), 2))
+
+
+def test_copies_imply_what_one_of_them_says_and_no_others_do() -> None:
+    problem = copies_problem(3, 5)
+    copies = find_copies(problem, ((0, 1), (1, 2), (2, 3), (0, 4)))
+    told = dict(zip(problem.pairs, zip(copies.implied, copies.loose, copies.weights, strict=True), strict=True))
+    led = [pair for pair in copies.tree if pair[1] > 2]
+    assert len({pair[0] for pair in led}) == 1
+    assert all(told[pair][:2] == (0.0, 1.0) and told[pair][2] > 2.9 for pair in led), "each speaks for three"
+    assert told[0, 2][0] == pytest.approx(0.999**2 * problem.spans[0] ** 2)  # type: ignore[index]
+    assert told[0, 2][1] == pytest.approx(math.sqrt(1 - 0.999**4))
+    apart = find_copies(replace(problem, scores=problem.scores * 0.8), ((0, 1), (1, 2)))
+    assert apart.tree == ((0, 1), (1, 2))
+    assert not apart.implied.any()
+    assert set(apart.loose) == {1.0} == set(apart.weights)
+
+
+def test_columns_that_the_tree_joins_get_less_of_their_own() -> None:
+    known = replace(chain_problem(1e-3), column_errors=np.full(8, 1000.0))
+    tree = [place for place, (a, b) in enumerate(known.pairs) if b - a == 1]
+    known = replace(known, pairs=[known.pairs[place] for place in tree], scores=known.scores[tree])
+    problem = replace(known, column_worth=np.full(8, 0.5))
+    whole, half = select_pairs(known), select_pairs(problem)
+
+    def share(chosen: Selection) -> float:
+        return sum(share for clique, share in zip(chosen.cliques, chosen.shares, strict=True) if len(clique) == 1)
+
+    assert 0 < share(half) < share(whole)
+    assert parts_of(problem, half) != parts_of(problem, replace(half, column_worth=None))
+
+
+def test_where_most_of_a_tree_stands_out_less_is_asked_of_the_rest() -> None:
+    """The last pair of a chain shows 1.6 deviations: it is trusted beside strong pairs, and not by itself."""
+    problem = replace(chain_problem(1.0, columns=5), spans=np.full(5, 200.0))
+    near = {pair: 200.0**2 * 0.7 ** (pair[1] - pair[0]) for pair in problem.pairs}
+    last = {(place, 4): 1200.0 * 0.7 ** (3 - place) for place in range(4)}
+    weak, alone = near | last, dict.fromkeys(near, 0.0) | last
+    for told, trusted in ((weak, True), (alone, False)):
+        scores = np.array([told[pair] for pair in problem.pairs])
+        known = replace(problem, told=scores, scores=scores - 2000.0, deviation=1000.0)
+        assert ((3, 4) in _find_tree(known)[0]) is trusted

@@ -19,7 +19,7 @@ from __future__ import annotations
 import csv
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -32,7 +32,7 @@ from deniable.synth.constraints import ConstraintEngine
 from deniable.synth.domain import Bins, Clique, Domain, Labels, Surrogate, arrow_type
 from deniable.synth.encode import decode_column, encode_column, generate_surrogates
 from deniable.synth.estimate import Estimates, dependence_of
-from deniable.synth.estimate.graphical_model import find_unmet_cliques, order_by_strength, order_cliques
+from deniable.synth.estimate.graphical_model import find_unmet_cliques, order_by_strength, order_cliques, split_leaves
 from deniable.synth.estimate.residuals import fit_axis_margins, project_to_simplex
 from deniable.synth.marginal import Codes, Floats, index_cells
 from deniable.synth.model import Description, SynthModel
@@ -280,16 +280,26 @@ ONE_COLUMN = 0.5
 
 
 def draw_records(estimates: Estimates, domain: Domain, records: int, seed: int | tuple[int, ...]) -> Codes:
-    """So many records over the collapsed domain."""
+    """So many records over the collapsed domain.
+
+    Columns in tables that form circles are drawn first and then changed until the tables fit; what hangs on them is
+    drawn last, exactly.
+    """
     generator = np.random.default_rng(seed)
     order = order_cliques(estimates.tables, {clique: dependence_of(estimates, clique) for clique in estimates.tables})
     unmet = find_unmet_cliques(estimates.tables, order)
     if not (records and unmet):
         return draw_along_cliques(estimates, domain, records, generator, order)
     made = max(records, FEWEST_FITTED)
-    codes = draw_along_cliques(estimates, domain, made, generator, order_by_strength(estimates))
-    targets = {clique: table * (made / table.sum()) for clique, table in estimates.tables.items()}
-    _fit_records(codes, targets, domain, range(len(domain)), generator)
+    core, leaves = split_leaves(estimates.tables)
+    inner = replace(estimates, tables=core)
+    codes = draw_along_cliques(inner, domain, made, generator, order_by_strength(inner))
+    targets = {clique: table * (made / table.sum()) for clique, table in core.items()}
+    _fit_records(codes, targets, domain, sorted({place for clique in core for place in clique}), generator)
+    for clique, table, place in reversed(leaves):
+        known = tuple(each for each in clique if each != place)
+        rows = table.transpose([clique.index(each) for each in (*known, place)]).reshape(domain.cells(known), -1)
+        codes[place] = draw_children(index_cells(codes, domain, known), rows, generator)
     return codes if made == records else codes[:, generator.permutation(made)[:records]]
 
 

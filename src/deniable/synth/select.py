@@ -19,7 +19,14 @@ from numpy.typing import NDArray
 
 from deniable.synth.bins import GroupedClique, group_clique, sum_by_group
 from deniable.synth.domain import Clique, Domain
-from deniable.synth.estimate import Estimates, ImpliedTables, find_spanning_tree, margins_within
+from deniable.synth.estimate import (
+    Estimates,
+    ImpliedTables,
+    find_spanning_tree,
+    fit_score_tree,
+    margins_within,
+    reach_columns,
+)
 from deniable.synth.estimate.residuals import fit_margins
 from deniable.synth.marginal import Floats, Marginal
 
@@ -61,6 +68,9 @@ class SelectionProblem:
     chance: Floats | None = None
     """What chance alone makes of each score, on average: the rows are a sample."""
 
+    column_worth: Floats | None = None
+    """How much of each column's error counts in the pairs with it that are not measured; all, if not given."""
+
     def pair_cells(self, pair: Clique) -> float:
         """What counts as the number of cells of a pair: noise on one that implies others counts in them too."""
         sizes = self.sizes or self.domain.sizes
@@ -84,6 +94,8 @@ class Selection:
     shares: tuple[float, ...]
     reason: str = ""
     """Why these, in a sentence made of public numbers."""
+    column_worth: Floats | None = None
+    """As it was in the problem."""
 
 
 REFRESHED, MOST_NEAR = 25, 200
@@ -119,9 +131,8 @@ def select_pairs(problem: SelectionProblem) -> Selection:
         chosen.append(pick)
         trials.add(pick)
     shares = tuple(float(share) for share in trials.shares(chosen))
-    return Selection(
-        tuple(candidates[i] for i in chosen), shares, _explain_pairs(chosen, len(problem.pairs), start, best)
-    )
+    reason = _explain_pairs(chosen, len(problem.pairs), start, best)
+    return Selection(tuple(candidates[i] for i in chosen), shares, reason, problem.column_worth)
 
 
 MOST_PAIRS = 0.35
@@ -131,28 +142,41 @@ SCORE_DEVIATIONS = 2.0
 """How far a pair's score must stand out of its noise to count: many are scored, and chance makes some large."""
 TREE_WORTH = 2.0
 """How much more a pair of the tree brings than its own error, at least: what it joins is implied through it."""
+IMPLIED_WORTH = 0.5
+"""How much less a column's error counts in pairs that the tree implies: these err by the tree's noise, too, and errors
+add up in squares. Found by trial on tables with a few hidden factors, and no worse on those of `bench/synth.py`."""
 
 
 def select_tree(problem: SelectionProblem) -> Selection:
     """The pairs of a spanning tree that pay, and columns once more: what every table is drawn along.
 
     Where many pairs pay beyond what the tree implies of them, or by chance alone, all that do. What is implied is
-    drawn, so it differs from the real counts by chance at least, as far as its score does.
+    drawn, so it differs from the real counts by chance at least, as far as its score does: less where copies imply it.
     """
     tree, scores = _find_tree(problem)
     problem = replace(problem, scores=scores)
-    implied, weights = follow_tree(problem, tree)
+    copies = find_copies(problem, tree)
+    implied, weights = follow_tree(problem, copies.tree)
     problem = replace(problem, weights=weights)
-    drawn = np.sqrt([2 * problem.total * problem.domain.cells(pair) / math.pi for pair in problem.pairs])
-    beyond = np.maximum(problem.scores - implied, np.minimum(problem.scores, drawn))
-    worth = np.maximum(beyond * [weights.get(pair, 1.0) for pair in problem.pairs], _gain_by_chance(problem))
-    every = select_pairs(replace(problem, scores=worth))
+    drawn = copies.loose * np.sqrt([2 * problem.total * problem.domain.cells(pair) / math.pi for pair in problem.pairs])
+    beyond = np.maximum(problem.scores - np.maximum(implied, copies.implied), np.minimum(problem.scores, drawn))
+    weighed = np.maximum([weights.get(pair, 1.0) for pair in problem.pairs], copies.weights)
+    worth = np.maximum(beyond * weighed, _gain_by_chance(problem) * copies.loose * copies.weights)
+    counted = dict(zip(problem.pairs, map(float, weighed), strict=True))
+    every = select_pairs(replace(problem, scores=worth, weights=counted))
     if sum(len(clique) == 2 for clique in every.cliques) > MOST_PAIRS * len(problem.pairs):
         return every
     kept = [place for place, pair in enumerate(problem.pairs) if pair in weights]
     pairs = [problem.pairs[place] for place in kept]
     worth = problem.scores[kept] * [max(TREE_WORTH, weights[pair]) for pair in pairs]
-    return select_pairs(replace(problem, pairs=pairs, scores=worth))
+    alone = 1.0 - IMPLIED_WORTH * _share_joined(len(problem.domain), copies.tree)
+    return select_pairs(replace(problem, pairs=pairs, scores=worth, column_worth=alone))
+
+
+def _share_joined(columns: int, tree: Sequence[Clique]) -> Floats:
+    """Of each column, the share of the others that a tree joins with it."""
+    joined = [reach_columns(columns, tree, place).size - 1 for place in range(columns)]
+    return np.array(joined, dtype=np.float64) / max(columns - 1, 1)
 
 
 def _gain_by_chance(problem: SelectionProblem) -> Floats:
@@ -174,7 +198,10 @@ def _find_tree(problem: SelectionProblem) -> tuple[tuple[Clique, ...], Floats]:
     if problem.told is None or problem.spans is None or not problem.pairs:
         return find_spanning_tree(len(problem.domain), problem.pairs, problem.scores), problem.scores
     fit = fit_score_tree(problem.pairs, problem.told, problem.spans, problem.deviation)
-    trusted = {p: s - SCORE_DEVIATIONS * d for p, s, d in zip(fit.pairs, fit.scores, fit.deviations, strict=True)}
+    found, noise = np.array(fit.scores), np.array(fit.deviations)
+    # Where most of the tree stands out, the rest of it is hardly chance: less is asked of each pair.
+    asked = SCORE_DEVIATIONS - float(np.mean(found > SCORE_DEVIATIONS * noise)) if fit.pairs else SCORE_DEVIATIONS
+    trusted = dict(zip(fit.pairs, map(float, found - asked * noise), strict=True))
     scores = np.array(
         [max(score, trusted.get(pair, -math.inf)) for pair, score in zip(problem.pairs, problem.scores, strict=True)]
     )
@@ -209,6 +236,69 @@ def follow_tree(problem: SelectionProblem, tree: Sequence[Clique]) -> tuple[Floa
     return np.array([implied[pair] for pair in problem.pairs]) * most, weights
 
 
+COPIES = 0.9
+"""Columns that are as strong together say the same of every other one: one of them is measured with the others."""
+
+
+@dataclass(frozen=True, slots=True)
+class Copies:
+    """What follows from columns that are copies of one another, or nearly so, for each pair."""
+
+    tree: tuple[Clique, ...]
+    """A tree in which one column of each group stands in all pairs that lead out of it."""
+    implied: Floats
+    """The score that is implied by the pair of those columns; 0 for that pair itself."""
+    loose: Floats
+    """The share of what chance makes of a pair that is not implied so."""
+    weights: Floats
+    """How many pairs each one speaks for, its own included."""
+
+
+def find_copies(problem: SelectionProblem, tree: Sequence[Clique]) -> Copies:
+    """Groups of columns that say the same, in each of which one speaks for all: the one that says most of the others.
+
+    Copies have the same counts with any further column. To measure them again brings noise that contradicts the first
+    measurement, and rows that come near to both no longer have equal copies. Where a column follows another one with
+    strength s, 1 - s^2 of the variance of its counts is its own.
+    """
+    pairs, same = problem.pairs, np.eye(len(problem.domain))
+    spans = np.full(len(problem.domain), math.sqrt(2 * problem.total)) if problem.spans is None else problem.spans
+    most = np.array([max(spans[a], spans[b]) ** 2 for a, b in pairs])
+    strengths = dict(zip(pairs, map(float, np.minimum(problem.scores / most, 1.0)), strict=True))
+    strong = [pair for pair in tree if strengths[pair] >= COPIES]
+    for a, b in strong:
+        one, other = np.flatnonzero(same[a]), np.flatnonzero(same[b])
+        between = strengths[a, b] * np.outer(same[a, one], same[b, other])
+        same[np.ix_(one, other)], same[np.ix_(other, one)] = between, between.T
+    speakers = _choose_speakers(problem, same)
+    places = {pair: place for place, pair in enumerate(pairs)}
+    implied, loose, weights = np.zeros(len(pairs)), np.ones(len(pairs)), np.ones(len(pairs))
+    for place, (a, b) in enumerate(pairs):
+        if same[a, b] and (a, b) not in strong:
+            implied[place], loose[place] = same[a, b] * most[place], math.sqrt(1 - same[a, b] ** 2)
+        first = places.get(_lead_pair((a, b), speakers), place)
+        if not same[a, b] and first != place:
+            strength = same[a, speakers[a]] * same[b, speakers[b]]
+            implied[place], loose[place] = strength * problem.scores[first], math.sqrt(1 - strength**2)
+            weights[first] += strength
+    led = tuple(pair if pair in strong else _lead_pair(pair, speakers) for pair in tree)
+    return Copies(led if set(led) <= set(pairs) else tuple(tree), implied, loose, weights)
+
+
+def _choose_speakers(problem: SelectionProblem, same: Floats) -> list[int]:
+    """For each column, the one of its group that says most of the columns outside it."""
+    said = np.zeros(len(problem.domain))
+    for (a, b), score in zip(problem.pairs, problem.scores, strict=True):
+        if not same[a, b]:
+            said[[a, b]] += max(float(score), 0.0)
+    return [int(max(np.flatnonzero(group), key=said.__getitem__)) for group in same]
+
+
+def _lead_pair(pair: Clique, speakers: Sequence[int]) -> Clique:
+    one, other = (speakers[place] for place in pair)
+    return (min(one, other), max(one, other))
+
+
 def parts_of(problem: SelectionProblem, chosen: Selection) -> list[float]:
     """The parts z = (w c)^(2/3) from which the shares of a choice were made: w is 1 for a pair, and for a column the
     number of pairs with it that are not measured, and of the others what lies between joined values."""
@@ -216,7 +306,8 @@ def parts_of(problem: SelectionProblem, chosen: Selection) -> list[float]:
     for clique in chosen.cliques:
         measured = sum(clique[0] in other for other in chosen.cliques if len(other) == 2)
         open_pairs = len(problem.domain) - 1 - measured * (1.0 - float(problem.column_within[clique[0]]))
-        single = max(open_pairs, 1.0) * float(problem.column_cells[clique[0]])
+        counted = 1.0 if chosen.column_worth is None else float(chosen.column_worth[clique[0]])
+        single = max(open_pairs * counted, 1.0) * float(problem.column_cells[clique[0]])
         found.append((problem.pair_cells(clique) if len(clique) == 2 else single) ** (2 / 3))
     return found
 
@@ -297,6 +388,8 @@ class _Trials:
         A pair that is measured has the part of it that lies between joined values.
         """
         unmeasured = len(self._problem.domain) - 1 - self._touches[some] * (1.0 - self._problem.column_within)
+        if self._problem.column_worth is not None:
+            unmeasured = unmeasured * self._problem.column_worth
         sized = (np.maximum(unmeasured, 1.0) * self._problem.column_cells) ** (2 / 3)
         return unmeasured, np.where(self._single[some], sized, 0.0)
 
@@ -461,128 +554,3 @@ def weigh_workload(asked: Sequence[GroupedClique], sized: float) -> list[float]:
     parts = [one.cells ** (2 / 3) for one in asked]
     scale = sized * WORKLOAD_SHARE / (1 - WORKLOAD_SHARE) / sum(parts) if parts and sized > 0 else 1.0
     return [part * scale for part in parts]
-
-
-# The tree of pairs that says most of all scores, not of its own alone.
-#
-# Where many columns are scored with noise, the strongest pairs (Kruskal) are those that noise favors: a chain is cut
-# into pieces that hang together by pairs two and three columns apart, and what a tree implies of every other pair is
-# weak. But in a tree each score is a product along a way, so all scores tell where a column stands. Hence, of the
-# pairs that noise cannot tell from the strongest between two parts, the one is taken with which the tree explains the
-# scores best.
-#
-# The strength of a pair is its score over the root of the scores that its two columns would have with themselves. Two
-# columns of two values have the size of their correlation as strength, and strengths multiply along a tree exactly;
-# else about. Let m be those roots, I what the tree implies within each of two parts, and S the scores between them. A
-# pair (a, b) of strength w implies w u v' of them, with u = m I(a) and v = m I(b): the squared differences are least
-# for w = u'Sv / (|u|^2 |v|^2), and fall by (u'Sv)^2 / (|u|^2 |v|^2), for all pairs at once by two products of
-# matrices. Pairs without a score count for nothing and are never taken.
-#
-# All of it is made of noisy scores and public numbers.
-
-ALIKE = 2.0
-"""Scores whose difference is so many of its deviations at most are not told apart."""
-STRONGEST = 0.999
-MOST_SWEEPS, MOST_WORK = 10, 1e10
-"""How often all pairs are tried again, and about how many multiplications that may take: some seconds."""
-
-
-@dataclass(frozen=True, slots=True)
-class ScoreTree:
-    """A spanning tree, and what is known of the scores of its pairs from all scores together."""
-
-    pairs: tuple[Clique, ...]
-    scores: tuple[float, ...]
-    deviations: tuple[float, ...]
-
-
-def fit_score_tree(pairs: Sequence[Clique], scores: Floats, spans: Floats, deviation: float) -> ScoreTree:
-    """The tree for scores with equal noise; `spans` are the roots m of the columns."""
-    size = spans.size
-    table = np.full((size, size), np.nan)
-    for (a, b), score in zip(pairs, scores, strict=True):
-        table[a, b] = table[b, a] = score
-    start = find_spanning_tree(size, pairs, scores)
-    fit = _Fit(table, spans, deviation, list(start))
-    work = 2.0 * len(start) * float(size) ** 3
-    for _ in range(min(MOST_SWEEPS, int(MOST_WORK / max(work, 1.0)))):
-        if not sum(fit.exchange(place) for place in range(len(start))):
-            break
-    return fit.tell()
-
-
-class _Fit:
-    """A tree with its strengths, and what it implies of all pairs."""
-
-    def __init__(self, table: Floats, spans: Floats, deviation: float, pairs: list[Clique]) -> None:
-        self._known, self._table = ~np.isnan(table), np.nan_to_num(table)
-        self._spans, self._deviation, self._pairs = spans, deviation, pairs
-        self._implied = np.eye(spans.size)
-        joined: list[Clique] = []
-        for a, b in pairs:
-            one, other = (_reach(spans.size, joined, place) for place in (a, b))
-            self._join(one, other, (a, b), min(max(table[a, b] / (spans[a] * spans[b]), 0.0), STRONGEST))
-            joined.append((a, b))
-
-    def exchange(self, place: int) -> bool:
-        """Take one pair out and the best one in; whether it is another one."""
-        old = self._pairs[place]
-        one, other = self._part(place)
-        fits, sizes = self._weigh(one, other)
-        strengths = np.clip(fits / np.maximum(sizes, 1e-300), 0.0, STRONGEST)
-        between = np.where(self._known, self._table, -np.inf)[np.ix_(one, other)]
-        alike = between >= between.max() - ALIKE * math.sqrt(2) * self._deviation
-        gains = np.where(alike, strengths * (2 * fits - strengths * sizes), -np.inf)
-        i, j = np.unravel_index(int(np.argmax(gains)), gains.shape)
-        a, b = int(one[i]), int(other[j])
-        held, there = np.searchsorted(one, old[0]), np.searchsorted(other, old[1])
-        if gains[i, j] <= gains[held, there] * (1 + 1e-9):
-            i, j = held, there
-        a, b = int(one[i]), int(other[j])
-        self._pairs[place] = (min(a, b), max(a, b))
-        self._join(one, other, (a, b), float(strengths[i, j]))
-        return self._pairs[place] != old
-
-    def tell(self) -> ScoreTree:
-        """The tree, each pair's score from all that it joins, and the deviation of that."""
-        scores, deviations = [], []
-        for place, (a, b) in enumerate(self._pairs):
-            one, other = self._part(place)
-            scored, known = (held[np.ix_(one, other)] for held in (self._table, self._known.astype(np.float64)))
-            u, v = self._implied[a, one] * self._spans[one], self._implied[b, other] * self._spans[other]
-            fit, size = float(u @ scored @ v), float(u**2 @ known @ v**2)
-            span = float(self._spans[a] * self._spans[b])
-            scores.append(span * fit / size)
-            deviations.append(span * self._deviation / math.sqrt(size))
-        return ScoreTree(tuple(self._pairs), tuple(scores), tuple(deviations))
-
-    def _part(self, place: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The columns on both sides of a pair, in order: those of its first column come first."""
-        a, b = self._pairs[place]
-        others = [pair for at, pair in enumerate(self._pairs) if at != place]
-        return _reach(self._spans.size, others, a), _reach(self._spans.size, others, b)
-
-    def _weigh(self, one: NDArray[np.int64], other: NDArray[np.int64]) -> tuple[Floats, Floats]:
-        """By pair between two parts: u'Sv, and |u|^2 |v|^2 as far as there are scores."""
-        scores, known = (held[np.ix_(one, other)] for held in (self._table, self._known.astype(np.float64)))
-        us, vs = (self._implied[np.ix_(part, part)] * self._spans[part] for part in (one, other))
-        return us @ scores @ vs.T, us**2 @ known @ (vs**2).T
-
-    def _join(self, one: NDArray[np.int64], other: NDArray[np.int64], pair: Clique, strength: float) -> None:
-        implied = strength * np.outer(self._implied[one, pair[0]], self._implied[other, pair[1]])
-        self._implied[np.ix_(one, other)] = implied
-        self._implied[np.ix_(other, one)] = implied.T
-
-
-def _reach(size: int, pairs: Sequence[Clique], start: int) -> NDArray[np.int64]:
-    """The columns that hang together with one, in order."""
-    beside: list[list[int]] = [[] for _ in range(size)]
-    for a, b in pairs:
-        beside[a].append(b)
-        beside[b].append(a)
-    found, waiting = {start}, [start]
-    while waiting:
-        fresh = [place for place in beside[waiting.pop()] if place not in found]
-        found.update(fresh)
-        waiting += fresh
-    return np.array(sorted(found), dtype=np.int64)

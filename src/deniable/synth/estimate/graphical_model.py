@@ -292,3 +292,36 @@ def find_unmet_cliques(cliques: Collection[Clique], order: list[Clique]) -> list
             kept.append(clique)
         done.update(clique)
     return [clique for clique in cliques if not any(set(clique).issubset(drawn) for drawn in kept)]
+
+
+def split_leaves(tables: Tables) -> tuple[dict[Clique, Floats], list[tuple[Clique, Floats, int]]]:
+    """Tables that hold one another in circles, and the columns that hang on them, outermost first.
+
+    A column that stands in one maximal clique alone can be drawn last, given the others of it, and its tables are kept
+    so. Without it the clique is smaller, and the next column may hang on that (the reduction of Graham, Yu, Ozsoyoglu).
+    """
+    core, leaves = dict(tables), list[tuple[Clique, Floats, int]]()
+    holding: dict[int, set[Clique]] = {}
+    for clique in core:
+        for place in clique:
+            holding.setdefault(place, set()).add(clique)
+    waiting = sorted(holding)
+    while waiting:
+        place = waiting.pop()
+        held = holding.get(place, set())
+        whole = max(held, key=len, default=())
+        if not whole or not all(set(clique) <= set(whole) for clique in held):
+            continue
+        leaves.append((whole, core[whole], place))
+        rest = tuple(each for each in whole if each != place)
+        table = marginalize(core[whole], tuple(whole.index(each) for each in rest))
+        for clique in list(held):
+            del core[clique]
+            for each in clique:
+                holding[each].discard(clique)
+        if len(rest) > 1 and rest not in core and not any(set(rest) <= set(clique) for clique in holding[rest[0]]):
+            core[rest] = table
+            for each in rest:
+                holding[each].add(rest)
+        waiting += rest
+    return core, leaves
