@@ -268,10 +268,3 @@ def test_patterns_that_are_joined_mean_what_they_mean_in_one_piece(
 def test_escapes_in_patterns_that_are_computed_are_refused(condition: str) -> None:
     with pytest.raises(QueryRefused, match=r"written out as one text|does not end with its escape"):
         compile_query(f"SELECT COUNT(*) FROM t WHERE {condition}", POLICY.tables, PureDP(1))
-
-
-def test_trim_takes_blanks_and_nothing_else() -> None:
-    texts = [" a ", "\u00a0a", "\ta", "a\u2003", "a"]
-    with Curator(POLICY, sources={"t": pa.table({"n": [1] * 5, "s": texts})}) as curator:
-        found = [count(curator, f"{name}(s) = 'a'") for name in ("TRIM", "LTRIM", "RTRIM")]
-    assert found == [2, 1, 1]

@@ -278,8 +278,7 @@ def _bind_named(node: exp.Expression, inner: Inner) -> Expression:
             parts = [node.this, node.args.get("expression"), node.args.get("replacement")]
         case exp.Trim():
             side = str(node.args.get("position") or "").upper()
-            signs = node.expression or exp.Literal.string(" ")  # engines differ in what else they take for a blank
-            name, parts = {"LEADING": "ltrim", "TRAILING": "rtrim"}.get(side, "trim"), [node.this, signs]
+            name, parts = {"LEADING": "ltrim", "TRAILING": "rtrim"}.get(side, "trim"), [node.this, node.expression]
         case _:
             return _bind_logarithm(node, inner)
     return call(name, *(inner(part) for part in parts if part is not None))
