@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from datetime import date
 from decimal import Decimal
 from fractions import Fraction
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deniable.assess.released_rows import TruthCheck
+from deniable.assess.released_rows import TruthCheck, _keeps_order
 from deniable.errors import Infeasible, ParameterError, PolicyError
 from deniable.localdp.numeric.scale import Scale
 from deniable.policy import truths as truths_module
@@ -28,9 +29,10 @@ from deniable.policy.budget import ApproxDP
 from deniable.policy.conditions import read_condition
 from deniable.policy.document import parse
 from deniable.policy.schema import Bounds, Column, ColumnType, PrivacyUnit, Role, Spec, TableSchema
-from deniable.policy.truths import columns_of, describe_contradiction, find_contradiction
+from deniable.policy.truths import Effort, columns_of, describe_contradiction, find_contradiction
+from deniable.synth import constraints
 from deniable.synth.constraints import ConstraintEngine, select_constraints
-from deniable.synth.describe import describe_table, refuse_unkept
+from deniable.synth.describe import describe_table, refuse_unkept, refuse_unsuited
 from deniable.synth.domain import Bins, attributes_of
 from deniable.synth.encode import convert_steps
 from deniable.synth.generate import generate
@@ -528,3 +530,68 @@ release:
 def test_truths_that_only_rows_with_a_null_keep_are_refused_in_these_words(nullable: bool, said: str) -> None:
     column = Column("x", ColumnType.INTEGER, bounds=Bounds(0, 10), nullable=nullable)
     assert describe_contradiction([Spec("holds", {"condition": "x >= 20"})], [column]).startswith(said)
+
+
+def test_an_order_holds_over_a_null_between() -> None:
+    """Admission comes before discharge, also where nobody was operated on; a file that breaks it is not certified."""
+    columns = "".join(
+        f"      {name}: {{role: sensitive, type: integer, between: [0, 9], nullable: {null}}}\n"
+        for name, null in (("came", "false"), ("cut", "true"), ("left", "false"))
+    )
+    policy = parse(
+        "version: 1\ndataset: ward\ntables:\n  stays:\n    source: stays.csv\n    unit: row\n    columns:\n"
+        f"{columns}release:\n  truths:\n    - order: [came, cut, left]\n"
+    )
+    lots = np.random.default_rng(1)
+    drawn = np.sort(lots.integers(0, 10, (3, 500)), axis=0)
+    cut = [None if null else int(value) for null, value in zip(lots.random(500) < 0.5, drawn[1], strict=True)]
+    rows = pa.table({"came": drawn[0], "cut": pa.array(cut, pa.int64()), "left": drawn[2]})
+    for method in ("auto", "independent", "random"):
+        model = describe_table(rows, policy.table("stays"), ApproxDP(1, 1e-6), method, truths=policy.release.truths)
+        made = generate(model, 1000, 3).to_pylist()
+        assert sum(row["cut"] is None for row in made) > 50
+        assert all(row["came"] <= row["left"] for row in made)
+    fallen = pa.table({"came": [5], "cut": pa.array([None], pa.int64()), "left": [4]})
+    assert not _keeps_order({"columns": ["came", "cut", "left"]}, fallen, None)
+
+
+def test_rows_that_are_hard_to_find_are_searched_for_within_an_effort(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each search of a batch takes from one effort; the rows beyond it keep everything, too."""
+    efforts = list[Effort]()
+
+    class Counted(Effort):
+        def __init__(self, most: int | None = None) -> None:
+            super().__init__(most)
+            efforts.append(self)
+
+    monkeypatch.setattr(constraints, "Effort", Counted)
+    monkeypatch.setattr(constraints, "SEARCH_WORK", 3_000)
+    names = [f"d{i}" for i in range(6)]
+    columns = "".join(
+        f"      {n}: {{role: sensitive, type: integer, between: [0, 1000000], nullable: false}}\n" for n in names
+    )
+    truths = "".join(f"    - holds: {a} + {b} >= 1000000 OR {a} = 7\n" for a, b in pairwise([*names, names[0]]))
+    policy = parse(
+        "version: 1\ndataset: d\ntables:\n  t:\n    source: t.csv\n    unit: row\n    columns:\n"
+        f"{columns}release:\n  truths:\n{truths}    - order: [d0, d1]\n    - order: [d2, d3]\n"
+    )
+    rows = pa.table({name: list(range(200)) for name in names})
+    model = describe_table(rows, policy.table("t"), ApproxDP(1, 1e-6), "independent", truths=policy.release.truths)
+    made = generate(model, 300, 3).to_pylist()
+    assert len(made) == 300
+    for row in made:
+        assert all(row[a] + row[b] >= 1_000_000 or row[a] == 7 for a, b in pairwise([*names, names[0]]))
+        assert row["d0"] <= row["d1"]
+        assert row["d2"] <= row["d3"]
+    assert efforts
+    assert all(each.left > -100 for each in efforts)
+
+
+def test_mwem_over_many_columns_takes_a_workload() -> None:
+    names = [f"c{i}" for i in range(26)]
+    columns = "".join(f"      {name}: {{role: sensitive, categories: [a, b], nullable: false}}\n" for name in names)
+    policy = parse("version: 1\ndataset: d\ntables:\n  t:\n    source: t.csv\n    unit: row\n    columns:\n" + columns)
+    with pytest.raises(ParameterError, match="26 columns in each of its rounds"):
+        refuse_unsuited(policy.table("t"), "mwem", None, (), None)
+    refuse_unsuited(policy.table("t"), "mwem", None, (("c0", "c1"),), None)
+    refuse_unsuited(policy.table("t"), "auto", None, (), None)

@@ -296,8 +296,7 @@ def _name_columns(truth: Spec) -> list[str]:
     if truth.kind == "sum":
         return [*named, str(given["total"])]
     if truth.kind == "holds":
-        from deniable.policy.conditions import read_condition
-        from deniable.policy.truths import list_columns
+        from deniable.policy.conditions import list_columns, read_condition
 
         return sorted(set(list_columns(read_condition(str(given["condition"]), None))))
     return named or [str(name) for name in given["when"]]  # type: ignore[attr-defined]
@@ -325,7 +324,7 @@ def _keeps_sum(options: Any, batch: pa.Table, _meant: object) -> bool:
 
 def _keeps_order(options: Any, batch: pa.Table, _meant: object) -> bool:
     names, falls = _as_list(options["columns"]), pc.greater_equal if options.get("strict") else pc.greater
-    found = [pc.any(falls(batch[one], batch[next_])).as_py() for one, next_ in itertools.pairwise(names)]
+    found = [pc.any(falls(batch[one], batch[later])).as_py() for one, later in itertools.combinations(names, 2)]
     return not any(found)
 
 

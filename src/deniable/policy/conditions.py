@@ -6,7 +6,7 @@ parentheses. As in SQL a condition is true, false or, with a null in it, unknown
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from datetime import date, datetime
 from fractions import Fraction
@@ -328,3 +328,31 @@ def read_time(text: str, kind: ColumnType) -> Fraction:
         return number_of(date.fromisoformat(text) if kind is ColumnType.DATE else datetime.fromisoformat(text))
     except ValueError:
         raise _refuse_condition(f"'{text[:30]}' is no {kind}") from None
+
+
+def list_columns(tree: Tree) -> Iterator[str]:
+    """The columns of a tree, with repetitions."""
+    match tree:
+        case Linear(terms):
+            yield from (name for name, _ in terms)
+        case Member(column) | Missing(column):
+            yield column
+        case Compared(left, _, right, constant):
+            yield from (left,) if constant else (left, right)
+        case Not(part):
+            yield from list_columns(part)
+        case Both(parts):
+            yield from (name for part in parts for name in list_columns(part))
+
+
+def pair_ordered(names: Sequence[str], nullable: Set[str]) -> Iterator[tuple[str, str]]:
+    """The columns of an order that are compared: each with the next, and over those that may be null with later ones.
+
+    >>> list(pair_ordered(["admitted", "operated", "discharged"], {"operated"}))
+    [('admitted', 'operated'), ('admitted', 'discharged'), ('operated', 'discharged')]
+    """
+    for place, left in enumerate(names, start=1):
+        for right in names[place:]:
+            yield left, right
+            if right not in nullable:
+                break

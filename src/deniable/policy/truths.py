@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from fractions import Fraction
-from itertools import chain, pairwise, product
+from itertools import chain, product
 from typing import Any
 
 from deniable.policy.conditions import (
@@ -25,6 +25,8 @@ from deniable.policy.conditions import (
     Terms,
     Tree,
     compare_sum,
+    list_columns,
+    pair_ordered,
     read_condition,
     read_time,
 )
@@ -49,21 +51,6 @@ def columns_of(truth: Spec) -> frozenset[str]:
         case _:
             when = options["when"]
             return frozenset(str(name) for name in when) if isinstance(when, Mapping) else frozenset()
-
-
-def list_columns(tree: Tree) -> Iterator[str]:
-    """The columns of a tree, with repetitions."""
-    match tree:
-        case Linear(terms):
-            yield from (name for name, _ in terms)
-        case Member(column) | Missing(column):
-            yield column
-        case Compared(left, _, right, constant):
-            yield from (left,) if constant else (left, right)
-        case Not(part):
-            yield from list_columns(part)
-        case Both(parts):
-            yield from (name for part in parts for name in list_columns(part))
 
 
 def list_names(value: Any) -> list[str]:
@@ -141,7 +128,8 @@ def compile_rules(truths: Iterable[Spec], declared: Iterable[Declared]) -> Rules
     closed = {name for name, each in columns.items() if each.grid is not None or each.listed is not None}
     kept = [t for t in truths if t.kind != "determines" and columns_of(t) <= closed]
     types = {name: each.type for name, each in columns.items()}
-    trees = [_tree_of(truth, types) for truth in kept]
+    nullable = {name for name, each in columns.items() if each.nullable}
+    trees = [_tree_of(truth, types, nullable) for truth in kept]
     named = set().union(*(list_columns(tree) for tree in trees)) if trees else set()
     numbers, texts = list[Fraction](), set[str]()
     for tree in trees:
@@ -166,7 +154,7 @@ def _list_values(column: Declared, rules: Rules) -> Values | None:
     return None if column.listed is None else tuple(sorted({rules.number(value) for value in column.listed}))
 
 
-def _tree_of(truth: Spec, types: Mapping[str, ColumnType]) -> Tree:
+def _tree_of(truth: Spec, types: Mapping[str, ColumnType], nullable: Set[str]) -> Tree:
     options = truth.options
     match truth.kind:
         case "sum":
@@ -174,7 +162,8 @@ def _tree_of(truth: Spec, types: Mapping[str, ColumnType]) -> Tree:
             return Linear((*parts, (str(options["total"]), Fraction(-1))), "=", Fraction(0))
         case "order":
             sign = "<" if options.get("strict") else "<="
-            steps = [_compare_columns(a, sign, b, types) for a, b in pairwise(list_names(options["columns"]))]
+            pairs = pair_ordered(list_names(options["columns"]), nullable)
+            steps = [_compare_columns(a, sign, b, types) for a, b in pairs]
             return steps[0] if len(steps) == 1 else Both(tuple(steps))
         case "holds":
             return read_condition(str(options["condition"]), types)

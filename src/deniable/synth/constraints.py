@@ -22,18 +22,18 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from deniable.errors import Infeasible
-from deniable.policy.conditions import Both, Linear, Member, Missing, Not, Tree
+from deniable.policy.conditions import Both, Linear, Member, Missing, Not, Tree, list_columns
 from deniable.policy.schema import Spec
 from deniable.policy.truths import (
     Box,
     Declared,
+    Effort,
     Rules,
     SearchTooLong,
     columns_of,
     compile_rules,
     find_any_row,
     find_row,
-    list_columns,
     list_names,
     tighten_boxes,
 )
@@ -45,6 +45,8 @@ REDRAWN_ROUNDS = 12
 """How often a row gets values of rows that keep all truths, before it is searched for."""
 MOST_SEARCHED, SEARCH_STEPS = 3_000, 400
 """Different rows of a batch that are searched for, and the steps of each search."""
+SEARCH_WORK = 200_000
+"""Truths that are judged for all rows of a batch, which takes seconds: the rest become copies of rows that keep all."""
 KEPT_ROWS = 1_000
 """Rows that keep all truths, remembered for batches in which none does."""
 
@@ -428,9 +430,10 @@ class _Part:
         held = {self.names[p] for d in self._dependencies for p in (*d.source, *d.target)} if hold else set()
         held |= {self.names[place] for place in self._fixed}
         numbers = self._to_numbers(trial[:, first[:MOST_SEARCHED]])
+        effort = Effort(SEARCH_WORK)
         for place in range(min(first.size, MOST_SEARCHED)):
             wanted = {n: None if null[place] else int(values[place]) for n, (values, null) in numbers.items()}
-            found = self._find_row(wanted, held)
+            found = self._find_row(wanted, held, effort)
             self._write_row(trial, group == place, found or {})
         return trial
 
@@ -440,13 +443,15 @@ class _Part:
             moved = NULL if value is None else int(self._columns[name].to_places(own)[0][0])
             trial[self.names.index(name), which] = moved
 
-    def _find_row(self, wanted: Mapping[str, int | None], held: set[str]) -> Mapping[str, int | None] | None:
-        """The nearest row; one with a null that was not drawn only where there is no other."""
+    def _find_row(
+        self, wanted: Mapping[str, int | None], held: set[str], effort: Effort
+    ) -> Mapping[str, int | None] | None:
+        """The nearest row; one with a null that was not drawn only where there is no other; None after much effort."""
         fixed: dict[str, Box] = {n: ((), True) if v is None else ((v,), False) for n, v in wanted.items() if n in held}
         valued: dict[str, Box] = {n: (v, null and wanted[n] is None) for n, (v, null) in self._rules.boxes.items()}
         for boxes in (valued | fixed, fixed):
             with suppress(SearchTooLong):
-                if (found := find_row(self._rules, wanted, boxes, SEARCH_STEPS)) is not None:
+                if (found := find_row(self._rules, wanted, boxes, SEARCH_STEPS, effort)) is not None:
                     return found
         return None
 

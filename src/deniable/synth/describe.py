@@ -10,6 +10,7 @@ one after another as long as their total is fixed (Smith and Thakurta 2022)."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -25,6 +26,7 @@ from deniable.dp.samplers import SYSTEM, Entropy, salt
 from deniable.engines.base import quote
 from deniable.errors import InternalError, ParameterError, nearest
 from deniable.policy.budget import ZCDP, ApproxDP, Budget
+from deniable.policy.conditions import list_columns
 from deniable.policy.schema import PrivacyUnit, Spec, TableSchema
 from deniable.policy.truths import (
     FALSE,
@@ -35,7 +37,6 @@ from deniable.policy.truths import (
     describe_contradiction,
     describe_truth,
     judge,
-    list_columns,
     list_names,
 )
 from deniable.synth import text_shapes
@@ -99,6 +100,10 @@ def _clique_of(names: tuple[str, ...], domain: Domain) -> Clique:
     return tuple(sorted({domain.names.index(name) for name in names}))
 
 
+MOST_PAIRS = 300
+"""Of columns that mwem chooses among by itself."""
+
+
 def refuse_unsuited(
     table: TableSchema, method: str, columns: tuple[str, ...] | None, workload: Workload, areas: str | None,
     truths: Sequence[Spec] = (),
@@ -106,7 +111,12 @@ def refuse_unsuited(
     """Refuse, before anything is charged, what could not be described or drawn: from the policy alone."""
     chosen = attributes_of(table, columns)
     refuse_unkept(truths, table, chosen)
-    cliques_of(workload, domain_of(chosen))
+    asked = cliques_of(workload, domain_of(chosen))
+    if method == "mwem" and not asked and math.comb(len(chosen), 2) > MOST_PAIRS:
+        raise ParameterError(
+            f"mwem looks at each pair of {len(chosen)} columns in each of its rounds, which takes minutes",
+            remedy="Name the tables that are wanted with a workload, or take auto, which has no such limit",
+        )
     if find_areas(table, chosen, areas) is None and find_method(method).areas:
         raise areas_refusal()
 
