@@ -10,7 +10,7 @@ import pytest
 
 import clinic
 from deniable.errors import InternalError
-from deniable.policy.budget import ZCDP, PureDP
+from deniable.policy.budget import ZCDP, ApproxDP, PureDP
 from deniable.policy.schema import Neighboring
 from deniable.query import double_entry
 from deniable.query.compile import compile_query
@@ -40,3 +40,21 @@ def test_double_entry_refuses_an_exchange_between_groups() -> None:
     broken = replace(plan, nodes=(replace(node, steps=(replace(step, placed=(placed,)),)),))
     with pytest.raises(InternalError):
         double_entry.check(broken)
+
+
+COLUMNS = "SUM(age), SUM(charge), SUM(age * age), SUM(charge * charge), SUM(age * charge), COUNT(age), COUNT(charge)"
+
+
+@pytest.mark.parametrize("epsilon", ["1/1000", "0.027124", "1/3", "499.9999999", "500", "500.0000001", "1000"])
+@pytest.mark.parametrize("delta", ["1e-3", "1/3000", "1e-9"])
+@pytest.mark.parametrize("groups", [1, 500])
+def test_every_question_has_a_price_at_the_border(epsilon: str, delta: str, groups: int) -> None:
+    """Where noise that was made for a limit is priced a hair above it, the next best noise is taken: nothing fails."""
+    asked = ApproxDP(Fraction(epsilon), Fraction(delta))
+    for named in ("COUNT(*)", f"COUNT(*), {COLUMNS}"):
+        plan = compile_query(
+            f"SELECT sex, {named} FROM visits GROUP BY sex", clinic.with_unit(max_groups=groups), asked
+        )
+        double_entry.check(plan)
+        assert plan.cost is not None
+        assert plan.cost.epsilon <= asked.epsilon  # type: ignore[union-attr]
