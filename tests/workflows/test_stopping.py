@@ -58,16 +58,16 @@ def send(frame, event, _):
 
 def begin_near_the_end():
     global count
-    from deniable import storage
-    settle = storage.Outputs.settle
+    from deniable import outputs
+    settle = outputs.Outputs.settle
 
-    def settle_and_count(outputs):
+    def settle_and_count(run):
         global count
         count = 0
         sys.setprofile(send)
-        settle(outputs)
+        settle(run)
 
-    storage.Outputs.settle = settle_and_count
+    outputs.Outputs.settle = settle_and_count
 
 leave = os._exit
 os._exit = lambda code: (sys.setprofile(None), leave(code))

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from deniable.errors import CHARGED, NO_BUDGET, NOTHING_CHARGED, UNSURE, WATCH, Cancelled, ChargeWatch, DeniableError
-from deniable.storage import WRITTEN, settle_outputs
+from deniable.outputs import WRITTEN, settle_outputs
 
 if TYPE_CHECKING:
     from rich.console import Console
