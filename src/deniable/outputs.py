@@ -27,6 +27,7 @@ from deniable.storage import (
     lock_output,
     refuse_input,
     refuse_name,
+    refuse_odd,
     refuse_other_than_page,
     refuse_place,
     refuse_unwritable,
@@ -155,6 +156,7 @@ class Outputs:
         self._inputs += [each.absolute() for each in beside]
         before = set(self._files)
         for place, path in enumerate((*files, *pages)):
+            refuse_odd(path)
             refuse_input(path)
             group, asked = (list_companions(path), form) if place < len(files) else ([], {})
             if path.absolute() in before and len(self._files[path.absolute()]) == 1 + len(group):

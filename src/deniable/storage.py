@@ -52,6 +52,8 @@ _REASONS = {
     errno.ENOENT: ("the folder does not exist", "Create the folder first"),
     errno.ENOTDIR: ("a part of the path is a file", "Write to another folder"),
     errno.EISDIR: ("there is a folder of that name", "Choose another name"),
+    errno.ELOOP: ("links lead to one another in a circle", "Remove the link, or choose another name"),
+    errno.ENAMETOOLONG: ("the name is too long", "Choose a shorter name"),
     errno.EIO: ("the disk reported an error", "Check the disk"),
 }
 
@@ -198,6 +200,7 @@ def refuse_unwritable(
     """
     if path is None:
         return
+    refuse_odd(path)
     if len(os.fsencode(path.name)) > LONGEST_NAME:
         raise ParameterError(
             f"the name of a file has more than {LONGEST_NAME} bytes", remedy="Choose a shorter name for the output"
@@ -226,12 +229,42 @@ def refuse_place(path: Path) -> None:
         _refuse(OSError(errno.ENOENT, ""), path)
     if path.is_dir():
         _refuse(OSError(errno.EISDIR, ""), path)
-    if (path.exists() and not path.is_file()) or _is_device_folder(path.parent):
+    refuse_odd(path)
+    if _is_device_folder(path.parent):
+        _refuse_device(path)
+
+
+def refuse_odd(path: Path) -> None:
+    """Refuse a path that can be neither a file nor a folder, whether it is to be read or written; nothing is opened."""
+    try:
+        mode = os.stat(path).st_mode
+    except ValueError:
         raise ParameterError(
-            f"'{path.name}' is no file but a device, a pipe or the like",
-            expected="A new name, or the name of a file or of a link to one",
-            remedy="Choose another name",
-        )
+            "a path holds a NUL character, which none may have", remedy="Choose another name"
+        ) from None
+    except OSError as refusal:
+        if refusal.errno in (errno.ELOOP, errno.ENAMETOOLONG):
+            reason, remedy = _REASONS[refusal.errno]
+            raise ParameterError(f"'{path.name[:60]}' can be no file: {reason}", remedy=remedy) from None
+        return
+    if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+        _refuse_device(path)
+
+
+def refuse_pipe(text: str) -> None:
+    """Refuse a text that is the name of a pipe, where it may be that of a file: to open it could take for ever."""
+    with suppress(OSError, ValueError):
+        if not stat.S_ISFIFO(os.stat(text).st_mode) or _is_device_folder(Path(text).parent):
+            return
+        _refuse_device(Path(text))
+
+
+def _refuse_device(path: Path) -> NoReturn:
+    raise ParameterError(
+        f"'{path.name}' is no file but a device, a pipe or the like",
+        expected="A new name, or the name of a file or of a link to one",
+        remedy="Choose another name",
+    )
 
 
 def _is_device_folder(folder: Path) -> bool:
@@ -264,6 +297,8 @@ def refuse_other_than_json(path: Path | None) -> None:
 
 
 def _refuse_other(path: Path | None, what: str, beginnings: tuple[bytes, ...]) -> None:
+    if path is not None:
+        refuse_place(path)
     begun = b"" if path is None or not path.is_file() else _read_start(path).strip().lower()
     if path is not None and begun and not begun.startswith(beginnings):
         raise ParameterError(

@@ -10,9 +10,18 @@ from typing import Any
 
 import pytest
 
-from deniable.errors import StorageError
+from deniable.errors import ParameterError, StorageError
 from deniable.outputs import claim_outputs, replace_files
-from deniable.storage import Locked, lock_output, refuse_unwritable, stage_file, whole_file, write_whole
+from deniable.storage import (
+    Locked,
+    lock_output,
+    refuse_other_than_json,
+    refuse_other_than_page,
+    refuse_unwritable,
+    stage_file,
+    whole_file,
+    write_whole,
+)
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="a run is killed in a fork")
 STEPS = ("open", "replace", "unlink", "link", "symlink")
@@ -59,7 +68,7 @@ def read(folder: Path) -> dict[str, bytes]:
 
 
 def find_hidden(folder: Path) -> list[Path]:
-    return [path for path in folder.rglob(".*")]
+    return list(folder.rglob(".*"))
 
 
 @pytest.mark.quick_cases(4)
@@ -161,3 +170,55 @@ def test_one_process_at_a_time_writes_an_output(tmp_path: Path) -> None:
     refuse_unwritable(tmp_path / "x.csv")
     with lock_output(tmp_path / "x.csv"), pytest.raises(Locked), claim_outputs(tmp_path / "x.csv"):
         pass
+
+
+ODD = {"a pipe": "is no file but", "a loop": "in a circle", "a long name": "too long", "NUL": "NUL"}
+
+
+def make_odd(folder: Path, kind: str) -> Path:
+    path = folder / {"a pipe": "pipe.csv", "a loop": "loop.csv", "a long name": "x" * 300, "NUL": "a\0b"}[kind]
+    if kind == "a pipe":
+        os.mkfifo(path)
+    if kind == "a loop":
+        path.symlink_to(path.name)
+    return path
+
+
+@pytest.mark.parametrize("kind", ODD)
+def test_what_can_be_no_file_is_refused_as_an_output(tmp_path: Path, kind: str) -> None:
+    path = make_odd(tmp_path, kind)
+    for claimed in ({"pages": [path]}, {"files": [path]}):
+        with (
+            pytest.raises(ParameterError, match=ODD[kind]),
+            claim_outputs(*claimed.get("files", []), pages=claimed.get("pages", [])),
+        ):
+            pass
+    with pytest.raises(ParameterError, match=ODD[kind]):
+        refuse_unwritable(path)
+
+
+@pytest.mark.parametrize("kind", ODD)
+def test_what_can_be_no_file_is_refused_by_every_option_that_takes_a_path(tmp_path: Path, kind: str) -> None:
+    import typer
+
+    from deniable.cli.main import PlainValue, app
+
+    path, commands, seen = make_odd(tmp_path, kind), [typer.main.get_command(app)], set[str]()
+    while commands:
+        command = commands.pop()
+        commands += getattr(command, "commands", {}).values()
+        for param in command.params:
+            taken = getattr(getattr(param, "type_descriptor", None), "annotation", None)
+            if taken not in (Path, list[Path]) and (taken is not str or kind != "a pipe"):
+                continue
+            value = [str(path)] if taken == list[Path] else str(path)
+            with pytest.raises(ParameterError, match=ODD[kind]):
+                PlainValue().coerce(value, param, typer.Context(command))
+            seen.add(f"{command.name} {param.name}")
+    assert {"attack resume", "synthesize out", "synthesize policy"} <= seen
+
+
+def test_a_folder_is_no_page_and_no_state_of_attacks(tmp_path: Path) -> None:
+    for refuse in (refuse_other_than_json, refuse_other_than_page):
+        with pytest.raises(StorageError, match="folder of that name"):
+            refuse(tmp_path)

@@ -24,6 +24,7 @@ import typer
 from deniable.cli import INTERRUPTED, STOP, hear_once
 from deniable.cli.terminal import refuse, tell_stop, watch_process
 from deniable.errors import NOTHING_CHARGED, Cancelled, DeniableError, InternalError, ParameterError
+from deniable.storage import refuse_odd, refuse_pipe
 
 EPILOG = """\b
 Workflows:
@@ -223,6 +224,11 @@ class PlainValue:
         """The value as the type that the option has."""
         if value is None:
             return () if param.multiple or param.nargs == -1 else None
+        for text in value if isinstance(value, list | tuple) else [value]:
+            if param.type_descriptor.annotation in (Path, list[Path]):
+                refuse_odd(Path(text))
+            elif isinstance(text, str):
+                refuse_pipe(text)
         for taken in _take_plainly(value, param.type_descriptor):
             return taken
         plain = not isinstance(value, str) or ("_" not in value and value.isascii())
