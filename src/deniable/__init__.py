@@ -7,12 +7,15 @@ file, `connect(url, token)` for a server. `dir(deniable)` lists what is public; 
 from __future__ import annotations
 
 import warnings
-from typing import TYPE_CHECKING, Any
+
+TYPE_CHECKING = False  # `typing` takes longer than all else here, and Control-C is not heard in words until then
 
 # What NumPy says of numbers it cannot hold would tell of one row, and nobody has paid for that.
 warnings.filterwarnings("ignore", category=RuntimeWarning, module=r"deniable\.")
 
 if TYPE_CHECKING:
+    from typing import Any
+
     from deniable import errors as errors
     from deniable.client import connect as connect
     from deniable.client import connect_async as connect_async

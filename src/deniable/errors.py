@@ -551,6 +551,11 @@ class ChargeWatch:
     by: str = ""
     """The steward who does it, by name, where one is known; it stands in the entry."""
     recorded: bool = False  # whether the ledger names a release that has no price
+    keeps: bool = False  # whether answers are kept, so that asking again is not charged again
+    seen: int = 0
+    """How many charges of `tried` it knows of."""
+    tried: ClassVar[int] = 0
+    """How many charges this process has tried, whoever watched."""
 
 
 WATCH: ContextVar[ChargeWatch | None] = ContextVar("deniable_charge_watch", default=None)

@@ -8,19 +8,15 @@ one. A refusal of the disk becomes a StorageError that names the folder and the 
 from __future__ import annotations
 
 import errno
-import glob
-import hashlib
-import logging
 import os
 import re
 import secrets
 import shutil
 import stat
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
-from contextvars import ContextVar
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, BinaryIO, NoReturn
+from typing import BinaryIO, NoReturn
 from weakref import WeakKeyDictionary
 
 from deniable.errors import ParameterError, StorageError, nearest
@@ -42,7 +38,7 @@ else:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
-LOG = logging.getLogger(__name__)
+POSIX = os.name == "posix"
 PRIVATE_FILE = 0o600
 ROW_ENDINGS = {".csv": "csv", ".parquet": "parquet", ".pq": "parquet", ".arrow": "arrow", ".feather": "arrow"}
 """The format of rows that the end of a file's name asks for."""
@@ -56,6 +52,8 @@ _REASONS = {
     errno.ENOENT: ("the folder does not exist", "Create the folder first"),
     errno.ENOTDIR: ("a part of the path is a file", "Write to another folder"),
     errno.EISDIR: ("there is a folder of that name", "Choose another name"),
+    errno.ELOOP: ("links lead to one another in a circle", "Remove the link, or choose another name"),
+    errno.ENAMETOOLONG: ("the name is too long", "Choose a shorter name"),
     errno.EIO: ("the disk reported an error", "Check the disk"),
 }
 
@@ -110,29 +108,62 @@ def whole_file(path: Path, mode: int = PRIVATE_FILE) -> Iterator[BinaryIO]:
     ...     (Path(folder) / "note.txt").read_bytes()
     b'whole'
     """
-    _refuse_input(path)
+    refuse_input(path)
     temporary = path.with_name(f".{path.name[:100]}.{secrets.token_hex(6)}.part")
     with storage_errors(path):
         try:
-            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
-            with open(descriptor, "wb") as file:
+            with open(_create_held(temporary, mode), "wb") as file:
                 yield file
                 file.flush()
                 os.fsync(file.fileno())
-            os.replace(temporary, path)
-            _flush_folder(path.parent)
+                if POSIX:  # while it is held, so that nobody takes it for one that a killed process left
+                    os.replace(temporary, path)
+            if not POSIX:
+                os.replace(temporary, path)
+            flush_folder(path.parent)
         except BaseException:
             with suppress(OSError):
                 temporary.unlink()
             raise
 
 
+def _create_held(temporary: Path, mode: int) -> int:
+    """A new file that this process holds until it is closed; Windows removes no file that is open."""
+    while True:
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+        if not POSIX:
+            return descriptor
+        with suppress(OSError):  # whoever removes it now holds it, or this disk knows no locks
+            lock_descriptor(descriptor)
+        if os.fstat(descriptor).st_nlink:
+            return descriptor
+        os.close(descriptor)
+
+
+_UNFINISHED = re.compile(r"\.[0-9a-f]{12}\.part")
+
+
 def remove_unfinished(*paths: Path) -> None:
-    """Remove what killed processes left of files that they were writing; call it where no other process writes them."""
+    """Remove what killed processes left of files that they were writing, and of tries of the disk beside them."""
     for path in paths:
-        for left in path.parent.glob(f".{glob.escape(path.name[:100])}.*.part"):
-            with suppress(OSError):
-                left.unlink()
+        begun = f".{path.name[:100]}"
+        for left in path.parent.glob(".*.part"):
+            if _UNFINISHED.fullmatch(left.name.removeprefix(begun)):
+                _remove_unheld(left)
+
+
+def _remove_unheld(left: Path) -> None:
+    """Remove a file that no process holds; Windows refuses it while one has it open."""
+    with suppress(OSError):
+        if not POSIX:
+            left.unlink()
+            return
+        descriptor = os.open(left, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        try:
+            lock_descriptor(descriptor)
+            left.unlink()
+        finally:
+            os.close(descriptor)
 
 
 @contextmanager
@@ -169,12 +200,13 @@ def refuse_unwritable(
     """
     if path is None:
         return
+    refuse_odd(path)
     if len(os.fsencode(path.name)) > LONGEST_NAME:
         raise ParameterError(
             f"the name of a file has more than {LONGEST_NAME} bytes", remedy="Choose a shorter name for the output"
         )
-    _refuse_input(path)
-    _refuse_name(path, beside)
+    refuse_input(path)
+    refuse_name(path, beside)
     if path.suffix.lower() in (".yaml", ".yml") and path.exists():
         raise ParameterError(f"'{path.name}' exists, and looks like a policy", remedy="Choose another name")
     if path.is_file() and _read_start(path) == SQLITE:
@@ -187,22 +219,52 @@ def refuse_unwritable(
             expected=f"Files are written as {', '.join(others)} or {last}",
             remedy=nearest(path.suffix, endings),
         )
-    _refuse_place(path)
+    refuse_place(path)
     _refuse_full(path, path.parent, PROBE)
 
 
-def _refuse_place(path: Path) -> None:
+def refuse_place(path: Path) -> None:
     """Refuse a name in no folder, or one that is there and neither a regular file nor a link to one."""
     if not path.parent.is_dir():
         _refuse(OSError(errno.ENOENT, ""), path)
     if path.is_dir():
         _refuse(OSError(errno.EISDIR, ""), path)
-    if (path.exists() and not path.is_file()) or _is_device_folder(path.parent):
+    refuse_odd(path)
+    if _is_device_folder(path.parent):
+        _refuse_device(path)
+
+
+def refuse_odd(path: Path) -> None:
+    """Refuse a path that can be neither a file nor a folder, whether it is to be read or written; nothing is opened."""
+    try:
+        mode = os.stat(path).st_mode
+    except ValueError:
         raise ParameterError(
-            f"'{path.name}' is no file but a device, a pipe or the like",
-            expected="A new name, or the name of a file or of a link to one",
-            remedy="Choose another name",
-        )
+            "a path holds a NUL character, which none may have", remedy="Choose another name"
+        ) from None
+    except OSError as refusal:
+        if refusal.errno in (errno.ELOOP, errno.ENAMETOOLONG):
+            reason, remedy = _REASONS[refusal.errno]
+            raise ParameterError(f"'{path.name[:60]}' can be no file: {reason}", remedy=remedy) from None
+        return
+    if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+        _refuse_device(path)
+
+
+def refuse_pipe(text: str) -> None:
+    """Refuse a text that is the name of a pipe, where it may be that of a file: to open it could take for ever."""
+    with suppress(OSError, ValueError):
+        if not stat.S_ISFIFO(os.stat(text).st_mode) or _is_device_folder(Path(text).parent):
+            return
+        _refuse_device(Path(text))
+
+
+def _refuse_device(path: Path) -> NoReturn:
+    raise ParameterError(
+        f"'{path.name}' is no file but a device, a pipe or the like",
+        expected="A new name, or the name of a file or of a link to one",
+        remedy="Choose another name",
+    )
 
 
 def _is_device_folder(folder: Path) -> bool:
@@ -216,7 +278,7 @@ def _refuse_full(path: Path, folder: Path, size: int) -> None:
     probe = folder / f".{secrets.token_hex(6)}.part"
     with storage_errors(path):
         try:
-            with open(os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE_FILE), "wb") as file:
+            with open(_create_held(probe, PRIVATE_FILE), "wb") as file:
                 file.write(os.urandom(size))
                 file.flush()
                 os.fsync(file.fileno())
@@ -235,6 +297,8 @@ def refuse_other_than_json(path: Path | None) -> None:
 
 
 def _refuse_other(path: Path | None, what: str, beginnings: tuple[bytes, ...]) -> None:
+    if path is not None:
+        refuse_place(path)
     begun = b"" if path is None or not path.is_file() else _read_start(path).strip().lower()
     if path is not None and begun and not begun.startswith(beginnings):
         raise ParameterError(
@@ -264,7 +328,8 @@ def release_inputs(owner: object) -> None:
     _inputs.pop(owner, None)
 
 
-def _refuse_input(path: Path) -> None:
+def refuse_input(path: Path) -> None:
+    """Refuse to write over what somebody reads."""
     held = (each for paths in list(_inputs.values()) for each in paths)
     if path.exists() and any(each.exists() and each.samefile(path) for each in held):
         raise ParameterError(f"'{path.name}' is read by this work, and would be lost", remedy="Choose another name")
@@ -278,7 +343,17 @@ def write_whole(path: Path, content: bytes, mode: int = PRIVATE_FILE) -> None:
 
 def _refuse(refusal: OSError, path: Path) -> NoReturn:
     reason, remedy = _REASONS.get(refusal.errno or 0, ("the system refused", "Write to another folder"))
-    raise StorageError(f"'{path.name}' could not be written in '{path.parent}': {reason}", remedy=remedy) from None
+    name = _STAGED.sub(r"\1\3", path.name)
+    raise StorageError(f"'{name}' could not be written in '{path.parent}': {reason}", remedy=remedy) from None
+
+
+def stage_file(path: Path) -> Path:
+    """Where rows are written until they may leave: beside the output, with its ending, and hidden."""
+    return path.with_name(f".{path.name}.unreleased{path.suffix}")
+
+
+_STAGED = re.compile(r"\A\.(.*?(\.[^.]*)?)\.unreleased(?(2)\2)(.*)\Z", re.DOTALL)
+"""The name of a staged file, or of what stands beside one: a refusal names the output, which the user knows."""
 
 
 LOCK = ".lock"
@@ -317,227 +392,12 @@ def lock_output(path: Path | None) -> Iterator[None]:
         os.close(descriptor)
 
 
-COMPANIONS = (".release.json", ".recoding.json", ".model.json")
-"""How the names of files end that stand beside an output: its statement, its recoding, its model."""
-WRITTEN: ContextVar[list[str] | None] = ContextVar("deniable_written", default=None)
-"""Where whoever watches is told of the outputs that were written whole."""
-
-
-def list_companions(path: Path) -> list[Path]:
-    """The files that may stand beside an output."""
-    return [path.with_name(path.name + ending) for ending in COMPANIONS]
-
-
-def stage_file(path: Path) -> Path:
-    """Where rows are written until they may leave: beside the output, with its ending, and hidden."""
-    return path.with_name(f".{path.name}.unreleased{path.suffix}")
-
-
-class Outputs:
-    """All files that one run writes: anew together, or all as they were."""
-
-    def __init__(self) -> None:
-        self._locks = ExitStack()
-        self._files: dict[Path, list[Path]] = {}
-        self._inputs: list[Path] = []
-        self._held: list[Path] = []
-        self._new: set[Path] = set()
-        self._dropped: dict[Path, Path] = {}
-
-    def claim(self, files: Sequence[Path], pages: Sequence[Path], beside: Iterable[Path], **form: Any) -> None:
-        """Refuse files that cannot be written, with what stands beside them; take their locks."""
-        self._inputs += [each.absolute() for each in beside]
-        before = set(self._files)
-        for place, path in enumerate((*files, *pages)):
-            _refuse_input(path)
-            group, asked = (list_companions(path), form) if place < len(files) else ([], {})
-            if path.absolute() in before and len(self._files[path.absolute()]) == 1 + len(group):
-                continue
-            _refuse_name(path, (each for claimed in self._files.values() for each in claimed))
-            refuse_unwritable(path, beside=self._inputs, **asked)
-            if place >= len(files):
-                refuse_other_than_page(path)
-            for each in group:
-                _refuse_name(each, self._files)
-                _refuse_input(each)
-                _refuse_place(each)
-            self._locks.enter_context(lock_output(path))
-            self._files[path.absolute()] = [path, *group]
-            _finish_killed([path, *group])
-
-    def hold(self, *files: Path) -> None:
-        """Keep what is there of files, and beside them, under a second name by which it can be put back."""
-        for path in (each for file in files for each in self._files[file.absolute()] if each not in self._held):
-            if not os.path.lexists(path):
-                self._new.add(path)
-            self._held.append(path)
-            if path not in self._new:
-                _keep_earlier(path)
-
-    def put_back(self) -> None:
-        """Give files that were held their names again, and remove new ones; what the disk refuses stays kept.
-
-        An output comes after what stands beside it: while it is kept, all is put back by the next run.
-        """
-        for path in reversed(self._held):
-            with suppress(OSError):
-                _restore(path)
-                if path in self._new:
-                    path.unlink(missing_ok=True)
-                    self._new.discard(path)
-
-    def settle(self) -> None:
-        """Let what is there now stay, whatever comes; where an interruption came in between, it is heard afterwards."""
-        interrupted = [_persist(work) for work in (self._drop, self._tell, self._let_go)]
-        if any(interrupted):
-            raise KeyboardInterrupt
-
-    def _drop(self) -> None:
-        """Remove what stood beside an earlier output and is not of the new one."""
-        for path, *group in self._files.values():
-            if path in self._held and os.path.lexists(path) and not _is_unchanged(path):
-                for each in group:
-                    if _is_unchanged(each) and each.absolute() not in self._inputs:
-                        self._dropped[each] = path
-                        each.unlink(missing_ok=True)
-
-    def _tell(self) -> None:
-        """Tell whoever watches which outputs were written, and the log what was removed beside them."""
-        if (told := WRITTEN.get()) is not None:
-            there = (str(path) for path, *_ in self._files.values() if path in self._held and path.exists())
-            told += [each for each in there if each not in told]
-        for each, path in self._dropped.items():
-            LOG.warning("Removed %s: it belonged to the earlier '%s'.", each, path.name)
-
-    def _let_go(self) -> None:
-        """Forget what was there before; what is not there anew stays."""
-        for path in self._held:
-            if path not in self._dropped and not os.path.lexists(path):
-                _restore(path)
-            with suppress(OSError):
-                _place_earlier(path).unlink(missing_ok=True)
-        self._held, self._new, self._dropped = [], set(), {}
-
-    def close(self) -> None:
-        """Remove what did not leave, and let go of the locks."""
-        for path, *_ in self._files.values():
-            _remove_staged(path)
-        self._locks.close()
-
-
-_run: ContextVar[Outputs | None] = ContextVar("deniable_outputs", default=None)
-
-
-@contextmanager
-def claim_outputs(
-    *files: Path | None, pages: Iterable[Path | None] = (), beside: Iterable[Path] = (), **form: Any
-) -> Iterator[Outputs]:
-    """Check all files that a run will write, and hold their locks until it ends; ask for it before a charge.
-
-    `form` is as in `refuse_unwritable`. `beside` are files that are read. A run inside another is a part of it: where
-    the outer one ends well, all files are anew with what stands beside them; where it fails, all are as they were.
-    """
-    if (outer := _run.get()) is not None:
-        outer.claim([each for each in files if each], [each for each in pages if each], beside, **form)
-        yield outer
-        return
-    run = Outputs()
-    token = _run.set(run)
-    try:
-        run.claim([each for each in files if each], [each for each in pages if each], beside, **form)
-        yield run
-        run.settle()
-    except BaseException:
-        _persist(run.put_back)
-        raise
-    finally:
-        _run.reset(token)
-        _persist(run.close)
-
-
-def settle_outputs() -> None:
-    """Let the files of the run stay that were written so far: before anything is told of them."""
-    if (run := _run.get()) is not None:
-        run.settle()
-
-
-@contextmanager
-def replace_files(*files: Path | None, pages: Iterable[Path | None] = ()) -> Iterator[None]:
-    """All files anew with what stands beside them, or all as they were, even where an interruption ends the run.
-
-    What was there before has a second, hidden name meanwhile. The next run that writes to the same name puts it back
-    where a process was killed before all was there, and removes it where one was killed afterwards.
-    """
-    there = [each for each in pages if each]
-    with claim_outputs(*files, pages=there) as run:
-        run.hold(*(each for each in files if each), *there)
-        yield
-
-
-def _refuse_name(path: Path, others: Iterable[Path]) -> None:
+def refuse_name(path: Path, others: Iterable[Path]) -> None:
+    """Refuse a name that is that of another file of the same work."""
     if any(path.resolve() == each.resolve() for each in others):
         raise ParameterError(
             f"'{path.name}' is the name of two files of this work, and one would be lost", remedy="Choose another name"
         )
-
-
-def _place_earlier(path: Path) -> Path:
-    """The hidden name of what was there before; one run at a time has it."""
-    return path.with_name(f".earlier-{hashlib.sha256(os.fsencode(path.name)).hexdigest()[:16]}")
-
-
-def _keep_earlier(path: Path) -> None:
-    """Give a file or a link a second name, its only one where it cannot have two."""
-    kept = _place_earlier(path)
-    with suppress(OSError):
-        kept.symlink_to(os.readlink(path)) if path.is_symlink() else kept.hardlink_to(path)
-        return
-    with storage_errors(path):
-        path.replace(kept)
-
-
-def _restore(path: Path) -> None:
-    if os.path.lexists(kept := _place_earlier(path)):
-        kept.replace(path)
-        kept.unlink(missing_ok=True)  # a file that was put back over itself still has both names
-
-
-def _is_unchanged(path: Path) -> bool:
-    """Whether what is there of a file is what was there before: nothing was written over it."""
-    kept = _place_earlier(path)
-    if not os.path.lexists(kept):
-        return False
-    if not os.path.lexists(path):
-        return True
-    if path.is_symlink() or kept.is_symlink():
-        return path.is_symlink() and kept.is_symlink() and os.readlink(path) == os.readlink(kept)
-    return path.samefile(kept)
-
-
-def _finish_killed(paths: Sequence[Path]) -> None:
-    """Put back what a killed run held of an output, or remove it where that run was at its end; and what it staged."""
-    unfinished = os.path.lexists(_place_earlier(paths[0]))
-    for path in reversed(paths):
-        with suppress(OSError):
-            _restore(path) if unfinished else _place_earlier(path).unlink(missing_ok=True)
-    _remove_staged(paths[0])
-
-
-def _remove_staged(path: Path) -> None:
-    for each in (stage_file(path), *list_companions(stage_file(path))):
-        with suppress(OSError):
-            each.unlink(missing_ok=True)
-
-
-def _persist(work: Callable[[], None]) -> bool:
-    """Do to its end what may be begun again, however often it is interrupted; says whether it was."""
-    interrupted = False
-    while True:
-        try:
-            work()
-            return interrupted
-        except KeyboardInterrupt:
-            interrupted = True
 
 
 def _take_lock(lock: Path, where: Path, busy: StorageError) -> int:
@@ -587,7 +447,8 @@ def give_name(file: Path, name: Path) -> None:
             shutil.copyfileobj(held, copy)
 
 
-def _flush_folder(folder: Path) -> None:
+def flush_folder(folder: Path) -> None:
+    """Let the names in a folder outlast a power cut."""
     # The rename itself lives in the folder; some systems cannot open folders, and there the rename is already safe.
     with suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY)

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from deniable import Curator, storage
+from deniable import Curator, outputs
 from deniable.assess.released_rows import read_released
 from deniable.curator.mask.run import mask, request_for
 from deniable.curator.query.sql import write_answer
@@ -313,7 +313,7 @@ def test_what_cannot_be_held_is_not_lost(tmp_path: Path, monkeypatch: pytest.Mon
 
     monkeypatch.setattr(Path, "hardlink_to", refuse)
     monkeypatch.setattr(Path, "replace", refuse_json)
-    with pytest.raises(StorageError, match="the disk is full"), storage.replace_files(out / "x.csv", out / "x.json"):
+    with pytest.raises(StorageError, match="the disk is full"), outputs.replace_files(out / "x.csv", out / "x.json"):
         raise AssertionError("nothing may be written then")
     assert list_files(tmp_path) == before
     assert (out / "x.csv").is_symlink()
@@ -341,7 +341,7 @@ def test_earlier_files_are_put_back_though_that_is_interrupted_too(
         monkeypatch.setattr(Path, "replace", interrupt)
         raise StorageError("the disk is full")
 
-    with pytest.raises(StorageError), storage.replace_files(*paths):
+    with pytest.raises(StorageError), outputs.replace_files(*paths):
         write()
     assert len(interrupted) > len(paths)
     assert list_files(tmp_path) == before

@@ -15,12 +15,13 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from deniable import storage
+from deniable import outputs, storage
 from deniable.cli.main import app
 from deniable.errors import CHARGED, NOTHING_CHARGED, Cancelled, DeniableError, ParameterError, StorageError
+from deniable.outputs import COMPANIONS, claim_outputs, replace_files
 from deniable.release import verify
 from deniable.reports import page
-from deniable.storage import COMPANIONS, Locked, claim_outputs, lock_output, replace_files
+from deniable.storage import Locked, lock_output
 
 release = import_module("deniable.release.release")
 POLICY = """
@@ -294,7 +295,7 @@ def test_what_a_killed_run_left_is_put_back_by_the_next_one(tmp_path: Path, name
             (first / name).write_text("new")
         storage.stage_file(first / "x.csv").write_text("not to leave")
         shutil.copytree(first, killed := tmp_path / "killed")
-    assert len(list(killed.iterdir())) == 6  # with the lock, two earlier files, and the rows that wait
+    assert len(list(killed.iterdir())) == 7  # with lock, journal, two earlier files, and the rows that wait
     with claim_outputs(killed / "x.csv"):
         found = {path.name: path.read_text() for path in killed.iterdir() if not path.name.endswith(".lock")}
         assert found == {"x.csv": "earlier", "x.csv.release.json": "earlier"}
@@ -303,7 +304,7 @@ def test_what_a_killed_run_left_is_put_back_by_the_next_one(tmp_path: Path, name
 def test_what_a_run_left_that_was_killed_at_its_end_is_removed(tmp_path: Path) -> None:
     for name in ("x.csv", "x.csv.release.json"):
         (tmp_path / name).write_text("new")
-    kept = storage._place_earlier(tmp_path / "x.csv.release.json")
+    kept = outputs._place_earlier(tmp_path / "x.csv.release.json")
     kept.write_text("earlier")  # that of the output was let go of first
     with claim_outputs(tmp_path / "x.csv"):
         assert not kept.exists()
@@ -345,4 +346,4 @@ def test_many_signals_stop_a_command_as_one_does(clinic: Path) -> None:
 @pytest.fixture(autouse=True)
 def _leave_no_run() -> Iterator[None]:
     yield
-    assert storage._run.get() is None
+    assert outputs._run.get() is None

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import _thread
 import signal
 import sys
-import threading
-from typing import Any
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 INTERRUPTED = 130
 """The exit code of a command that Control-C ended."""
@@ -17,15 +18,24 @@ class OneStop:
 
     def __init__(self) -> None:
         self.heard = False
+        self.over = False
 
     def __call__(self, _number: int, _frame: object) -> None:
-        """Interrupt, for the first signal."""
-        if not self.heard:
+        """Interrupt, for the first signal that comes while there is work."""
+        if not self.heard and not self.over:
             self.heard = True
             raise KeyboardInterrupt
 
+    def end(self) -> bool:
+        """Interrupt no more, since what the command came to is told now; says whether a signal was heard before."""
+        self.over = True
+        return self.heard
+
     def notice(self, lost: Any) -> None:
         """Interrupt once more where Python dropped the interruption, as in a finalizer; other failures are shown."""
+        import _thread
+        import threading
+
         if not issubclass(lost.exc_type, KeyboardInterrupt):
             sys.__unraisablehook__(lost)
             return
@@ -35,12 +45,16 @@ class OneStop:
         again.start()
 
 
+STOP = OneStop()
+"""What Control-C and SIGTERM do to the command of this process."""
+
+
 def hear_once() -> None:
     """Hear the first signal to stop alone; a process that was started to ignore Control-C goes on ignoring it."""
-    if isinstance(signal.getsignal(signal.SIGTERM), OneStop):
+    if signal.getsignal(signal.SIGTERM) is STOP:
         return
-    stop = OneStop()
-    signal.signal(signal.SIGTERM, stop)
+    STOP.heard = STOP.over = False
+    signal.signal(signal.SIGTERM, STOP)
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
-        signal.signal(signal.SIGINT, stop)
-    sys.unraisablehook = stop.notice
+        signal.signal(signal.SIGINT, STOP)
+    sys.unraisablehook = STOP.notice

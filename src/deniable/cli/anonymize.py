@@ -11,7 +11,7 @@ import typer
 
 from deniable.cli.terminal import Encoding, JsonFlag, LedgerOption, emit_lines, show_progress, watch_stop
 from deniable.errors import ParameterError, nearest, pluralize
-from deniable.storage import claim_outputs
+from deniable.outputs import claim_outputs
 
 if TYPE_CHECKING:
     from deniable.curator.anonymize.request import Asked, Order

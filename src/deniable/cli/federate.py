@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from deniable.cli.terminal import JsonFlag, LedgerOption, emit, open_curator, open_errors
-from deniable.storage import claim_outputs, refuse_unwritable, write_whole
+from deniable.outputs import claim_outputs
+from deniable.storage import refuse_unwritable, write_whole
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -56,7 +56,7 @@ def hierarchy(
     With --standards or --standard: which public hierarchies a policy may name. Nothing is read or charged.
     """
     from deniable.curator.query.sql import write_answer
-    from deniable.storage import claim_outputs
+    from deniable.outputs import claim_outputs
 
     if standards or standard:
         _show_standards(standard, [source, *(levels or ())] if source else [], as_json)

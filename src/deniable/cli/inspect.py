@@ -47,9 +47,9 @@ def inspect(
 ) -> None:
     """Show what a model measured and how noisy; with --against, compare with the real rows (not for release)."""
     from deniable.curator.synthesize import inspect as synthesize_inspect
+    from deniable.outputs import claim_outputs
     from deniable.reports import synthesis
     from deniable.reports.page import write
-    from deniable.storage import claim_outputs
 
     marginals = tuple(dict.fromkeys(_split_words(words, ",") for words in marginal or ()))
     question = synthesize_inspect.Question(

@@ -21,9 +21,10 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from deniable.cli import INTERRUPTED, hear_once
-from deniable.cli.terminal import refuse, tell_late_stop
-from deniable.errors import NOTHING_CHARGED, DeniableError, InternalError, ParameterError
+from deniable.cli import INTERRUPTED, STOP, hear_once
+from deniable.cli.terminal import refuse, tell_stop, watch_process
+from deniable.errors import NOTHING_CHARGED, Cancelled, DeniableError, InternalError, ParameterError
+from deniable.storage import refuse_odd, refuse_pipe
 
 EPILOG = """\b
 Workflows:
@@ -223,6 +224,11 @@ class PlainValue:
         """The value as the type that the option has."""
         if value is None:
             return () if param.multiple or param.nargs == -1 else None
+        for text in value if isinstance(value, list | tuple) else [value]:
+            if param.type_descriptor.annotation in (Path, list[Path]):
+                refuse_odd(Path(text))
+            elif isinstance(text, str):
+                refuse_pipe(text)
         for taken in _take_plainly(value, param.type_descriptor):
             return taken
         plain = not isinstance(value, str) or ("_" not in value and value.isascii())
@@ -368,44 +374,56 @@ def main() -> None:
     """Run one command; every refusal leaves as one paragraph (or one JSON document) and a documented exit code."""
     as_json = "--json" in sys.argv
     try:
-        ended = build_command(sys.argv[1:])(standalone_mode=not as_json)
-        sys.exit(ended if type(ended) is int else 0)
-    except typer.Abort:
-        sys.exit(1)
-    except SystemExit as ended:
-        late = tell_late_stop() if ended.code == INTERRUPTED else None
-        if late is None:
-            raise
-        sys.exit(refuse(late, as_json))
-    except KeyboardInterrupt:
-        late = tell_late_stop()
-        sys.exit(INTERRUPTED if late is None else refuse(late, as_json))
-    except DeniableError as refusal:
-        if isinstance(refusal, InternalError) and os.environ.get("DENIABLE_DEBUG"):
-            raise
-        sys.exit(refuse(refusal, as_json))
-    except Exception as failure:
-        if hasattr(failure, "format_message"):  # words that no command has, which the library refuses
-            happened = failure.format_message().rstrip(".")
-            wrong = ParameterError(happened, remedy="--help shows the options", charge=NOTHING_CHARGED)
-            sys.exit(refuse(wrong, as_json))
-        # The message of an unforeseen failure may quote data, so only its type is shown.
-        bug = InternalError(
-            f"An unforeseen {type(failure).__name__} in deniable itself",
-            remedy="Please report it, with DENIABLE_DEBUG=1 set to see where it happened (that text may quote data)",
-            charge="",
-        )
-        if os.environ.get("DENIABLE_DEBUG"):
-            raise
-        sys.exit(refuse(bug, as_json))
+        with watch_process():
+            ended = build_command(sys.argv[1:])(standalone_mode=not as_json)
+        if ended == INTERRUPTED:  # the library caught the interruption
+            raise KeyboardInterrupt
+    except BaseException as failure:
+        heard = STOP.end()
+        sys.exit(_tell_failure(failure, heard, as_json))
+    STOP.end()
+    sys.exit(ended if type(ended) is int else 0)
+
+
+def _tell_failure(failure: BaseException, heard: bool, as_json: bool) -> int:
+    """Print why a command ended, once, and say its exit code; after a signal that was heard, that is why."""
+    exited = failure.code if isinstance(failure, SystemExit) else None
+    if isinstance(failure, KeyboardInterrupt) or exited == INTERRUPTED:
+        return refuse(tell_stop(), as_json)
+    if isinstance(failure, SystemExit):
+        raise failure
+    if isinstance(failure, typer.Abort):
+        return 1
+    if heard and not isinstance(failure, Cancelled):
+        return refuse(tell_stop(), as_json)
+    if os.environ.get("DENIABLE_DEBUG") and _is_bug(failure):
+        raise failure
+    if isinstance(failure, DeniableError):
+        return refuse(failure, as_json)
+    if hasattr(failure, "format_message"):  # words that no command has, which the library refuses
+        happened = failure.format_message().rstrip(".")
+        return refuse(ParameterError(happened, remedy="--help shows the options", charge=NOTHING_CHARGED), as_json)
+    # The message of an unforeseen failure may quote data, so only its type is shown.
+    bug = InternalError(
+        f"An unforeseen {type(failure).__name__} in deniable itself",
+        remedy="Please report it, with DENIABLE_DEBUG=1 set to see where it happened (that text may quote data)",
+        charge="",
+    )
+    return refuse(bug, as_json)
+
+
+def _is_bug(failure: BaseException) -> bool:
+    return isinstance(failure, InternalError) or not (
+        isinstance(failure, DeniableError) or hasattr(failure, "format_message")
+    )
 
 
 def run() -> None:
     """The program: one command in a process of its own."""
+    hear_once()
     for stream in (sys.stdout, sys.stderr):  # a console of few letters, as on Windows, must not fail after a charge
         stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     load_less(sys.argv[1:])
-    hear_once()
     if os.name == "posix":
         _hear_signals()
     try:
@@ -445,3 +463,8 @@ def _leave(code: int) -> NoReturn:
             sys.stderr.flush()
             os._exit(code)
     sys.exit(code)
+
+
+def leave_stopped() -> NoReturn:
+    """End the process after a signal that came around the command."""
+    _leave(refuse(tell_stop(), "--json" in sys.argv))

@@ -19,7 +19,7 @@ from deniable.cli.terminal import (
     open_curator,
 )
 from deniable.errors import ParameterError
-from deniable.storage import claim_outputs
+from deniable.outputs import claim_outputs
 
 if TYPE_CHECKING:
     from rich.console import Console

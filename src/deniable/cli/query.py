@@ -63,7 +63,7 @@ def query(
 ) -> None:
     """Ask a question in SQL; the answer has noise, and says how much."""
     from deniable.curator.query.sql import write_answer
-    from deniable.storage import claim_outputs
+    from deniable.outputs import claim_outputs
 
     who = name_asker(analyst, purpose)
     if together:
@@ -156,7 +156,7 @@ def _ask_together(
 ) -> None:
     """Answer a batch of questions, and write each answer to a file if that is asked for."""
     from deniable.curator.query.batch import place_answers, read_questions, write_answers
-    from deniable.storage import claim_outputs
+    from deniable.outputs import claim_outputs
 
     questions = read_questions(texts)
     files = [] if out is None else place_answers(out, len(questions))
@@ -389,7 +389,7 @@ def open_for_answer(
     policy: Path, ledger: str | None, out: Path | None, explain: bool, report: Path | None = None
 ) -> Iterator[Curator]:
     """The curator of a command that answers or only explains, with the files that it writes."""
-    from deniable.storage import claim_outputs
+    from deniable.outputs import claim_outputs
 
     with (
         open_curator(policy, ledger, charges=not explain) as opened,

@@ -205,7 +205,7 @@ def expert(
     from deniable.cli.attack import read_limits, split_names
     from deniable.curator.attack import Order
     from deniable.curator.release_reports import document_risk
-    from deniable.storage import claim_outputs
+    from deniable.outputs import claim_outputs
 
     order = Order(
         file, split_names(knows), register, original, control, None, split_names(sensitive), None, (),

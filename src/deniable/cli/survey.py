@@ -108,7 +108,7 @@ def results(
     """Estimate what people answered, with intervals that account for the noise they added."""
     from deniable.curator.survey import read_results as told
     from deniable.curator.survey import record_results
-    from deniable.storage import claim_outputs
+    from deniable.outputs import claim_outputs
 
     together = [name.strip() for name in (joint or "").split(",") if name.strip()]
     with claim_outputs(pages=[out]):

@@ -91,7 +91,7 @@ def synthesize(
     limit that is passed (release: attack: most, or --most) stops the release: nothing is written, exit code 2.
     """
     from deniable.curator.synthesize import gate, inspect, run
-    from deniable.storage import claim_outputs
+    from deniable.outputs import claim_outputs
 
     with (
         open_curator(policy, ledger, keeps=False) as curator,

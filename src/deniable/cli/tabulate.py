@@ -18,7 +18,7 @@ from deniable.cli.terminal import (
     show_progress,
 )
 from deniable.errors import ParameterError
-from deniable.storage import claim_outputs
+from deniable.outputs import claim_outputs
 
 if TYPE_CHECKING:
     from rich.console import Console

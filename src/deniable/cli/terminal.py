@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from deniable.errors import CHARGED, NO_BUDGET, NOTHING_CHARGED, UNSURE, WATCH, Cancelled, ChargeWatch, DeniableError
-from deniable.storage import WRITTEN, settle_outputs
+from deniable.outputs import WRITTEN, settle_outputs
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -109,8 +109,29 @@ LedgerOption = Annotated[
 DEFAULT_POLICY = Path("policy.yaml")
 
 
-_stopped: list[Cancelled] = []
-"""What Control-C is to say once the curator is closed, while results are printed."""
+_process: list[tuple[ChargeWatch, list[str]]] = []
+"""What this process has charged, and the files it has written."""
+
+
+@contextmanager
+def watch_process() -> Iterator[None]:
+    """Note what a whole command charges and writes, so that it can be told wherever it is stopped."""
+    watch, files = ChargeWatch(seen=ChargeWatch.tried), list[str]()
+    _process[:] = [(watch, files)]
+    tokens = WATCH.set(watch), WRITTEN.set(files)
+    try:
+        yield
+    finally:
+        WATCH.reset(tokens[0])
+        WRITTEN.reset(tokens[1])
+
+
+def tell_stop() -> Cancelled:
+    """What Control-C says of the command of this process, wherever it came."""
+    watch, files = _process[0] if _process else (ChargeWatch(seen=ChargeWatch.tried), [])
+    if watch.charged is False and watch.seen != ChargeWatch.tried:  # other work of this process charged, or tried to
+        watch.charged = None
+    return _tell_stopped(watch, files)
 
 
 @contextmanager
@@ -131,12 +152,14 @@ def open_curator(policy: Path, ledger: str | None, *, charges: bool = True, keep
 @contextmanager
 def watch_stop(*, keeps: bool = False) -> Iterator[None]:
     """Control-C, and a refusal that knows of no charge, tell what was charged and which files were written."""
-    watch, files = ChargeWatch(), list[str]()
+    watch, files = WATCH.get() or ChargeWatch(), WRITTEN.get()
+    files = [] if files is None else files
+    watch.keeps = keeps
     tokens = WATCH.set(watch), WRITTEN.set(files)
     try:
         yield
     except KeyboardInterrupt:
-        raise _tell_stopped(watch, files, keeps) from None
+        raise _tell_stopped(watch, files) from None
     except DeniableError as refusal:
         if watch.charged and refusal.charged in (NOTHING_CHARGED, NO_BUDGET):
             refusal.charged = CHARGED
@@ -144,11 +167,9 @@ def watch_stop(*, keeps: bool = False) -> Iterator[None]:
     finally:
         WATCH.reset(tokens[0])
         WRITTEN.reset(tokens[1])
-    if watch.charged is not False or watch.recorded:
-        _stopped[:] = [_tell_stopped(watch, files, keeps)]
 
 
-def _tell_stopped(watch: ChargeWatch, files: list[str], keeps: bool) -> Cancelled:
+def _tell_stopped(watch: ChargeWatch, files: list[str]) -> Cancelled:
     there = f", and {', '.join(files)} {'was' if len(files) == 1 else 'were'} written whole" if files else ""
     if watch.charged is False and watch.recorded:
         from deniable.curator.publish import RECORDED
@@ -160,21 +181,14 @@ def _tell_stopped(watch: ChargeWatch, files: list[str], keeps: bool) -> Cancelle
     happened = "stopped after it was charged" if watch.charged else "stopped while the ledger was written"
     if files:
         happened += there
-    elif not keeps:
+    elif not watch.keeps:
         happened += ", and no file of it is left"
-    again = "is charged unless its answer was kept" if keeps else "is charged again"
+    again = "is charged unless its answer was kept" if watch.keeps else "is charged again"
     return Cancelled(
         happened,
         remedy=f"See the entry with `deniable ledger show`; running it again {again}",
         charge=CHARGED if watch.charged else UNSURE,
     )
-
-
-def tell_late_stop() -> Cancelled | None:
-    """What Control-C says outside of such work: of a command that charged something, what stands; else None."""
-    if not _stopped and "deniable.curator.charge" not in sys.modules:  # nothing was loaded by which to charge
-        return Cancelled("stopped before anything was charged", remedy="Run it again", charge=NOTHING_CHARGED)
-    return _stopped[0] if _stopped else None
 
 
 def name_asker(name: str, purpose: str) -> Asker | None:

@@ -10,7 +10,7 @@ import typer
 
 from deniable.cli.terminal import JsonFlag, LedgerOption, emit, open_curator, open_errors, show_progress, watch_stop
 from deniable.errors import ParameterError
-from deniable.storage import claim_outputs
+from deniable.outputs import claim_outputs
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -344,8 +344,10 @@ def _record_charge(context: Context, posting: Posting, priced: bool) -> Receipt:
     watch = WATCH.get()
     if watch is not None and not priced:
         watch.recorded = True
+    ChargeWatch.tried += priced
     if watch is None or not priced:
         return context.ledger.record(posting)
+    watch.seen += 1
     before, watch.charged = watch.charged, watch.charged or None
     try:
         receipt = context.ledger.record(posting)

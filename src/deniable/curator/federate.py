@@ -25,10 +25,11 @@ from deniable.curator.scope import SAMPLE_KEYS, refuse_twice
 from deniable.curator.sources import note_rows_out, refuse_rows_here
 from deniable.curator.train import budget_of
 from deniable.errors import AccessRefused, DataError, ParameterError
+from deniable.outputs import replace_files
 from deniable.policy.budget import Amount
 from deniable.policy.schema import PrivacyUnit, TableSchema
 from deniable.release.record import Record, SparseRecord
-from deniable.storage import replace_files, write_whole
+from deniable.storage import write_whole
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

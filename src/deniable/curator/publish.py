@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from deniable.errors import NOTHING_CHARGED, DataError, DeniableError, Infeasible, InternalError
-from deniable.storage import replace_files, storage_errors
+from deniable.outputs import replace_files
+from deniable.storage import storage_errors
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -159,7 +160,7 @@ def publish_file(
 ) -> Statement:
     """Certify a file that was written, state what was claimed and measured beside it, and sign that.
 
-    `release` is its id in the ledger. The caller puts back what was there where this fails (`storage.replace_files`).
+    `release` is its id in the ledger. The caller puts back what was there where this fails (`outputs.replace_files`).
     """
     found = certify_rows(path, claim, charge=charge)
     return state_file(context, path, found, guarantee, provenance, details, release=release)

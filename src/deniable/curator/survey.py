@@ -20,11 +20,11 @@ from deniable.curator.scope import refuse_expired, refuse_twice
 from deniable.curator.sources import refuse_rows_here
 from deniable.dp.accounting.cost import round_down, shorten
 from deniable.errors import BudgetExceeded, DataError, ParameterError
+from deniable.outputs import claim_outputs
 from deniable.policy.budget import Amount, exact
 from deniable.policy.document import Policy, read
 from deniable.policy.schema import PrivacyUnit, Role, TableSchema
 from deniable.release.record import Record, SparseRecord, to_plain
-from deniable.storage import claim_outputs
 
 if TYPE_CHECKING:
     import pyarrow as pa

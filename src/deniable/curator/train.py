@@ -14,10 +14,10 @@ from deniable.curator.publish import find_signing_key, note_published
 from deniable.curator.scope import refuse_twice
 from deniable.curator.sources import note_rows_out, refuse_rows_here
 from deniable.errors import AccessRefused, DataError
+from deniable.outputs import claim_outputs, replace_files
 from deniable.policy.budget import Amount, Budget, budget, refuse_extreme
 from deniable.policy.schema import PrivacyUnit, TableSchema
 from deniable.release.record import Record, SparseRecord
-from deniable.storage import claim_outputs, replace_files
 
 if TYPE_CHECKING:
     import numpy as np

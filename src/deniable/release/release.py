@@ -17,11 +17,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from deniable.errors import DataError, IntegrityError, MissingExtra, ParameterError
+from deniable.outputs import replace_files
 from deniable.policy.budget import exact
 from deniable.policy.schema import Neighboring
 from deniable.release.explanation import explain_guarantee
 from deniable.release.guarantee import Guarantee, Plain, Property, Provenance, Technique, to_plain, to_text
-from deniable.storage import replace_files, write_whole
+from deniable.storage import write_whole
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -18,9 +18,10 @@ from pathlib import Path
 from typing import Any
 
 from deniable.errors import InternalError
+from deniable.outputs import replace_files
 from deniable.policy.yaml_tree import reveal_controls
 from deniable.reports.blocks import Block, Callout, Commands, KeyFigures, Page, Paragraph, Plot, Section, Table
-from deniable.storage import replace_files, storage_errors, write_whole
+from deniable.storage import storage_errors, write_whole
 
 PALETTE = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#999999")
 MAIN, OTHER = PALETTE[0], PALETTE[1]

@@ -55,10 +55,11 @@ from deniable.curator.anonymize.request import (
 )
 from deniable.curator.publish import tell_charge
 from deniable.errors import AccessRefused, ParameterError, check_seconds
+from deniable.outputs import claim_outputs
 from deniable.policy.budget import Amount, exact
 from deniable.policy.schema import Role, Spec, TableSchema
 from deniable.release.record import Record, SparseRecord
-from deniable.storage import claim_outputs, stage_file
+from deniable.storage import stage_file
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -32,10 +32,11 @@ from deniable.curator.publish import (
 from deniable.curator.scope import refuse_expired
 from deniable.curator.sources import find_table_at
 from deniable.errors import AccessRefused, IntegrityError, ParameterError, nearest
+from deniable.outputs import claim_outputs
 from deniable.policy.document import Policy, read
 from deniable.policy.schema import is_hidden, is_removed
 from deniable.release.record import Record
-from deniable.storage import claim_outputs, stage_file, storage_errors
+from deniable.storage import stage_file, storage_errors
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -18,9 +18,10 @@ from deniable.curator.context import Context
 from deniable.curator.query import auto_bounds, sql
 from deniable.curator.query.derived import remember
 from deniable.errors import NOTHING_CHARGED, BudgetUnstated, DeniableError, InternalError, ParameterError, QueryRefused
+from deniable.outputs import replace_files
 from deniable.policy.budget import Budget, add, covers, split
 from deniable.release.display import ShownBatch
-from deniable.storage import refuse_unwritable, replace_files, storage_errors
+from deniable.storage import refuse_unwritable, storage_errors
 
 if TYPE_CHECKING:
     from deniable.ledger import Receipt

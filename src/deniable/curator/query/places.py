@@ -25,10 +25,11 @@ from deniable.curator.query import sql
 from deniable.curator.query.sql import QueryAnswer, answer_job, check_confidence, is_pure
 from deniable.curator.sources import note_rows_out, refuse_by_adbc
 from deniable.errors import InternalError, ParameterError, nearest
+from deniable.outputs import claim_outputs, replace_files
 from deniable.policy.budget import Amount, Budget, budget, refuse_extreme
 from deniable.policy.schema import Column, ColumnType, Neighboring, PrivacyUnit, TableSchema
 from deniable.release.record import Record
-from deniable.storage import claim_outputs, replace_files, write_whole
+from deniable.storage import write_whole
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -26,10 +26,10 @@ from deniable.curator.context import Context
 from deniable.curator.publish import find_signing_key, note_published
 from deniable.curator.query.derived import Recompile, find_derived, remember, say_source
 from deniable.errors import ParameterError, QueryRefused, StorageError
+from deniable.outputs import replace_files
 from deniable.policy.budget import ZCDP, Amount, Budget, budget, exact, say_cost
 from deniable.policy.schema import PrivacyUnit
 from deniable.release.display import ShownNumbers
-from deniable.storage import replace_files
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -26,11 +26,11 @@ from deniable.curator.context import Context
 from deniable.curator.publish import MEASURED, find_signing_key, note_published
 from deniable.engines.base import is_elsewhere, quote
 from deniable.errors import AccessRefused, InternalError, ParameterError, QueryRefused
+from deniable.outputs import claim_outputs, replace_files
 from deniable.policy.budget import ZCDP, Budget, PureDP, say_budget
 from deniable.policy.document import digest
 from deniable.policy.schema import Neighboring, PrivacyUnit, TableSchema
 from deniable.policy.tabulation import COUNT, ROOT, Tabulation, check_tabulation, list_labels, read_tabulation
-from deniable.storage import claim_outputs, replace_files
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -34,8 +34,8 @@ from deniable.curator.synthesize.run import (
     write_release,
 )
 from deniable.errors import AccessRefused, DataError, ParameterError
+from deniable.outputs import claim_outputs
 from deniable.release.record import Record
-from deniable.storage import claim_outputs
 
 if TYPE_CHECKING:
     import pyarrow as pa

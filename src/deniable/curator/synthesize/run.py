@@ -26,10 +26,10 @@ from deniable.curator.publish import note_types, publish_file
 from deniable.curator.sources import note_rows_learned, refuse_rows_here
 from deniable.engines.base import hold_rows, is_away, quote
 from deniable.errors import CHARGED, NOTHING_CHARGED, ParameterError, nearest
+from deniable.outputs import claim_outputs, replace_files
 from deniable.policy.access import Accounting
 from deniable.policy.budget import Amount, Budget, budget
 from deniable.policy.schema import Neighboring, PrivacyUnit, TableSchema
-from deniable.storage import claim_outputs, replace_files
 
 if TYPE_CHECKING:
     import pyarrow as pa

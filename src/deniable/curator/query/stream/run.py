@@ -49,10 +49,11 @@ from deniable.curator.query.stream.rows import CONFIDENCE, Exact, StreamRow, pre
 from deniable.curator.scope import SAMPLE_KEYS
 from deniable.errors import IntegrityError, InternalError, ParameterError
 from deniable.ledger.loss import refuse_second_measurement
+from deniable.outputs import claim_outputs, replace_files
 from deniable.policy.budget import Budget, PureDP
 from deniable.policy.stream import Stream
 from deniable.release.record import Record
-from deniable.storage import claim_outputs, replace_files, write_whole
+from deniable.storage import write_whole
 
 if TYPE_CHECKING:
     import pyarrow as pa

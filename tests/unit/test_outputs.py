@@ -1,0 +1,224 @@
+"""All files of one run are anew together or as they were, wherever its process is killed."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from deniable.errors import ParameterError, StorageError
+from deniable.outputs import claim_outputs, replace_files
+from deniable.storage import (
+    Locked,
+    lock_output,
+    refuse_other_than_json,
+    refuse_other_than_page,
+    refuse_unwritable,
+    stage_file,
+    whole_file,
+    write_whole,
+)
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="a run is killed in a fork")
+STEPS = ("open", "replace", "unlink", "link", "symlink")
+TOLD = ("x.csv", "x.csv.release.json", "totals.csv", "totals.csv.release.json", "pages/x.html")
+
+
+def write_anew(folder: Path) -> None:
+    """A run of two outputs, and a page in a folder of its own."""
+    outputs, page = (folder / "x.csv", folder / "totals.csv"), folder / "pages/x.html"
+    with claim_outputs(*outputs, pages=[page]):
+        with replace_files(*outputs):
+            for name in TOLD[:-1]:
+                write_whole(folder / name, b"new")
+        with replace_files(pages=[page]):
+            write_whole(page, b"<html>new")
+
+
+def run_until(step: int, work: Callable[[], None]) -> bool:
+    """Do it in a process that is killed at one of its steps on the disk; whether it was."""
+    if child := os.fork():
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
+    done = [0]
+
+    def count(real: Callable[..., Any]) -> Callable[..., Any]:
+        def counted(*given: Any, **more: Any) -> Any:
+            done[0] += 1
+            if done[0] == step:
+                os._exit(9)
+            return real(*given, **more)
+
+        return counted
+
+    for name in STEPS:
+        setattr(os, name, count(getattr(os, name)))
+    try:
+        work()
+    finally:
+        os._exit(0)
+
+
+def read(folder: Path) -> dict[str, bytes]:
+    found = (path for path in folder.rglob("*") if path.is_file() and not path.name.startswith("."))
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in found}
+
+
+def find_hidden(folder: Path) -> list[Path]:
+    return list(folder.rglob(".*"))
+
+
+@pytest.mark.quick_cases(4)
+@pytest.mark.parametrize("there", [(), ("x.csv",), TOLD, ("x.csv", "x.csv.model.json", "pages/x.html")], ids=len)
+@pytest.mark.parametrize("next_one", ["x.csv", "totals.csv", "pages/x.html"])
+def test_after_a_kill_at_any_step_a_run_that_is_refused_finds_all_new_or_all_as_it_was(
+    tmp_path: Path, there: tuple[str, ...], next_one: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "fsync", lambda _: None)  # no power is cut here
+    ends = set()
+    for step in range(1, 1000):
+        folder = tmp_path / str(step)
+        (folder / "pages").mkdir(parents=True)
+        for name in there:
+            (folder / name).write_bytes(b"<html>old")
+        old = read(folder)
+        killed = run_until(step, lambda at=folder: write_anew(at))
+        claimed: dict[str, Any] = {"pages": [folder / next_one]} if next_one.endswith("html") else {}
+        with pytest.raises(ZeroDivisionError), claim_outputs(*([] if claimed else [folder / next_one]), **claimed):
+            raise ZeroDivisionError
+        found = read(folder)
+        new = {name: b"<html>new" if name.endswith("html") else b"new" for name in TOLD}
+        assert found in (old, new), (step, found)
+        ends.add(found == new)
+        write_anew(folder)
+        assert read(folder) == new
+        assert find_hidden(folder) == [], step
+        if not killed:
+            break
+    assert ends == {True, False}
+    assert step > 40
+
+
+def test_a_run_that_goes_on_is_not_put_back_by_another_one(tmp_path: Path) -> None:
+    with replace_files(tmp_path / "x.csv"):
+        write_whole(tmp_path / "x.csv", b"new")
+        write_whole(tmp_path / "x.csv.release.json", b"new")
+
+        def claim_the_statement() -> None:
+            try:
+                with claim_outputs(tmp_path / "x.csv.release.json"):
+                    os._exit(1)
+            except Locked:
+                os._exit(9)
+
+        from deniable import outputs
+
+        token = outputs._run.set(None)
+        try:
+            assert run_until(0, claim_the_statement)
+        finally:
+            outputs._run.reset(token)
+    assert read(tmp_path) == {"x.csv": b"new", "x.csv.release.json": b"new"}
+
+
+def test_a_journal_names_no_file_of_a_folder_that_has_no_part_of_it(tmp_path: Path) -> None:
+    """Whoever unpacks an archive with a journal in it loses no file elsewhere."""
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine/x.csv").write_bytes(b"mine")
+    (tmp_path / "out").mkdir()
+    body = {"folders": ["elsewhere", str(tmp_path / "mine")], "place": 0, "files": {"../mine/x.csv": False}}
+    for files in (body["files"], {"x.csv": False}):
+        (tmp_path / "out/.outputs-00.journal").write_text(json.dumps(body | {"files": files}))
+        with claim_outputs(tmp_path / "out/x.csv"):
+            pass
+        assert (tmp_path / "mine/x.csv").read_bytes() == b"mine"
+
+
+def test_what_killed_processes_were_writing_goes_and_what_others_write_stays(tmp_path: Path) -> None:
+    left = [".0123456789ab.part", ".x.csv.0123456789ab.part", ".x.csv.release.json.0123456789ab.part"]
+    left += ["..x.csv.unreleased.csv.0123456789ab.part"]
+    for name in left:
+        (tmp_path / name).write_bytes(b"half")
+    (tmp_path / ".mine.part").write_bytes(b"mine")
+    with whole_file(tmp_path / "x.csv.release.json") as held:
+        held.write(b"held")
+
+        def claim() -> None:
+            with claim_outputs(tmp_path / "x.csv"):
+                pass
+
+        run_until(0, claim)
+    assert sorted(os.listdir(tmp_path)) == [".mine.part", "x.csv.release.json"]
+    assert (tmp_path / "x.csv.release.json").read_bytes() == b"held"
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a"])
+def test_a_refusal_names_the_output_and_no_file_of_ours(tmp_path: Path, name: str) -> None:
+    for ending in ("", ".recoding.json"):
+        staged = stage_file(tmp_path / name)
+        staged = staged.with_name(staged.name + ending)
+        staged.mkdir()
+        with pytest.raises(StorageError, match=f"^'{name}{ending}' could not be written"):
+            write_whole(staged, b"x")
+        staged.rmdir()
+
+
+def test_one_process_at_a_time_writes_an_output(tmp_path: Path) -> None:
+    refuse_unwritable(tmp_path / "x.csv")
+    with lock_output(tmp_path / "x.csv"), pytest.raises(Locked), claim_outputs(tmp_path / "x.csv"):
+        pass
+
+
+ODD = {"a pipe": "is no file but", "a loop": "in a circle", "a long name": "too long", "NUL": "NUL"}
+
+
+def make_odd(folder: Path, kind: str) -> Path:
+    path = folder / {"a pipe": "pipe.csv", "a loop": "loop.csv", "a long name": "x" * 300, "NUL": "a\0b"}[kind]
+    if kind == "a pipe":
+        os.mkfifo(path)
+    if kind == "a loop":
+        path.symlink_to(path.name)
+    return path
+
+
+@pytest.mark.parametrize("kind", ODD)
+def test_what_can_be_no_file_is_refused_as_an_output(tmp_path: Path, kind: str) -> None:
+    path = make_odd(tmp_path, kind)
+    for claimed in ({"pages": [path]}, {"files": [path]}):
+        with (
+            pytest.raises(ParameterError, match=ODD[kind]),
+            claim_outputs(*claimed.get("files", []), pages=claimed.get("pages", [])),
+        ):
+            pass
+    with pytest.raises(ParameterError, match=ODD[kind]):
+        refuse_unwritable(path)
+
+
+@pytest.mark.parametrize("kind", ODD)
+def test_what_can_be_no_file_is_refused_by_every_option_that_takes_a_path(tmp_path: Path, kind: str) -> None:
+    import typer
+
+    from deniable.cli.main import PlainValue, app
+
+    path, commands, seen = make_odd(tmp_path, kind), [typer.main.get_command(app)], set[str]()
+    while commands:
+        command = commands.pop()
+        commands += getattr(command, "commands", {}).values()
+        for param in command.params:
+            taken = getattr(getattr(param, "type_descriptor", None), "annotation", None)
+            if taken not in (Path, list[Path]) and (taken is not str or kind != "a pipe"):
+                continue
+            value = [str(path)] if taken == list[Path] else str(path)
+            with pytest.raises(ParameterError, match=ODD[kind]):
+                PlainValue().coerce(value, param, typer.Context(command))
+            seen.add(f"{command.name} {param.name}")
+    assert {"attack resume", "synthesize out", "synthesize policy"} <= seen
+
+
+def test_a_folder_is_no_page_and_no_state_of_attacks(tmp_path: Path) -> None:
+    for refuse in (refuse_other_than_json, refuse_other_than_page):
+        with pytest.raises(StorageError, match="folder of that name"):
+            refuse(tmp_path)
