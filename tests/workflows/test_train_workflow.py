@@ -182,6 +182,8 @@ if place < 0:  # while the result is printed
     train.emit = synthesize.emit = interrupt
 calls, replace = [], os.replace
 def count_and_stop(*given):
+    if str(given[1]).endswith(".journal"):  # of what was there before
+        return replace(*given)
     calls.append(given)
     if len(calls) == place:
         interrupt()

@@ -1,8 +1,7 @@
 """The workflow of a k-anonymous release: roles, counts by quasi-identifiers, search, recoding in a stream, statement.
 
 The rows are counted by the engine and streamed through the recoding, so that memory is bounded by the distinct
-combinations of quasi-identifiers and not by the rows. Local recodings need the rows at hand. Rows added to an earlier
-release and maps of coordinates are released here too."""
+combinations of quasi-identifiers. Local recodings need the rows at hand. Added rows and maps are released here too."""
 
 from __future__ import annotations
 
