@@ -267,7 +267,7 @@ print(len(entered))
 @pytest.mark.parametrize(
     ("words", "most"),
     [
-        ("query 'SELECT sex, COUNT(*) AS n FROM visits GROUP BY sex' --epsilon 0.5", 76),
+        ("query 'SELECT sex, COUNT(*) AS n FROM visits GROUP BY sex' --epsilon 0.5", 77),
         ("synthesize visits --epsilon 1 --delta 1e-7 -o {folder}/made.parquet", 81),
     ],
 )
