@@ -389,7 +389,7 @@ def _with_tails(engine: Engine, specs: Mapping[str, Spec], order: Order) -> dict
     tops, bottoms = (order.tails.get(end, {}) for end in ("top", "bottom"))
     for name in (name for name in tops if name in bottoms and bottoms[name] >= tops[name]):
         raise ParameterError(
-            f"The bottom of '{name}' is {bottoms[name]:g}, and its top {tops[name]:g}",
+            f"The bottom of '{name}' is {bottoms[name]}, and its top {tops[name]}",
             expected="A bottom below the top: what lies between is kept",
         )
     made = dict(specs)
