@@ -1,7 +1,8 @@
 """Microaggregation: groups of at least k similar rows, in which every number is replaced by the group's mean.
 
 MDAV (Domingo-Ferrer, Mateo-Sanz 2002; Domingo-Ferrer, Torra 2005) on standardized columns. Means and totals are kept,
-as closely as floating point has them; spread within groups is lost. The result is k-anonymous on the columns that were aggregated.
+as closely as floating point has them; spread within groups is lost. The result is k-anonymous on the columns that were
+aggregated.
 
 A map aggregates by place: coordinates (and a time) are cut to a grid, and cells with fewer than k rows are dropped.
 What is left shows where people go without showing where one person goes. Two maps of the same rides at different

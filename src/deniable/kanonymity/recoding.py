@@ -339,7 +339,7 @@ class ColumnRecoder:
 
 
 def _find_span(ends: Ends | None, group: int) -> tuple[Edge, Edge] | None:
-    return None if ends is None else tuple(ends[group].tolist())  # type: ignore[return-value]
+    return None if ends is None else tuple(ends[group].tolist())
 
 
 def _collect_members(built: Hierarchy, level: int) -> dict[Label, list[Label]]:

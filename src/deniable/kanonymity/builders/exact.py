@@ -113,7 +113,7 @@ def clip_numbers(numbers: Numbers, low: Fraction | None, high: Fraction | None) 
     """Numbers no lower and no higher than two thresholds."""
     ends = [end for end in (low, high) if end is not None]
     if numbers.dtype != np.object_ and all(is_held(end) for end in ends) and ends and len(numbers):
-        return np.clip(numbers, *(None if end is None else float(end) for end in (low, high)))
+        return np.clip(numbers, None if low is None else float(low), None if high is None else float(high))
     exactly = (n if numbers.dtype == np.object_ or not math.isfinite(n) else make_exact(n) for n in numbers.tolist())
     raised = (number if low is None or number >= low else low for number in exactly)
     cut = (number if high is None or number <= high else high for number in raised)

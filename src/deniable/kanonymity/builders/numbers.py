@@ -42,7 +42,6 @@ from deniable.kanonymity.builders.exact import (
 from deniable.kanonymity.hierarchy import (
     Codes,
     Hierarchy,
-    Label,
     Level,
     build_hierarchy,
     group_by_label,
@@ -235,22 +234,16 @@ class TailCoded:
         codes: Codes = np.arange(len(distinct), dtype=np.int32)
         own = Level(codes, tuple(leaves[i] for i in first), np.column_stack([distinct, distinct]))
         thresholds = ((self.bottom, -math.inf), (self.top, math.inf))
-        tails = [(np.array([_is_at(n, at) for n in distinct], np.bool_), end) for at, end in thresholds]
+        cut = float if distinct.dtype != np.object_ else shorten
+        tails = [(np.array(distinct == cut(make_exact(at)), np.bool_), end) for at, end in thresholds if at is not None]
         above = [] if self.inner is None else self.inner.list_levels(distinct)
-        return build_hierarchy(
-            column, leaves, [_open_tails(each, place, tails) for each in (own, *above)], ordered=True
-        )
+        levels = [_open_tails(each, place, tails) for each in (own, *above)]
+        return build_hierarchy(column, leaves, levels, ordered=True)
 
     def clip(self, numbers: Numbers) -> Numbers:
         """Numbers with their tails cut to the thresholds."""
         low, high = (None if end is None else make_exact(end) for end in (self.bottom, self.top))
         return clip_numbers(numbers, low, high)
-
-
-def _is_at(number: Edge, threshold: Number | None) -> bool:
-    if threshold is None or (isinstance(number, float) and math.isinf(number)):
-        return False
-    return make_exact(number) == make_exact(threshold)
 
 
 def _open_tails(level: Level, place: NDArray[np.int64], tails: list[tuple[NDArray[np.bool_], float]]) -> Level:

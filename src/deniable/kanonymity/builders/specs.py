@@ -9,7 +9,7 @@ Builders of numbers and of public standards are loaded where a column needs one:
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
