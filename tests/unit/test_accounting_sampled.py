@@ -14,6 +14,7 @@ from deniable.dp.accounting import (
     cheap_epsilon,
     from_dict,
     pure_cost,
+    sampled,
     to_dict,
     to_google,
     zcdp_cost,
@@ -152,3 +153,38 @@ def test_what_cannot_be_priced_is_refused() -> None:
         fields = {"rate": "1/2", "variance": 9, "sensitivity_squared": 1, "count": 1, "ratio": 1, "delta": "1e-8"}
         with pytest.raises(ParameterError):
             SampledGaussianEvent(**(fields | wrong))  # type: ignore[arg-type]
+
+
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+@pytest.mark.parametrize(("rate", "shift", "count"), [(0.1, 8.0, 30), (0.5, 8.0, 20), (0.9, 9.9, 9)])
+def test_losses_whose_exponential_is_not_finite_are_priced_without_a_warning(
+    rate: float, shift: float, count: int
+) -> None:
+    curves = compute_curves(rate, shift, count)
+    assert max(losses[-1] for losses, _ in curves) > 710, "or nothing is tested"
+    for _, deltas in curves:
+        assert np.isfinite(deltas).all()
+        assert (np.diff(deltas) <= 1e-9).all(), "beyond there, too, a delta falls"
+
+
+@pytest.mark.parametrize("shift", [20.0, 40.0])
+def test_a_gaussian_curve_is_no_higher_where_it_is_bounded(shift: float) -> None:
+    epsilons = np.array([699.9, 700.0, 700.1])
+    near, above, beyond = sampled._gaussian_deltas(epsilons, shift)
+    assert 0 <= beyond < above < near
+
+
+def test_what_is_no_number_is_never_below_a_curve() -> None:
+    losses = np.arange(4) * sampled.INTERVAL
+    deltas = np.array([1e-4, 1e-5, 1e-12, 1e-12])
+    assert sampled._is_below(losses, deltas, 1e-6, 10.0)
+    for place in range(4):
+        wrong = deltas.copy()
+        wrong[place] = np.nan
+        assert not sampled._is_below(losses, wrong, 1e-6, 10.0)
+
+
+@pytest.mark.parametrize(("epsilon", "turns"), [("0.0001", 20), (500, 5)])
+def test_rounds_that_the_grid_cannot_price_are_refused_with_what_to_change(epsilon: str | int, turns: int) -> None:
+    with pytest.raises(ParameterError, match="Leave the rate out, or use a rate of 1"):
+        calibrate_sampled(ApproxDP(epsilon, "1e-6"), SQUARED, Fraction(1, 10), turns)

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pandas as pd
 import pyarrow as pa
 import pytest
 
 from deniable import Curator
+from deniable.curator.anonymize.request import Asked, Order, _tell_rows
 from deniable.errors import AccessRefused, Infeasible
+from deniable.kanonymity.models import KAnonymity
+from deniable.kanonymity.request import Request, refuse_too_few
 from deniable.policy.document import parse
 from deniable.policy.schema import Spec
 from deniable.release import verify
@@ -139,7 +145,7 @@ def test_check_measures_the_columns_of_the_roles() -> None:
 
 
 def test_a_table_of_one_row_is_refused_and_one_that_may_all_go_is_empty() -> None:
-    with curator(rows=1) as held, pytest.raises(Infeasible, match="the table has 1 row"):
+    with curator(rows=1) as held, pytest.raises(Infeasible, match="there is 1 row to release"):
         held.anonymize("visits")
     with curator(POLICY.replace("suppress: 0.05", "suppress: 1"), rows=1) as held:
         release = held.anonymize("visits")
@@ -173,3 +179,27 @@ def test_a_command_without_a_policy_loads_nothing_that_reads_policies_or_ledgers
     assert "deniable.curator.anonymize.run" in loaded
     assert not loaded & {f"deniable.policy.{name}" for name in ("document", "grammar", "tables", "yaml_tree")}
     assert not loaded & {"deniable.curator.context", "deniable.curator.scope", "deniable.ledger"}
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ("", r"there are 400 rows to release\. k is at most 400"),
+        ("  minimize: {sample: 0.5}\n", r"there are \d+ rows to release, the sample that the policy draws"),
+    ],
+)
+def test_a_steward_is_told_how_many_rows_there_are_for_a_k_and_which(more: str, words: str) -> None:
+    with curator(POLICY + more) as held, pytest.raises(Infeasible, match=words):
+        held.anonymize("visits", k=1000)
+
+
+def test_nobody_else_is_told_how_many_rows_there_are() -> None:
+    ask = Order(None, None, parse(POLICY), "visits", asked=Asked(1000))
+    told = set()
+    for order, asker in ((ask, SimpleNamespace()), (replace(ask, identity="an id"), None)):
+        seen: Any = SimpleNamespace(policy=parse(POLICY), asker=asker)
+        for rows in (20, 400):
+            with pytest.raises(Infeasible) as refused:
+                refuse_too_few(rows, Request(("age",), (KAnonymity(1000),)), _tell_rows(rows, seen, order))
+            told.add(str(refused.value))
+    assert len(told) == 1

@@ -16,7 +16,7 @@ import pytest
 from deniable import Curator
 from deniable.errors import AccessRefused, BudgetExceeded, DeniableError, ParameterError, QueryRefused
 from deniable.policy.budget import PureDP
-from deniable.policy.document import read
+from deniable.policy.document import parse, read
 
 pytestmark = pytest.mark.usefixtures("marked_rows")
 CHANCE = random.Random(5)
@@ -104,6 +104,17 @@ def test_few_rows_are_known_by_what_they_hold() -> None:
         first.query("SELECT COUNT(*) FROM data", epsilon=1)
     with Curator.from_frame(few.to_pandas(), **STATED) as second:
         assert second.remaining().epsilon == 1  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("convert", [lambda rows: rows, pa.Table.to_pandas, pl.from_arrow])
+def test_tables_without_rows_are_not_the_same_people(convert: Any, tmp_path: Path) -> None:
+    text = "version: 1\ndataset: {}\ntables:\n  t:\n    source: t.csv\n    unit: row\n    columns:\n      n: {{type: integer}}\n"
+    text += "budgets:\n  dataset: {{epsilon: 1}}\n"
+    none = convert(pa.table({"n": pa.array([], pa.int64())}))
+    for name in ("one", "another"):
+        policy = parse(text.format(name))
+        with Curator(policy, sources={"t": none}, ledger=tmp_path / f"{name}.sqlite") as curator:
+            curator.query("SELECT COUNT(*) FROM t", epsilon=1)
 
 
 def test_another_unit_for_rows_that_were_charged_is_refused() -> None:

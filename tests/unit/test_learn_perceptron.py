@@ -194,6 +194,17 @@ def test_without_a_delta_that_pays_for_samples_everyone_takes_part(budget: Any) 
         _plan("ill", budget=budget, rate="1/2")
 
 
+@pytest.mark.parametrize(("epsilon", "turns"), [("0.0001", 20), (500, 5), (9999, 5)])
+def test_where_samples_have_no_price_within_a_budget_everyone_takes_part(epsilon: Any, turns: int) -> None:
+    budget = ApproxDP(epsilon, "1e-6")
+    plan = _plan("ill", budget=budget, turns=turns).plan
+    assert isinstance(plan, PerceptronPlan)
+    assert plan.settings.rate == 1
+    assert plan.sampled is None
+    with pytest.raises(ParameterError, match="rate"):
+        _plan("ill", budget=budget, turns=turns, rate="1/10")
+
+
 def test_a_replaced_person_has_no_samples_and_counts_for_two() -> None:
     unit = replace(PERSON, neighboring=Neighboring.REPLACE)
     plans = [_plan("ill", each, rate=1).plan for each in (PERSON, unit)]

@@ -255,7 +255,7 @@ def test_nodes_that_leave_out_most_rows_are_marked_and_groups_of_an_order_are_no
         (1, {"order": {"sizes": [2]}}, "in groups of 2"),
         (2, {"intervals": {"widths": (Fraction(5), Fraction(10))}}, "in steps of 10"),
         (1, {"intervals": {"quantiles": (4,)}}, "in 4 groups of as many rows"),
-        (1, {"rounding": {"to": (Decimal("0.5"),)}}, "rounded to 0.5"),
+        (1, {"rounding": {"to": (Decimal("0.5"),)}}, "rounded down to multiples of 0.5"),
         (1, {"standard": {"levels": ("part_of_day",)}}, "by part of day"),
         (1, {"standard": {"levels": ("5", "10")}}, "in steps of 5"),
         (2, {"prefix": {"lengths": [4, 2]}}, "the first 2 characters"),

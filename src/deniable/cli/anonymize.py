@@ -233,9 +233,9 @@ def _split_names(text: str | None) -> tuple[str, ...]:
     return tuple(name.strip() for name in text.split(",") if name.strip()) if text else ()
 
 
-def _read_numbers(pairs: list[str] | None, option: str) -> dict[str, float]:
+def _read_numbers(pairs: list[str] | None, option: str) -> dict[str, int | float]:
     try:
-        read = {name: float(value) for name, value in (pair.rsplit("=", 1) for pair in pairs or ())}
+        read = {name: _read_number(value) for name, value in (pair.rsplit("=", 1) for pair in pairs or ())}
         if all(map(math.isfinite, read.values())):
             return read
     except ValueError:
@@ -324,9 +324,14 @@ def _refuse_levels(kind: str, shape: Shape, levels: Sequence[int | float | str])
 
 def _read_level(text: str) -> int | float | str:
     try:
-        return int(text) if text.lstrip("-").isdigit() else float(text)
+        return _read_number(text)
     except ValueError:
         return text
+
+
+def _read_number(text: str) -> int | float:
+    """A whole number with all its digits, others as floats."""
+    return int(text) if text.strip().lstrip("-").isdigit() else float(text)
 
 
 def _write_page(path: Path | None, made: Mapping[str, Any], measure: str, order: Order) -> None:

@@ -232,7 +232,7 @@ def _name_frame(source: Any, folder: Path, lasting: bool) -> str:
     witness, content = Witness(), hash_content(source, folder)
     if content is None or (witness.is_blank and not lasting):
         raise DataError("these rows are not compared with those of other ledgers", remedy="Pass a table and a ledger")
-    return witness.name_frame(content)
+    return witness.name_frame(content, empty=hasattr(source, "__len__") and not len(source))
 
 
 def refuse_private_as_public(policy: Policy, sources: Mapping[str, Any] | None = None) -> None:

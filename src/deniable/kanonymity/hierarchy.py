@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -19,7 +20,8 @@ from numpy.typing import NDArray
 from deniable.errors import ParameterError
 
 Codes = NDArray[np.int32]
-Ends = NDArray[np.float64]
+Ends = NDArray[Any]
+"""Lowest and highest numbers of groups: floats, or, where these do not hold them, whole numbers and fractions."""
 Label = str | None
 
 TOP = "*"

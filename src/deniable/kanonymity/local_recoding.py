@@ -6,15 +6,16 @@ interval from the lowest to the highest value of the class, categories as the sm
 from __future__ import annotations
 
 import itertools
+import math
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from deniable.kanonymity.builders.numbers import write_exactly, write_number
+from deniable.kanonymity.builders.exact import write_number
 from deniable.kanonymity.encoding import Counts
-from deniable.kanonymity.hierarchy import TOP, Codes, Hierarchy, Label
+from deniable.kanonymity.hierarchy import TOP, Codes, Ends, Hierarchy, Label
 from deniable.kanonymity.recoding import Form
 from deniable.kanonymity.request import Prepared
 
@@ -124,7 +125,7 @@ def label_classes(h: Hierarchy, order: Codes, low: Codes, high: Codes, form: For
     return [
         _label_group(h, level, int(order[a]))
         if level >= 0
-        else _label_interval(h, ends, int(order[a]), int(order[b]), form)
+        else _label_interval(ends, int(order[a]), int(order[b]), form)
         for level, a, b in zip(exact.tolist(), low.tolist(), high.tolist(), strict=True)
     ]
 
@@ -140,17 +141,11 @@ def _find_exact_levels(h: Hierarchy, order: Codes, low: Codes, high: Codes) -> N
     return out
 
 
-def _label_interval(h: Hierarchy, ends: NDArray[np.float64], a: int, b: int, form: Form) -> Label:
-    if not np.isfinite([ends[a, 0], ends[b, 1]]).all():
+def _label_interval(ends: Ends, a: int, b: int, form: Form) -> Label:
+    if not (math.isfinite(ends[a, 0]) and math.isfinite(ends[b, 1])):
         return TOP
-    low, high = _write_end(h, ends, a, 0), _write_end(h, ends, b, 1)
+    low, high = write_number(ends[a, 0]), write_number(ends[b, 1])
     return f'{{"low": {low}, "high": {high}}}' if form is Form.JSON else f"[{low}, {high}]"
-
-
-def _write_end(h: Hierarchy, ends: NDArray[np.float64], leaf: int, side: int) -> str:
-    """The end of a leaf's interval; of a leaf that is one number, the number as it is."""
-    alone = ends[leaf, 0] == ends[leaf, 1]
-    return write_exactly(ends[leaf, side], h.leaves[leaf]) if alone else write_number(ends[leaf, side])
 
 
 def _label_group(h: Hierarchy, level: int, leaf: int) -> Label:

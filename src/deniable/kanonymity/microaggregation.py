@@ -1,7 +1,8 @@
 """Microaggregation: groups of at least k similar rows, in which every number is replaced by the group's mean.
 
-MDAV (Domingo-Ferrer, Mateo-Sanz 2002; Domingo-Ferrer, Torra 2005) on standardized columns. Means are kept exactly,
-totals too; spread within groups is lost. The result is k-anonymous on the columns that were aggregated.
+MDAV (Domingo-Ferrer, Mateo-Sanz 2002; Domingo-Ferrer, Torra 2005) on standardized columns. Means and totals are kept,
+as closely as floating point has them; spread within groups is lost. The result is k-anonymous on the columns that were
+aggregated.
 
 A map aggregates by place: coordinates (and a time) are cut to a grid, and cells with fewer than k rows are dropped.
 What is left shows where people go without showing where one person goes. Two maps of the same rides at different
@@ -18,6 +19,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from deniable.errors import DataError, ParameterError
+from deniable.kanonymity.builders.exact import EXACT
 from deniable.kanonymity.builders.numbers import truncate_coordinates
 from deniable.kanonymity.composition import Composition, compose
 from deniable.kanonymity.encoding import column_of, factorize, unify_spellings
@@ -73,6 +75,12 @@ def _read_numbers(table: pa.Table, name: str) -> NDArray[np.float64]:
     if not np.isfinite(numbers).all():
         raise DataError(
             f"Column '{name}' has infinite numbers, which have no mean", remedy="Leave out those rows first"
+        )
+    if not pa.types.is_floating(column.type) and np.abs(numbers).max(initial=0) >= EXACT:
+        raise DataError(
+            f"Column '{name}' has whole numbers or decimals beyond 2^53, which floating point does not tell apart",
+            expected="Numbers between -2^53 and 2^53",
+            remedy="Subtract a number from the column first, or generalize it in intervals",
         )
     if np.abs(numbers).max(initial=0) > LARGEST:
         raise DataError(

@@ -11,6 +11,7 @@ Values that were met once are remembered, so that a batch costs little more than
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -26,9 +27,10 @@ from numpy.typing import NDArray
 
 from deniable.errors import DataError
 from deniable.kanonymity.builders.categories import Tree
+from deniable.kanonymity.builders.exact import Edge, Number, is_held, make_exact, write_number
 from deniable.kanonymity.builders.specs import make_builder
 from deniable.kanonymity.encoding import column_of, factorize, plain_numbers
-from deniable.kanonymity.hierarchy import TOP, Codes, Hierarchy, Label, text_of
+from deniable.kanonymity.hierarchy import TOP, Codes, Ends, Hierarchy, Label, text_of
 from deniable.policy.schema import Frozen, Spec
 from deniable.storage import whole_file
 
@@ -111,7 +113,7 @@ class Recoding:
 
 
 STEPS = {
-    "rounding": "rounded to {:g}",
+    "rounding": "rounded down to multiples of {:g}",
     "order": "in groups of {:g}",
     "prefix": "the first {:g} characters",
     "geohash": "the first {:g} characters",
@@ -247,8 +249,33 @@ def _to_plain(value: object) -> Any:
     return value if value is None or isinstance(value, str | int | float | bool) else str(value)
 
 
-NUMERIC = frozenset({"rounding", "coordinates"})
-"""Kinds of hierarchy whose generalized values are still numbers."""
+def choose_type(spec: Spec, original: pa.DataType) -> pa.DataType | None:
+    """The type of generalized values that are still numbers; None where they are texts.
+
+    Rounded whole numbers stay whole, and decimals decimals: floats would not hold them. With a top or bottom, some
+    cells say a range.
+    """
+    steps = spec.options.get("to") if spec.kind == "rounding" else spec.options.get("digits")
+    if spec.kind not in ("rounding", "coordinates") or any(spec.options.get(end) is not None for end in TAILS):
+        return None
+    if pa.types.is_floating(original):
+        return pa.float64()
+    if not (pa.types.is_integer(original) or pa.types.is_decimal(original)):
+        return None
+    places = max(_count_places(step) if spec.kind == "rounding" else int(step) for step in steps)  # type: ignore[attr-defined]
+    if pa.types.is_integer(original) and not places:
+        return pa.uint64() if original == pa.uint64() else pa.int64()
+    whole = original.precision - original.scale if pa.types.is_decimal(original) else 20
+    return pa.decimal128(38, places) if whole + 1 + places <= 38 else None
+
+
+TAILS = ("bottom", "top")
+
+
+def _count_places(step: Number) -> int:
+    """How many digits a number has after the point."""
+    parts = make_exact(step).denominator
+    return next(n for n in range(parts.bit_length() + 1) if 10**n % parts == 0)
 
 
 class ColumnRecoder:
@@ -257,7 +284,7 @@ class ColumnRecoder:
     def __init__(self, column: ColumnRecoding) -> None:
         self.column = column
         self.labels: list[Label] = []
-        self.ends: list[tuple[float, float] | None] = []
+        self.ends: list[tuple[Edge, Edge] | None] = []
         self.members: dict[Label, list[Label]] = {}
         self._number: dict[Label, int] = {}
         self._known: dict[Label, int] = {}
@@ -265,7 +292,7 @@ class ColumnRecoder:
         self.as_it_is = column.level == 0
         """Whether every label is its value, so that the column leaves as it came."""
 
-    def number(self, label: Label, ends: tuple[float, float] | None = None) -> int:
+    def number(self, label: Label, ends: tuple[Edge, Edge] | None = None) -> int:
         """The number of a label, a new one when it was not met before."""
         found = self._number.get(label)
         if found is None:
@@ -311,8 +338,8 @@ class ColumnRecoder:
         return self._known[None]
 
 
-def _find_span(ends: NDArray[np.float64] | None, group: int) -> tuple[float, float] | None:
-    return None if ends is None else (float(ends[group, 0]), float(ends[group, 1]))
+def _find_span(ends: Ends | None, group: int) -> tuple[Edge, Edge] | None:
+    return None if ends is None else tuple(ends[group].tolist())
 
 
 def _collect_members(built: Hierarchy, level: int) -> dict[Label, list[Label]]:
@@ -399,16 +426,34 @@ class Recoder:
             texts, codes = [*texts, TOP], np.where(released, codes, len(texts)).astype(np.int32)
         dictionary = pa.array(texts, pa.string())
         made = pa.DictionaryArray.from_arrays(pa.array(codes), dictionary)
-        if column.spec.kind in NUMERIC and form is Form.TEXT and released is None and TOP not in texts:
-            return {column.name: pc.cast(dictionary, pa.float64()).take(pa.array(codes))}
+        kind = choose_type(column.spec, original.type) if form is Form.TEXT else None
+        if kind is not None and released is None and TOP not in texts:
+            return {column.name: _cast_texts(column.name, dictionary, kind).take(pa.array(codes))}
         # A label that is None makes the cell missing, as it was.
         return {column.name: made if None not in texts else made.dictionary_decode()}
+
+
+def _cast_texts(name: str, texts: pa.Array, kind: pa.DataType) -> pa.Array:
+    try:
+        return pc.cast(texts, kind)
+    except pa.ArrowInvalid:
+        raise DataError(
+            f"A number of column '{name}', rounded down, is below all whole numbers of 64 bits",
+            expected="Multiples that are at least -2^63",
+            remedy="Round to smaller multiples, or declare intervals",
+        ) from None
 
 
 def _write_bounds(
     name: str, recoder: ColumnRecoder, codes: Codes, released: NDArray[np.bool_] | None
 ) -> dict[str, pa.Array | pa.ChunkedArray]:
     """Two columns of numbers; an end that is open, missing or suppressed is null."""
+    if not all(is_held(end) for ends in recoder.ends if ends is not None for end in ends):
+        raise DataError(
+            f"The intervals of column '{name}' end at numbers that no column of floating-point numbers holds",
+            expected="Numbers below 2^53, or of at most 15 digits",
+            remedy="Write intervals as text or as JSON: --form text or --form json",
+        )
     spans = np.array([ends or (np.nan, np.nan) for ends in recoder.ends], np.float64).reshape(-1, 2)[codes]
     if released is not None:
         spans[~released] = np.nan
@@ -431,10 +476,16 @@ def _write_json(recoder: ColumnRecoder, number: int) -> Label:
     if label is None or label == TOP:
         return label
     if ends is not None and ends[0] != ends[1]:
-        low, high = (end if np.isfinite(end) else None for end in ends)
-        return json.dumps({"low": low, "high": high})
+        low, high = map(_write_end, ends)
+        return f'{{"low": {low}, "high": {high}}}'
     members = recoder.members.get(label)
     return json.dumps(members, ensure_ascii=False) if members and len(members) > 1 else label
+
+
+def _write_end(end: Edge) -> str:
+    if isinstance(end, float):
+        return json.dumps(end if math.isfinite(end) else None)
+    return write_number(end)
 
 
 class ClassIndex:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from deniable.errors import Infeasible, ParameterError, nearest, pluralize
+from deniable.errors import Infeasible, ParameterError, nearest
 from deniable.kanonymity.encoding import (
     NAME_THEM,
     Coded,
@@ -248,19 +248,19 @@ def _encode_with_population(
     return tuple(replace(own, spec=c.spec, values=c.values) for own, c in zip(coded, known, strict=True))
 
 
-def refuse_too_few(rows: int, request: Request) -> None:
-    """k larger than the table can be met by no generalization; say what could."""
+def refuse_too_few(rows: int, request: Request, told: str = "") -> None:
+    """Refuse a k that is larger than the table; `told` says how many rows there are, to whoever may know it."""
     for model in request.models:
         if isinstance(model, KAnonymity) and model.k > rows and (rows == 0 or request.suppress < 1):
-            raise refuse_large_k(model.k, rows)
+            raise refuse_large_k(model.k, rows, told)
 
 
-def refuse_large_k(k: int, rows: int) -> Infeasible:
-    """The refusal of a k that no class can have."""
+def refuse_large_k(k: int, rows: int, told: str = "") -> Infeasible:
+    """The refusal of a k that no class can have; without words for how many rows there are, it does not tell it."""
     return Infeasible(
-        f"k is {k}, and the table has {pluralize(rows, 'row')}",
-        expected=f"k is at most {rows}" if rows else "A table with rows",
-        remedy="Ask for a smaller k, or add rows" if rows else "Add rows",
+        f"k is {k}, and {told or 'there are fewer rows'}",
+        expected=f"k is at most {rows}" if told and rows else "At least k rows",
+        remedy="Ask for a smaller k, or add rows",
     )
 
 

@@ -15,7 +15,7 @@ not within the bound by that measure would count as nothing.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import pairwise
 from typing import Any
@@ -178,7 +178,8 @@ def plan_perceptron(
     """The plan that keeps a budget; numbers become broken lines.
 
     Where no rate is said, samples are drawn if they have a price: a unit that is replaced has none, since it may be in
-    the sample before and after, nor has a budget without a delta. Then everyone takes part in every turn.
+    the sample before and after, nor has a budget without a delta, or a very small or large one. Then everyone takes
+    part in every turn.
     """
     replaced = unit.neighboring is Neighboring.REPLACE
     usual = RATE if has_price(budget) and not replaced else Fraction(1)
@@ -198,15 +199,27 @@ def plan_perceptron(
     once, squared = (both * unit.rows_learned) ** 2 * made.blocks * STEPS**2, (both * chosen.most) ** 2
     sampled = None
     if chosen.rate < 1:
+        sampled = _price_samples(budget, Fraction(squared), chosen, given=rate is not None)
+        chosen = chosen if sampled is not None else replace(chosen, rate=Fraction(1))
+    if sampled is not None:
         allowed = split_budget(budget)[0] * COUNTED
         counting = GaussianMechanism(round_up(once / allowed + SMOOTHING), Fraction(once))
-        sampled = calibrate_sampled(budget, Fraction(squared), chosen.rate, chosen.turns, 1 - COUNTED)
         mechanism = GaussianMechanism(sampled.variance, Fraction(squared))
     else:
         counting = calibrate_part(budget, once, COUNTED)
         mechanism = calibrate_part(budget, squared, (1 - COUNTED) / chosen.turns)
     owner = unit.column if unit.rows_learned > 1 else None
     return PerceptronPlan(made, target, mechanism, counting, chosen, sampled, owner)
+
+
+def _price_samples(budget: Budget, squared: Fraction, chosen: Settings, *, given: bool) -> SampledGaussianEvent | None:
+    """The turns on samples within a budget; None where they have no price in it, and no rate was given."""
+    try:
+        return calibrate_sampled(budget, squared, chosen.rate, chosen.turns, 1 - COUNTED)
+    except ParameterError:
+        if given:
+            raise
+        return None
 
 
 def _check_settings(chosen: Settings, rows: int) -> None:

@@ -51,6 +51,7 @@ from deniable.policy.document import Policy
 
 STATE_VARIABLE = "DENIABLE_STATE"
 FILE = "ledgers.sqlite"
+EMPTY = "frame without rows"
 PATIENCE = 20.0
 REACHED_BY = ("host", "hostaddr", "port", "dbname", "service")
 """The parameters of an address that say which database it is, as a socket's folder does; others say who enters, how."""
@@ -155,11 +156,11 @@ class Witness:
         """Whether no ledger was ever told to it."""
         return not self.path.exists()
 
-    def name_frame(self, content: str) -> str:
+    def name_frame(self, content: str, *, empty: bool = False) -> str:
         """A name for rows in memory, from the digest of what they hold; without the key it tells nothing of them."""
         with self._open() as connection:
             key = _find_key(connection)
-        return f"frame {hashlib.blake2b(content.encode(), key=key, digest_size=8).hexdigest()}"
+        return f"{EMPTY if empty else 'frame'} {hashlib.blake2b(content.encode(), key=key, digest_size=8).hexdigest()}"
 
     def find_holders(self, sources: Sequence[Source], place: str = "") -> list[str]:
         """The ledgers, but for that at a place, that hold the budget of these sources."""
@@ -504,7 +505,9 @@ def _find_others(connection: sqlite3.Connection, place: str, key: bytes, source:
 
 
 def _is_within(one: str, other: str) -> bool:
-    """Whether two sources are one file or folder, or one is a part of the other."""
+    """Whether two sources are one file or folder, or one is a part of the other; nobody is in a frame without rows."""
+    if one.startswith(f"{EMPTY} "):
+        return False
     return one == other or Path(one).is_relative_to(other) or Path(other).is_relative_to(one)
 
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from deniable.curator.publish import tell_charge
 from deniable.engines.base import PERSON as PERSON
 from deniable.engines.base import is_counted, read_rows, tell_apart
-from deniable.errors import AccessRefused, ParameterError, nearest
+from deniable.errors import AccessRefused, ParameterError, nearest, pluralize
 from deniable.policy.schema import Anonymize, Role, Spec, TableSchema, make_dialect
 from deniable.storage import ACCEPTED, place_state
 
@@ -389,7 +389,7 @@ def _with_tails(engine: Engine, specs: Mapping[str, Spec], order: Order) -> dict
     tops, bottoms = (order.tails.get(end, {}) for end in ("top", "bottom"))
     for name in (name for name in tops if name in bottoms and bottoms[name] >= tops[name]):
         raise ParameterError(
-            f"The bottom of '{name}' is {bottoms[name]:g}, and its top {tops[name]:g}",
+            f"The bottom of '{name}' is {bottoms[name]}, and its top {tops[name]}",
             expected="A bottom below the top: what lies between is kept",
         )
     made = dict(specs)
@@ -448,11 +448,12 @@ def refuse_unknown(what: str, name: str, known: Any) -> None:
         raise ParameterError(f"There is no {what} '{name}'", expected=expected, remedy=nearest(name, known))
 
 
-def request_for(engine: Engine, policy: Policy | None, order: Order, roles: Roles) -> Request:
+def request_for(engine: Engine, context: Context | None, order: Order, roles: Roles) -> Request:
     """The models of the policy, tightened by what was asked."""
     from deniable.kanonymity.quality import find_measure
     from deniable.kanonymity.request import Request, build_conditions, refuse_too_few
 
+    policy = context.policy if context else None
     asked = demands(policy, order.asked)
     rows = engine.count(TABLE)
     sensitive = check_columns(engine, tuple(dict.fromkeys((*roles.sensitive, *asked.l, *asked.t))))
@@ -466,8 +467,17 @@ def request_for(engine: Engine, policy: Policy | None, order: Order, roles: Role
         float(asked.suppress),
         find_measure(order.measure, dict(order.weights)),
     )
-    refuse_too_few(rows, request)
+    refuse_too_few(rows, request, _tell_rows(rows, context, order))
     return request
+
+
+def _tell_rows(rows: int, context: Context | None, order: Order) -> str:
+    """How many rows there are to release, and which: for the steward, and not in what another one requested."""
+    if order.identity or (context is not None and context.asker is not None):
+        return ""
+    minimize = context.policy.release.minimize if context else None
+    sample = ", the sample that the policy draws (release: minimize: sample)"
+    return f"there {'is' if rows == 1 else 'are'} {pluralize(rows, 'row')} to release{sample if minimize and minimize.sample < 1 else ''}"
 
 
 def find_person(engine: Engine, order: Order, roles: Roles) -> str | None:

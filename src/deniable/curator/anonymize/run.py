@@ -205,7 +205,7 @@ def _release(context: Context | None, order: Order, progress: Progress | None) -
         roles = roles_of(engine, context, schema, order)
         check_columns(engine, (order.target,) if order.target else ())
         told = hold_counts(engine, context, order, roles)
-        request = request_for(engine, context.policy if context else None, order, roles)
+        request = request_for(engine, context, order, roles)
         refuse_target(order, request, check.columns_shown(engine, roles, request))
         work = Work(engine, context, order, roles, request, order.method, find_person(engine, order, roles))
         ready = rehearse(work, name_table(schema))

@@ -51,6 +51,8 @@ LEAST_RATIO = Fraction(1, 100)
 MOST_CELLS = 1 << 22
 POINTS = 4000
 """Points at which two curves are compared, about."""
+LARGEST, BLOCK = 700.0, 1_000_000
+"""The exponential of a larger loss may not be finite; so many cells of the grid have losses less far apart."""
 CLOSE = 1e-3
 """A calibration within this (of the squared shift) below what is allowed is close enough."""
 
@@ -76,6 +78,8 @@ def calibrate_sampled(
     steep = -1 / ratio / math.expm1(-1 / ratio)  # by how many percent the shift falls for one percent of the ratio
     before = None
     for _ in range(40):
+        if ratio < LEAST_RATIO:
+            break
         variance = round_up(Fraction(ratio) * squared + SMOOTHING, 9)
         event = state_sampled(rate, variance, squared, count, delta)
         got = float(1 / event.ratio)
@@ -85,7 +89,11 @@ def calibrate_sampled(
             steep = min(max(math.log(before[1] / got) / math.log(ratio / before[0]), 1.0), 50.0)
         before = (ratio, got)
         ratio *= (got / wanted * (1 + CLOSE / 2)) ** (1 / steep)
-    raise ParameterError("no noise was found for these rounds", remedy="Use a rate of 1, or another number of turns")
+    raise ParameterError(
+        "no noise was found with which these rounds on samples have a price within this budget",
+        expected="A budget that is neither very small nor very large for so many turns",
+        remedy="Leave the rate out, or use a rate of 1: then everyone takes part in every turn",
+    )
 
 
 def has_price(budget: Budget) -> bool:
@@ -146,12 +154,12 @@ def compute_curves(rate: float, shift: float, count: int) -> list[tuple[Numbers,
 
 def _is_below(epsilons: Numbers, deltas: Numbers, aside: float, shift: float) -> bool:
     """Whether a curve stays below that of a Gaussian with a delta beside it; see the module."""
-    inside = np.flatnonzero(deltas > aside - SLACK)
+    inside = np.flatnonzero(~(deltas <= aside - SLACK))  # also what is no number
     if not len(inside):
         return True
     places = inside[:: max(1, len(inside) // POINTS)]
     last = min(int(inside[-1]) + 1, len(epsilons) - 1)
-    if deltas[last] > aside - SLACK or epsilons[0] > INTERVAL / 2:
+    if not deltas[last] <= aside - SLACK or epsilons[0] > INTERVAL / 2:
         return False  # the grid begins above 0, or ends before the curve is below delta'
     after = np.append(places[1:], last)
     return bool((deltas[places] + SLACK <= aside + (1 - aside) * _gaussian_deltas(epsilons[after], shift)).all())
@@ -160,7 +168,8 @@ def _is_below(epsilons: Numbers, deltas: Numbers, aside: float, shift: float) ->
 def _gaussian_deltas(epsilons: Numbers, shift: float) -> Numbers:
     """Balle and Wang's delta of one Gaussian; see `analytic_gaussian`."""
     near, far = shift / 2 - epsilons / shift, shift / 2 + epsilons / shift
-    tails = np.where(epsilons < 700, np.exp(np.minimum(epsilons, 700)) * _tail(far), 0.0)
+    beyond = np.exp(-(near**2) / 2) / (far * math.sqrt(2 * math.pi))  # Mills: no less than exp(epsilon) times the tail
+    tails = np.where(epsilons < LARGEST, np.exp(np.minimum(epsilons, LARGEST)) * _tail(far), beyond)
     return np.asarray(_tail(-near) - tails)
 
 
@@ -190,7 +199,7 @@ def _discretize(rate: float, shift: float, removed: bool) -> tuple[int, Numbers,
     else:
         true, other, first = without[::-1], mixed[::-1], -last
         losses = -losses[::-1]
-    upper = np.clip((true - np.exp(losses[:-1]) * other) / -math.expm1(-INTERVAL), 0.0, true)
+    upper = np.clip((true - np.exp(np.minimum(losses[:-1], LARGEST)) * other) / -math.expm1(-INTERVAL), 0.0, true)
     masses = np.zeros(len(losses))
     masses[:-1] += true - upper
     masses[1:] += upper
@@ -238,5 +247,9 @@ def _measure_deltas(start: int, masses: Numbers, beyond: float) -> tuple[Numbers
     kept = losses >= -INTERVAL / 2
     losses, masses = losses[kept], masses[kept]
     above = np.cumsum(masses[::-1])[::-1]
-    weighed = np.cumsum((masses * np.exp(-losses))[::-1])[::-1]
-    return losses, beyond + np.maximum(above - np.exp(losses) * weighed, 0.0)
+    lost = np.zeros(len(losses))
+    for first in range(0, len(losses), BLOCK):  # exponentials of differences are finite
+        part = losses[first:] - (losses[first] if first else 0.0)
+        weighed = np.cumsum((masses[first:] * np.exp(-part))[::-1])[::-1]
+        lost[first : first + BLOCK] = np.exp(part[:BLOCK]) * weighed[:BLOCK]
+    return losses, beyond + np.maximum(above - lost, 0.0)

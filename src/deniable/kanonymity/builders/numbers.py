@@ -5,12 +5,12 @@ weekday, week, month, season, quarter, year, decade."""
 
 from __future__ import annotations
 
+import bisect
 import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
-from decimal import Decimal, InvalidOperation
 from fractions import Fraction
 from typing import Any, Protocol
 
@@ -21,10 +21,27 @@ from numpy.typing import NDArray
 
 from deniable.errors import DataError, ParameterError, nearest
 from deniable.kanonymity.builders.categories import Prefix
+from deniable.kanonymity.builders.exact import (
+    Edge,
+    Number,
+    Numbers,
+    clip_numbers,
+    find_finite,
+    find_slots,
+    label_interval,
+    make_exact,
+    merge_slots,
+    read_numbers,
+    round_edge,
+    settle_edge,
+    shorten,
+    stack_ends,
+    write_decimals,
+    write_number,
+)
 from deniable.kanonymity.hierarchy import (
     Codes,
     Hierarchy,
-    Label,
     Level,
     build_hierarchy,
     group_by_label,
@@ -35,185 +52,106 @@ from deniable.kanonymity.hierarchy import (
 AGES = (0, 15, 24, 35, 45, 55, 70)
 """Age brackets in common use for health statistics; the last is open above."""
 
-Numbers = NDArray[np.float64]
-EXACT = 2.0**53
-"""From here on a float stands for several whole numbers."""
-WHOLE = 1e21
-"""Whole numbers below this are written with all their digits."""
+
+class NumberBuilder(Protocol):
+    """A builder of numbers."""
+
+    def list_levels(self, numbers: Numbers, /) -> list[Level]:
+        """The levels above the values themselves, over these distinct numbers, which rise."""
 
 
-def numbers_of(column: str, values: pa.Array) -> Numbers:
-    """Distinct values as floats; text that is not a number is refused without being shown."""
-    try:
-        found = np.array(pc.cast(values, pa.float64(), safe=False).to_numpy(zero_copy_only=False), np.float64)
-        return found if pa.types.is_floating(values.type) else _round_down(values, found)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-        raise DataError(
-            f"Column '{column}' holds values that are not numbers, and its hierarchy is one of numbers",
-            remedy="Declare another hierarchy, or the column's type",
-        ) from None
-
-
-def _round_down(values: pa.Array, found: Numbers) -> Numbers:
-    """Numbers beyond what floats hold exactly, as the float that is not above them: then edges compare right."""
-    if pa.types.is_integer(values.type):
-        beyond = found >= 2.0 ** (64 if values.type == pa.uint64() else 63)
-        whole = values.to_numpy(zero_copy_only=False)
-        above = beyond | (np.where(beyond, 0.0, found).astype(whole.dtype) > whole)
-        return np.where(above & (np.abs(found) >= EXACT), np.nextafter(found, -np.inf), found)
-    large = np.flatnonzero(np.isfinite(found) & (np.abs(found) >= EXACT))
-    for place, value in zip(large.tolist(), values.take(pa.array(large)).to_pylist(), strict=True):
-        if found[place] > Fraction(str(value).strip()):
-            found[place] = np.nextafter(found[place], -np.inf)
-    return found
-
-
-def write_exactly(number: float, leaf: Label) -> str:
-    """The number that a leaf stands for: as it is written, where a float does not hold it.
-
-    >>> write_exactly(20.0, "20"), write_exactly(float(2**53), "9007199254740993")
-    ('20', '9007199254740993')
-    """
-    text = write_number(number)
-    try:
-        exactly = Decimal((leaf or "").strip())
-    except InvalidOperation:
-        return text
-    return text if exactly == Decimal(text) or not exactly.is_finite() else f"{exactly:f}"
-
-
-def write_number(number: float) -> str:
-    """A number as people write it: whole numbers without a point.
-
-    >>> write_number(20.0), write_number(0.5)
-    ('20', '0.5')
-    """
-    return str(int(number)) if float(number).is_integer() and abs(number) < WHOLE else repr(float(number))
-
-
-def label_interval(low: float, high: float) -> str:
-    """The label of a half-open interval.
-
-    >>> label_interval(20, 30), label_interval(70, np.inf)
-    ('[20, 30)', '[70, inf)')
-    """
-    first = f"[{write_number(low)}" if np.isfinite(low) else "(-inf"
-    return f"{first}, {write_number(high) if np.isfinite(high) else 'inf'})"
-
-
-def build_bracket_level(numbers: Numbers, edges: Sequence[float]) -> Level:
-    """The level whose groups are the half-open intervals between edges, open below the first and above the last."""
-    cuts = np.asarray(edges, np.float64)
-    lows, highs = np.append(-np.inf, cuts), np.append(cuts, np.inf)
-    found = np.searchsorted(cuts, numbers, side="right")
-    used, groups = np.unique(found, return_inverse=True)
-    labels: tuple[Label, ...] = tuple(label_interval(lows[i], highs[i]) for i in used)
-    return Level(groups.astype(np.int32), labels, np.column_stack([lows[used], highs[used]]))
-
-
-def build_value_level(values: pa.Array, numbers: Numbers) -> Level:
-    """Level 0: every number by itself."""
+def build_numeric(column: str, values: pa.Array, builder: NumberBuilder) -> Hierarchy:
+    """The hierarchy of a builder of numbers over distinct values."""
+    values, numbers = read_numbers(column, values)
     codes: Codes = np.arange(len(values), dtype=np.int32)
-    return Level(codes, tuple(text_of(values)), np.column_stack([numbers, numbers]))
+    leaves = text_of(values)
+    own = Level(codes, tuple(leaves), np.column_stack([numbers, numbers]))
+    return build_hierarchy(column, leaves, [own, *builder.list_levels(numbers)], ordered=True)
 
 
-def _build_numeric(column: str, values: pa.Array, numbers: Numbers, levels: Sequence[Level]) -> Hierarchy:
-    return build_hierarchy(column, text_of(values), [build_value_level(values, numbers), *levels], ordered=True)
+def build_bracket_level(numbers: Numbers, edges: Sequence[Number]) -> Level:
+    """The level whose groups are the half-open intervals between edges, open below the first and above the last."""
+    cuts = [shorten(make_exact(edge)) for edge in edges]
+    if numbers.dtype == np.object_:
+        found = np.array([bisect.bisect_right(cuts, number) for number in numbers], np.int64)
+    else:
+        found = np.searchsorted(np.array([round_edge(Fraction(cut), 1) for cut in cuts]), numbers, side="right")
+    lows: list[Edge] = [-math.inf, *cuts]
+    used, groups = np.unique(found, return_inverse=True)
+    ends = [(lows[i], [*cuts, math.inf][i]) for i in used.tolist()]
+    return Level(groups.astype(np.int32), tuple(itertools.starmap(label_interval, ends)), stack_ends(ends))
+
+
+ALL = ((-math.inf, math.inf),)
+EACH = ((-math.inf, -math.inf), (math.inf, math.inf))
+"""What infinite numbers are: one range that says nothing, or themselves."""
+
+
+def build_step_level(
+    numbers: Numbers,
+    slots: NDArray[Any],
+    steps: tuple[Number, Number],
+    label: Callable[[Edge, Edge], str],
+    endless: Sequence[tuple[float, float]] = EACH,
+) -> Level:
+    """The level whose groups are steps of equal width; `steps` are where one begins, and the width."""
+    finite, (begin, width) = find_finite(numbers), map(make_exact, steps)
+    used, found = np.unique(slots[finite], return_inverse=True)
+    groups = np.zeros(len(numbers), np.int64)
+    groups[finite] = found
+    edges = ((shorten(begin + int(n) * width), shorten(begin + (int(n) + 1) * width)) for n in used)
+    ends: list[tuple[Edge, Edge]] = [(settle_edge(low, -1), settle_edge(high, 1)) for low, high in edges]
+    for low, high in endless:
+        if (there := ~finite & np.array((numbers >= low) & (numbers <= high), np.bool_)).any():
+            groups[there] = len(ends)
+            ends.append((low, high))
+    return Level(groups.astype(np.int32), tuple(itertools.starmap(label, ends)), stack_ends(ends))
 
 
 @dataclass(frozen=True, slots=True)
 class Intervals:
     """Intervals of equal width, one level for each width; each begins at a whole number of widths from `start`."""
 
-    widths: tuple[float, ...]
-    start: float = 0.0
+    widths: tuple[Number, ...]
+    start: Number = 0
 
     def __post_init__(self) -> None:
-        if not self.widths or min(self.widths) <= 0:
+        if not self.widths or min(map(make_exact, self.widths)) <= 0:
             raise ParameterError("Intervals need widths above 0", expected="Widths such as [5, 10, 20]")
 
     def hierarchy(self, column: str, values: pa.Array) -> Hierarchy:
         """The hierarchy over these distinct values."""
-        values = sort_leaves(values)
-        numbers = numbers_of(column, values)
-        first = find_slots(values, numbers, self.start, self.widths[0])
-        endless = ~np.isfinite(numbers)
-        levels = [self._level(first, self.widths[0], endless)]
-        for width in self.widths[1:]:
-            many = _exact(width) / _exact(self.widths[0])
-            nested = many.denominator == 1  # then slots are merged: two divisions of floats may disagree
-            slots = first // many.numerator if nested else find_slots(values, numbers, self.start, width)
-            levels.append(self._level(slots, width, endless))
-        return _build_numeric(column, values, numbers, levels)
+        return build_numeric(column, values, self)
 
-    def _level(self, slots: NDArray[Any], width: float, endless: NDArray[np.bool_]) -> Level:
-        used, found = np.unique(slots[~endless], return_inverse=True)
-        groups = np.full(len(slots), len(used))  # infinite numbers are in no interval but the whole
-        groups[~endless] = found
-        start, step = _exact(self.start), _exact(width)
-        ends = [(_round_edge(start + int(n) * step, -1), _round_edge(start + (int(n) + 1) * step, 1)) for n in used]
-        ends += [(-math.inf, math.inf)] * bool(endless.any())
-        labels: tuple[Label, ...] = tuple(itertools.starmap(label_interval, ends))
-        return Level(groups.astype(np.int32), labels, np.array(ends, np.float64).reshape(-1, 2))
-
-
-def _exact(number: float) -> Fraction:
-    """The number that a float is written as: 0.1 is a tenth."""
-    return Fraction(repr(float(number)))
-
-
-def _round_edge(edge: Fraction, away: int) -> float:
-    """An edge of a range as a float, which is not inside the range where it cannot be written exactly."""
-    try:
-        near = float(edge)
-    except OverflowError:
-        return math.copysign(math.inf, edge)
-    exactly = _exact(near)
-    return near if exactly == edge or (exactly > edge) == (away > 0) else math.nextafter(near, away * math.inf)
-
-
-CLEAR, SMALL = 1e-6, 2.0**30
-"""A quotient of at most that size is told apart from whole numbers farther away than that."""
-
-
-def find_slots(values: pa.Array, numbers: Numbers, start: float, width: float) -> NDArray[Any]:
-    """The number of the interval that holds each value: whole numbers, as if nothing were rounded.
-
-    Where a float could be rounded over an edge, the value is divided as it is written.
-    """
-    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-        quotient, shift = (numbers - start) / width, abs(start / width)
-    largest = np.abs(quotient[np.isfinite(quotient)]).max(initial=0.0)
-    whole = float(start).is_integer() and float(width).is_integer() and bool((numbers == np.floor(numbers)).all())
-    if whole and max(np.abs(numbers).max(initial=0.0), abs(start), width) < EXACT / 2:
-        return np.floor(quotient).astype(np.int64)
-    with np.errstate(invalid="ignore"):
-        clear = (np.abs(quotient) + shift < SMALL) & (np.abs(quotient - np.rint(quotient)) > CLEAR)
-    doubtful = np.flatnonzero(~clear & np.isfinite(numbers))
-    kind = np.int64 if largest < EXACT else np.object_
-    found = np.floor(np.where(np.isfinite(quotient), quotient, 0.0)).astype(kind)
-    begin, step = _exact(start), _exact(width)
-    for place, value in zip(doubtful.tolist(), values.take(pa.array(doubtful)).to_pylist(), strict=True):
-        found[place] = int((Fraction(str(value).strip()) - begin) // step)
-    return found
+    def list_levels(self, numbers: Numbers) -> list[Level]:
+        """One level for each width."""
+        first, levels = find_slots(numbers, self.start, self.widths[0]), []
+        for width in self.widths:
+            many = make_exact(width) / make_exact(self.widths[0])
+            nested = many.denominator == 1  # then slots are merged, which is quicker
+            slots = merge_slots(first, many.numerator) if nested else find_slots(numbers, self.start, width)
+            levels.append(build_step_level(numbers, slots, (self.start, width), label_interval, ALL))
+        return levels
 
 
 @dataclass(frozen=True, slots=True)
 class Brackets:
     """Given brackets, one level for each list of edges; every edge begins a bracket, the last is open above."""
 
-    levels: tuple[tuple[float, ...], ...] = (AGES,)
+    levels: tuple[tuple[Number, ...], ...] = (AGES,)
 
     def __post_init__(self) -> None:
         for edges in self.levels:
-            if any(a >= b for a, b in itertools.pairwise(edges)):
+            if any(make_exact(a) >= make_exact(b) for a, b in itertools.pairwise(edges)):
                 raise ParameterError("Bracket edges do not rise", expected="Edges in rising order, such as [0, 15, 24]")
 
     def hierarchy(self, column: str, values: pa.Array) -> Hierarchy:
         """The hierarchy over these distinct values."""
-        values = sort_leaves(values)
-        numbers = numbers_of(column, values)
-        return _build_numeric(column, values, numbers, [build_bracket_level(numbers, edges) for edges in self.levels])
+        return build_numeric(column, values, self)
+
+    def list_levels(self, numbers: Numbers) -> list[Level]:
+        """One level for each list of edges."""
+        return [build_bracket_level(numbers, edges) for edges in self.levels]
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,11 +170,11 @@ class Quantiles:
                     f"{coarser} quantiles do not nest in {finer}", expected="Numbers that divide each other: [8, 4, 2]"
                 )
 
-    def brackets(self, column: str, values: pa.Array) -> Brackets:
-        """The brackets these values give, which is what a saved recoding keeps for rows to come."""
-        numbers = numbers_of(column, sort_leaves(values))
-        finest = np.quantile(numbers, np.arange(1, self.counts[0]) / self.counts[0], method="lower")
-        return Brackets(tuple(tuple(np.unique(finest[self._every(n)]).tolist()) for n in self.counts))
+    def brackets(self, numbers: Numbers) -> Brackets:
+        """The brackets that rising numbers give, which is what a saved recoding keeps for rows to come."""
+        held = numbers[find_finite(numbers)].tolist()
+        finest = [held[i * (len(held) - 1) // self.counts[0]] for i in range(1, self.counts[0])] if held else []
+        return Brackets(tuple(tuple(dict.fromkeys(finest[self._every(n)])) for n in self.counts))
 
     def _every(self, count: int) -> slice:
         step = self.counts[0] // count
@@ -244,32 +182,34 @@ class Quantiles:
 
     def hierarchy(self, column: str, values: pa.Array) -> Hierarchy:
         """The hierarchy over these distinct values."""
-        return self.brackets(column, values).hierarchy(column, values)
+        return build_numeric(column, values, self)
+
+    def list_levels(self, numbers: Numbers) -> list[Level]:
+        """One level for each number of intervals."""
+        return self.brackets(numbers).list_levels(numbers)
 
 
 @dataclass(frozen=True, slots=True)
 class Rounding:
-    """Numbers rounded to multiples, half upwards; the released value stays a number.
+    """Numbers rounded down to multiples: 39 to 20, and -1 to -20. The released value stays a number.
 
-    A larger multiple must be an odd number of times the smaller one, or counted from zero downwards (`down`), for
-    rounded values to nest; `down` is therefore the default.
+    Rounded down, and not half upwards, multiples of one another nest.
     """
 
-    multiples: tuple[float, ...]
-    down: bool = True
+    multiples: tuple[Number, ...]
 
     def hierarchy(self, column: str, values: pa.Array) -> Hierarchy:
         """The hierarchy over these distinct values."""
-        values = sort_leaves(values)
-        numbers = numbers_of(column, values)
-        return _build_numeric(column, values, numbers, [self._level(numbers, step) for step in self.multiples])
+        return build_numeric(column, values, self)
 
-    def _level(self, numbers: Numbers, step: float) -> Level:
-        slot = np.floor(numbers / step + (0.0 if self.down else 0.5))
-        used, groups = np.unique(slot, return_inverse=True)
-        lows = used * step - (0.0 if self.down else step / 2)
-        labels: tuple[Label, ...] = tuple(write_number(n) for n in used * step)
-        return Level(groups.astype(np.int32), labels, np.column_stack([lows, lows + step]))
+    def list_levels(self, numbers: Numbers) -> list[Level]:
+        """One level for each multiple."""
+        levels = ((step, find_slots(numbers, 0, step)) for step in self.multiples)
+        return [build_step_level(numbers, slots, (0, step), _label_multiple) for step, slots in levels]
+
+
+def _label_multiple(low: Edge, _high: Edge) -> str:
+    return write_number(low)
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,46 +217,47 @@ class TailCoded:
     """Top and bottom coding: values at or beyond a threshold are one leaf, from the first level on.
 
     What lies at the ends of a distribution is rare, and rarity identifies; '90 or more' is the classical remedy. The
-    inner builder sees the values clipped to the thresholds; groups that hold a tail are open at that end.
+    inner builder sees the numbers clipped to the thresholds; groups that hold a tail are open at that end. Without an
+    inner builder, values between the thresholds stay as they are, or are withheld.
     """
 
-    inner: NumberBuilder
-    bottom: float | None = None
-    top: float | None = None
+    inner: NumberBuilder | None
+    bottom: Number | None = None
+    top: Number | None = None
 
     def hierarchy(self, column: str, values: pa.Array) -> Hierarchy:
         """The hierarchy over these distinct values."""
-        values = sort_leaves(values)
-        numbers = numbers_of(column, values)
-        low, high = self.bottom, self.top
-        clipped, place = np.unique(np.clip(numbers, low, high) if len(numbers) else numbers, return_inverse=True)
-        built = self.inner.hierarchy(column, pa.array(clipped, pa.float64()))
-        thresholds = ((low, -np.inf), (high, np.inf))
-        tails = [(clipped == threshold, end) for threshold, end in thresholds if threshold is not None]
-        levels = [_open_tails(level, place, tails) for level in built.levels[:-1]]
-        return build_hierarchy(column, text_of(values), levels, ordered=True)
+        values, numbers = read_numbers(column, values)
+        clipped = self.clip(numbers)
+        distinct, first, place = np.unique(clipped, return_index=True, return_inverse=True)
+        leaves = text_of(values)
+        codes: Codes = np.arange(len(distinct), dtype=np.int32)
+        own = Level(codes, tuple(leaves[i] for i in first), np.column_stack([distinct, distinct]))
+        thresholds = ((self.bottom, -math.inf), (self.top, math.inf))
+        cut = float if distinct.dtype != np.object_ else shorten
+        tails = [(np.array(distinct == cut(make_exact(at)), np.bool_), end) for at, end in thresholds if at is not None]
+        above = [] if self.inner is None else self.inner.list_levels(distinct)
+        levels = [_open_tails(each, place, tails) for each in (own, *above)]
+        return build_hierarchy(column, leaves, levels, ordered=True)
+
+    def clip(self, numbers: Numbers) -> Numbers:
+        """Numbers with their tails cut to the thresholds."""
+        low, high = (None if end is None else make_exact(end) for end in (self.bottom, self.top))
+        return clip_numbers(numbers, low, high)
 
 
 def _open_tails(level: Level, place: NDArray[np.int64], tails: list[tuple[NDArray[np.bool_], float]]) -> Level:
     """A level of clipped values as one of the values themselves, its groups open where they hold a tail."""
-    if level.ends is None:
-        return Level(level.groups[place], level.labels)
+    assert level.ends is not None
     labels, ends = list(level.labels), level.ends.copy()
     for there, end in tails:
         for group in np.unique(level.groups[there]):
             side = 0 if end < 0 else 1
             alone = ends[group, 0] == ends[group, 1]
             ends[group, side] = end
-            threshold = write_number(float(ends[group, 1 - side]))
+            threshold = write_number(ends[group, 1 - side])
             labels[group] = f"{'<=' if end < 0 else '>='} {threshold}" if alone else label_interval(*ends[group])
     return Level(level.groups[place], tuple(labels), ends)
-
-
-class NumberBuilder(Protocol):
-    """A builder of numbers."""
-
-    def hierarchy(self, column: str, values: pa.Array, /) -> Hierarchy:
-        """The hierarchy over these distinct values."""
 
 
 ALPHABET = "0123456789bcdefghjkmnpqrstuvwxyz"
@@ -334,21 +275,24 @@ class Coordinates:
 
     def hierarchy(self, column: str, values: pa.Array) -> Hierarchy:
         """The hierarchy over these distinct values."""
-        values = sort_leaves(values)
-        numbers = numbers_of(column, values)
-        levels = [_build_cell_level(numbers, count) for count in self.digits]
-        return build_hierarchy(column, text_of(values), [build_value_level(values, numbers), *levels], ordered=True)
+        return build_numeric(column, values, self)
+
+    def list_levels(self, numbers: Numbers) -> list[Level]:
+        """One level for each number of decimals."""
+        return [_build_cell_level(numbers, int(count)) for count in self.digits]
 
 
 def _build_cell_level(numbers: Numbers, digits: int) -> Level:
-    slot = truncate_coordinates(numbers, digits)
-    used, groups = np.unique(slot, return_inverse=True)
-    scale = 10.0**digits
-    labels: tuple[Label, ...] = tuple(f"{n / scale:.{digits}f}" for n in used)
-    return Level(groups.astype(np.int32), labels, np.column_stack([used / scale, (used + 1) / scale]))
+    width = Fraction(1, 10**digits)
+    slots = find_slots(numbers, 0, width)
+
+    def label(low: Edge, _high: Edge) -> str:
+        return str(low) if isinstance(low, float) else write_decimals(int(low * 10**digits), digits)
+
+    return build_step_level(numbers, slots, (0, width), label)
 
 
-def truncate_coordinates(numbers: Numbers, digits: int) -> Numbers:
+def truncate_coordinates(numbers: NDArray[np.float64], digits: int) -> NDArray[np.float64]:
     """The number of the cell that holds each coordinate.
 
     The product is rounded at its ninth decimal first: 0.29 * 100 is 28.999999999999996 in binary.
@@ -367,7 +311,7 @@ class Geohash:
         return Prefix(self.lengths).hierarchy(column, values)
 
 
-def encode_geohash(latitude: Numbers, longitude: Numbers, length: int) -> list[str]:
+def encode_geohash(latitude: NDArray[np.float64], longitude: NDArray[np.float64], length: int) -> list[str]:
     """The geohash of every point: bits of longitude and latitude in turns, five to a letter.
 
     >>> encode_geohash(np.array([57.64911]), np.array([10.40744]), 11)

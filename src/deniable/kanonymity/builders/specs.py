@@ -9,10 +9,11 @@ Builders of numbers and of public standards are loaded where a column needs one:
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -41,25 +42,21 @@ class Builder(Protocol):
 Options = Mapping[str, Any]
 
 
-def _parse_floats(numbers: Sequence[Any]) -> tuple[float, ...]:
-    return tuple(float(n) for n in numbers)
-
-
 def _make_intervals(options: Options) -> Builder:
     from deniable.kanonymity.builders.numbers import Intervals, Quantiles
 
     if options.get("quantiles"):
         return Quantiles(tuple(options["quantiles"]))
-    return Intervals(_parse_floats(options["widths"]), float(options.get("start") or 0))
+    return Intervals(tuple(options["widths"]), options.get("start") or 0)
 
 
 def _make_brackets(options: Options) -> Builder:
     from deniable.kanonymity.builders.numbers import AGES, Brackets
 
     if options.get("levels"):
-        return Brackets(tuple(_parse_floats(edges) for edges in options["levels"]))
+        return Brackets(tuple(tuple(edges) for edges in options["levels"]))
     edges = options["edges"]
-    return Brackets((_parse_floats(AGES if edges == "ages" else edges),))
+    return Brackets((tuple(AGES if edges == "ages" else edges),))
 
 
 def _make_tree(options: Options) -> Builder:
@@ -102,7 +99,7 @@ def _make_geohash(options: Options) -> Builder:
 def _make_rounding(options: Options) -> Builder:
     from deniable.kanonymity.builders.numbers import Rounding
 
-    return Rounding(_parse_floats(options["to"]))
+    return Rounding(tuple(options["to"]))
 
 
 def _make_standard(options: Options) -> Builder:
@@ -133,7 +130,7 @@ def make_builder(spec: Spec) -> Builder:
     spec = _expand(spec)
     for kind, make in BUILDERS:
         if kind == spec.kind:
-            tails = {end: float(spec.options[end]) for end in ("bottom", "top") if spec.options.get(end) is not None}  # type: ignore[arg-type]
+            tails = _list_tails(spec)
             _refuse_tails(kind, tails)
             return _code_tails(make(spec.options), tails) if tails else make(spec.options)
     known = [kind for kind, _ in BUILDERS]
@@ -153,17 +150,21 @@ def _expand(spec: Spec) -> Spec:
     return expand_standard(spec)
 
 
-def _code_tails(built: Any, tails: Mapping[str, float]) -> Builder:
+def _list_tails(spec: Spec) -> dict[str, Any]:
+    return {end: spec.options[end] for end in ("bottom", "top") if spec.options.get(end) is not None}
+
+
+def _code_tails(built: Any, tails: Mapping[str, Any]) -> Builder:
     from deniable.kanonymity.builders.numbers import TailCoded
 
-    return TailCoded(built, **tails)
+    return TailCoded(None if isinstance(built, Withhold) else built, **tails)
 
 
 NUMBERS = ("intervals", "brackets", "rounding", "coordinates", "withhold")
 """Kinds of hierarchy whose lowest and highest values can be one."""
 
 
-def _refuse_tails(kind: str, tails: Mapping[str, float]) -> None:
+def _refuse_tails(kind: str, tails: Mapping[str, Any]) -> None:
     if tails and kind not in NUMBERS:
         raise ParameterError(
             f"A hierarchy of kind '{kind}' has no top or bottom number", expected=f"One of {', '.join(NUMBERS)}"
@@ -189,14 +190,13 @@ def freeze_spec(spec: Spec, built: Hierarchy, values: pa.Array) -> Spec:
     spec = _expand(spec)
     if not any(leaf is not None for leaf in built.leaves):
         return spec
-    tails = {end: spec.options[end] for end in ("bottom", "top") if spec.options.get(end) is not None}
     if spec.kind == "intervals" and spec.options.get("quantiles"):
-        from deniable.kanonymity.builders.numbers import Quantiles
+        from deniable.kanonymity.builders.exact import read_numbers
+        from deniable.kanonymity.builders.numbers import Quantiles, TailCoded
 
-        inside = pc.cast(values, pa.float64(), safe=False)
-        for end, cut in (("bottom", pc.max_element_wise), ("top", pc.min_element_wise)):
-            inside = cut(inside, float(tails[end])) if end in tails else inside  # type: ignore[arg-type]
-        made = Quantiles(tuple(spec.options["quantiles"])).brackets(built.column, pc.unique(inside))  # type: ignore[arg-type]
+        tails = _list_tails(spec)
+        inside = np.unique(TailCoded(None, **tails).clip(read_numbers(built.column, values)[1]))
+        made = Quantiles(tuple(spec.options["quantiles"])).brackets(inside)  # type: ignore[arg-type]
         return Spec("brackets", {"levels": made.levels, **tails})
     if spec.kind == "redact":
         return Spec("redact", {**spec.options, "width": max((len(leaf or "") for leaf in built.leaves), default=0)})
@@ -248,9 +248,9 @@ def _are_codes(values: pa.Array) -> bool:
 
 
 def _draft_numbers(values: pa.Array) -> Spec:
-    numbers = pc.cast(values, pa.float64(), safe=False)
-    span = pc.min_max(numbers.filter(pc.is_finite(numbers)))
-    width = (span["max"].as_py() - span["min"].as_py() if span["max"].is_valid else 0.0) or 1.0
+    numbers = values.filter(pc.is_finite(values)) if pa.types.is_floating(values.type) else values
+    span = pc.min_max(numbers)
+    width = float(span["max"].as_py() - span["min"].as_py() if span["max"].is_valid else 0) or 1.0
     width = width if math.isfinite(width) else 1e308
     finest = _round_width(max(width / 20, LEAST_WIDTH))
     if pa.types.is_integer(values.type):

@@ -186,7 +186,8 @@ HIERARCHIES = Kinds(
         ),
         Kind(
             "rounding",
-            "Numbers rounded to larger multiples at each level.",
+            "Numbers rounded down to multiples, larger ones at each level: 39 to 20, -1 to -20. Cells are numbers; "
+            "with a top or bottom they are texts, such as 40 and [60, inf).",
             (Field("to", ListOf(POSITIVE, order="up"), "the multiples", required=True), *_TAILS),
             short="to",
             types=NUMERIC,
