@@ -108,8 +108,8 @@ def test_few_rows_are_known_by_what_they_hold() -> None:
 
 @pytest.mark.parametrize("convert", [lambda rows: rows, pa.Table.to_pandas, pl.from_arrow])
 def test_tables_without_rows_are_not_the_same_people(convert: Any, tmp_path: Path) -> None:
-    text = "version: 1\ndataset: {}\ntables:\n  t:\n    source: t.csv\n    unit: row\n    columns:\n      n: {{type: integer}}\n"
-    text += "budgets:\n  dataset: {{epsilon: 1}}\n"
+    text = "version: 1\ndataset: {}\ntables:\n  t: {{source: t.csv, unit: row, columns: {{n: {{type: integer}}}}}}\n"
+    text += "budgets: {{dataset: {{epsilon: 1}}}}\n"
     none = convert(pa.table({"n": pa.array([], pa.int64())}))
     for name in ("one", "another"):
         policy = parse(text.format(name))

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from decimal import Decimal
 from fractions import Fraction
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -20,6 +21,7 @@ from deniable.kanonymity.hierarchy import Hierarchy
 from deniable.kanonymity.local_recoding import write_local
 from deniable.kanonymity.microaggregation import microaggregate
 from deniable.kanonymity.models import KAnonymity
+from deniable.kanonymity.quality import _measure_penalty
 from deniable.kanonymity.recoding import Form, from_document, to_document
 from deniable.kanonymity.request import Request, prepare
 from deniable.kanonymity.search.mondrian import mondrian
@@ -226,3 +228,9 @@ def test_drafted_intervals_of_large_whole_numbers_are_as_wide_as_the_numbers_are
 def test_means_of_whole_numbers_beyond_floats_are_refused(first: int) -> None:
     with pytest.raises(DataError, match=r"beyond 2\^53, which floating point does not tell apart"):
         microaggregate(pa.table({"x": [first + n for n in range(10)]}), ("x",), 2)
+
+
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+def test_missing_values_beside_large_numbers_are_measured_without_a_warning() -> None:
+    built = Intervals((20,)).hierarchy("x", pa.array([2**60 + n for n in range(80)])).with_missing()
+    assert np.isfinite([_measure_penalty(built, level) for level in range(built.height)]).all()

@@ -137,7 +137,8 @@ def _measure_penalty(h: Hierarchy, number: int) -> NDArray[np.float64]:
         return np.where(covered > 1, covered / h.size, 0.0)
     finite = own[np.isfinite(own.astype(np.float64))]
     low, high = (finite.min(), finite.max()) if finite.size else (0.0, 0.0)
-    spans = np.clip(level.ends, low, high)
+    with np.errstate(invalid="ignore"):  # a missing value has no ends
+        spans = np.clip(level.ends, low, high)
     widths = np.nan_to_num((spans[:, 1] - spans[:, 0]).astype(np.float64) / (float(high - low) or 1.0))
     widths = np.where(np.bincount(level.groups, minlength=level.size) > 1, widths, 0.0)
     if number:  # no cost may fall from level to level, and all leaves of a group cost the same

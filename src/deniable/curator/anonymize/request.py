@@ -475,9 +475,11 @@ def _tell_rows(rows: int, context: Context | None, order: Order) -> str:
     """How many rows there are to release, and which: for the steward, and not in what another one requested."""
     if order.identity or (context is not None and context.asker is not None):
         return ""
-    minimize = context.policy.release.minimize if context else None
-    sample = ", the sample that the policy draws (release: minimize: sample)"
-    return f"there {'is' if rows == 1 else 'are'} {pluralize(rows, 'row')} to release{sample if minimize and minimize.sample < 1 else ''}"
+    minimize, be = context.policy.release.minimize if context else None, "is" if rows == 1 else "are"
+    sample = (
+        ", the sample that the policy draws (release: minimize: sample)" if minimize and minimize.sample < 1 else ""
+    )
+    return f"there {be} {pluralize(rows, 'row')} to release{sample}"
 
 
 def find_person(engine: Engine, order: Order, roles: Roles) -> str | None:
