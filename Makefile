@@ -28,7 +28,7 @@ lint: $(VENV)/.ready  ## style, types, layers
 
 test: $(VENV)/.ready  ## everything that must hold; style and types are checked beside
 	@$(MAKE) --no-print-directory lint > .lint.log 2>&1 & lint=$$!; \
-	$(BIN)/python -m pytest -n 3 --dist loadfile -m "not slow"; tests=$$?; \
+	$(BIN)/python -m pytest -n 4 --dist loadfile -m "not slow"; tests=$$?; \
 	wait $$lint; lint=$$?; cat .lint.log; rm -f .lint.log; exit $$((tests + lint))
 
 test-slow: $(VENV)/.ready  ## the long statistical and load runs

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from deniable.storage import (
+    POSIX,
     Locked,
     flush_folder,
     is_own,
@@ -135,9 +136,13 @@ def _finish_journal(part: Path, path: Path) -> None:
             for name in reversed(held):
                 _undo(folder / name, held[name])
             flush_folder(folder)
-            (folder / part.name).unlink(missing_ok=True)
+            if folder != folders[0]:
+                (folder / part.name).unlink(missing_ok=True)
+        if POSIX:  # while it is held, so that nobody takes it for one that is to be put back
+            first.unlink(missing_ok=True)
     finally:
         os.close(lock)
+    first.unlink(missing_ok=True)
 
 
 class Outputs:

@@ -27,18 +27,24 @@ except ImportError:  # Windows
     import msvcrt
 
     def _lock(descriptor: int) -> None:
+        os.lseek(descriptor, FAR, os.SEEK_SET)  # behind all that is written, so that it can be read meanwhile
         try:
             msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined, unused-ignore]
         except OSError as refusal:
             raise BlockingIOError(errno.EAGAIN, refusal.strerror) from None
+        finally:
+            os.lseek(descriptor, 0, os.SEEK_SET)
 
+    POSIX = False
 else:
 
     def _lock(descriptor: int) -> None:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
+    POSIX = True
 
-POSIX = os.name == "posix"
+FAR = 1 << 30
+"""The place of the byte that is locked where a lock is one of bytes."""
 PRIVATE_FILE = 0o600
 ROW_ENDINGS = {".csv": "csv", ".parquet": "parquet", ".pq": "parquet", ".arrow": "arrow", ".feather": "arrow"}
 """The format of rows that the end of a file's name asks for."""

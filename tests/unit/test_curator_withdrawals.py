@@ -213,7 +213,7 @@ METHODS = ["optimal", "mondrian", "mondrian-relaxed", "local", "cells", "microag
 @pytest.mark.parametrize("method", METHODS)
 def test_a_table_without_rows_is_refused_before_anything_is_recorded(tmp_path: Path, method: str) -> None:
     with opened(tmp_path, "integer", empty=True) as curator:
-        with pytest.raises(Infeasible, match="the table has 0 rows"):
+        with pytest.raises(Infeasible, match="there are 0 rows to release"):
             curator.anonymize("people", tmp_path / "out.csv", k=1, method=method)
         assert list(curator.ledger.entries()) == []
 

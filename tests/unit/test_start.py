@@ -317,7 +317,7 @@ def test_what_is_said_of_a_column_before_is_what_the_policy_says() -> None:
     assert {name: told[name] for name in declared} == {
         "age": f"as it is, or coarser, step by step, {ending}",
         "sex": f"as it is, or {ending}",
-        "charge": f"as it is, or rounded to 1, rounded to 10, rounded to 100, rounded to 1000, {ending}",
+        "charge": "as it is, or " + "".join(f"rounded down to multiples of {10**i}, " for i in range(4)) + ending,
     }
 
 

@@ -415,7 +415,7 @@ WIDE = (
     ("content", "kind", "said"),
     [
         ("age,sex\n", DataError, "no rows"),
-        ("name,age\nAda,36\n", Infeasible, "the table has 1 row."),
+        ("name,age\nAda,36\n", Infeasible, "there is 1 row to release."),
         ("36,Ada,F\n37,Bob,M\n38,Cid,F", DataError, "Names of columns on the first line"),
         ("Ada,Bern,F\nBob,Oslo,M\nCid,Rome,F", DataError, "Names of columns on the first line. Write them there"),
         ("code\n" + "\n".join(f"k{i}" for i in range(300)), Infeasible, "no column is a quasi-identifier"),
