@@ -70,6 +70,9 @@ class Sayable:
         printer.text(str(self))
 
 
+NO_DELTA = Fraction(0)
+
+
 @dataclass(frozen=True, slots=True)
 class PureDP(Sayable):
     """epsilon-differential privacy."""
@@ -83,7 +86,7 @@ class PureDP(Sayable):
     @property
     def delta(self) -> Fraction:
         """Pure privacy has no failure probability."""
-        return Fraction(0)
+        return NO_DELTA
 
 
 @dataclass(frozen=True, slots=True)

@@ -79,6 +79,11 @@ class View:
         return isinstance(keys, PublicKeys) and all(isinstance(part, Listed) for part in keys.parts)
 
     @cached_property
+    def is_public(self) -> bool:
+        """Whether its groups are known before a row is read."""
+        return isinstance(self.step.keys, PublicKeys)
+
+    @cached_property
     def conditions(self) -> tuple[Expression, ...]:
         """All that its numbers tell rows apart by, but for its keys."""
         found = [self.where, *(each for block in self.blocks for each in block)]

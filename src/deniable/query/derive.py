@@ -314,7 +314,7 @@ def _follow(view: View, sources: Sequence[Source], reader: Reader) -> _Found | N
 
 def _find_step(view: View, sources: Sequence[Source], reader: Reader, asked: Budget) -> _Found | None:
     """A grouping set from the first that it follows from, if that cost or tells enough; else from the first several."""
-    over = [each for each in sources if each[0].base == view.base and _is_public(each[0]) == _is_public(view)]
+    over = [each for each in sources if each[0].base == view.base and each[0].is_public == view.is_public]
     for some in islice(_list_chances(view, over), MOST_TRIED):
         found = _follow(view, some, reader)
         if found is not None and _suffices(found, view.step, asked):
@@ -358,9 +358,6 @@ def _add_costs(sources: Sequence[Stored]) -> Budget | None:
         total = add(total, each.cost)
     return total
 
-
-def _is_public(view: View) -> bool:
-    return isinstance(view.step.keys, PublicKeys)
 
 
 def derive(plan: QueryPlan, asked: Sequence[View], sources: Sequence[Source], reader: Reader) -> Derived | None:

@@ -154,9 +154,10 @@ class SparseRecord(Record):
     """
 
     def __getitem__(self, name: str) -> Any:
-        if name in iter(self):
-            return getattr(self, name)
-        raise KeyError(name)
+        value = Record.__getitem__(self, name)
+        if value is None and self.__dataclass_fields__[name].default is None:
+            raise KeyError(name)
+        return value
 
     def __iter__(self) -> Iterator[str]:
         for field in fields(self):

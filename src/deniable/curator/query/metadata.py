@@ -401,10 +401,17 @@ def preload_queries() -> Iterator[None]:
         engine.run("SELECT CAST(1 AS BIGINT) AS n", one_row=True)
     gc.collect()
     gc.freeze()
+    before = gc.get_threshold()
+    gc.set_threshold(GARBAGE, *before[1:])
     try:
         yield
     finally:
+        gc.set_threshold(*before)
         gc.unfreeze()
+
+
+GARBAGE = 20_000
+"""Objects that are made, a few questions' worth, before the garbage collector looks at what was made since."""
 
 
 def bare_engine(memory: str = "128MB") -> DuckDBEngine:

@@ -126,6 +126,8 @@ class Cost:
 
     def times(self, count: int) -> Cost:
         """The cost of so many repetitions; none at all costs nothing."""
+        if count == 1:
+            return self
         return Cost(self.amount * count, self.delta * count, self.private) if count else FREE
 
     def within(self, amount: Fraction, delta: Fraction) -> bool:

@@ -98,8 +98,9 @@ def bind_statement(text: str, tables: tuple[TableSchema, ...]) -> tuple[Relation
             "this would release rows of people",
             remedy="Use COUNT, SUM or AVG, with or without GROUP BY",
         )
-    _refuse_costly(parsed[0], relation, context)
-    return number_nodes(bound_joins(relation)), clauses
+    work, terms = bound_work(relation)
+    _refuse_costly(parsed[0], relation, work, terms, context)
+    return number_nodes(bound_joins(relation, work)), clauses
 
 
 def find_fan_out(relation: Relation) -> tuple[int, int]:
@@ -109,15 +110,14 @@ def find_fan_out(relation: Relation) -> tuple[int, int]:
     return most, most**joins
 
 
-def bound_joins(relation: Relation) -> Relation:
+def bound_joins(relation: Relation, work: int) -> Relation:
     """The relation with bounds on the rows that joins make of one private row, and of all rows of one unit.
 
     A private row meets so many public rows, over all joins together. The pairs of one unit are fewer where more is done
-    for each row.
+    for each row, of which `work` is a bound.
     """
     most, together = find_fan_out(relation)
-    work = (bound_work(relation)[0] + ROW_WORK) * together
-    pairs = max(FEWEST_PAIRS, min(MOST_PAIRS, MOST_UNIT_WORK // work))
+    pairs = max(FEWEST_PAIRS, min(MOST_PAIRS, MOST_UNIT_WORK // ((work + ROW_WORK) * together)))
 
     def bound(node: Relation) -> Relation:
         match node:
@@ -139,9 +139,8 @@ def _count_public_joins(relation: Relation) -> int:
     return own + sum(_count_public_joins(below) for below in inputs_of(relation))
 
 
-def _refuse_costly(node: exp.Expression, relation: Relation, context: Context) -> None:
+def _refuse_costly(node: exp.Expression, relation: Relation, work: int, terms: int, context: Context) -> None:
     """Refuse what one row could make slow, from public bounds alone."""
-    work, terms = bound_work(relation)
     fan_out = find_fan_out(relation)[1]
     if terms > MOST_TERMS:
         raise context.scope(()).refusal(

@@ -281,6 +281,11 @@ def _last_word(token: Token) -> str:
     return "" if quoted else token.text.upper().rpartition(" ")[2]
 
 
+def _may_hold(text: str, word: str) -> bool:
+    """Whether one of the tokens may be this word: most statements have no clause of ours, and are not searched."""
+    return word in text.upper()
+
+
 def _parse_number(text: str, token: Token, name: str) -> Fraction:
     try:
         number = exact(token.text, name)
@@ -293,6 +298,8 @@ def _parse_number(text: str, token: Token, name: str) -> Fraction:
 
 def _cut_within(text: str, tokens: list[Token]) -> tuple[str, list[Token], Within | None]:
     """The trailing WITHIN clause. (WITHIN GROUP belongs to SQL and is left alone.)"""
+    if not _may_hold(text, "WITHIN"):
+        return text, tokens, None
     words = [_last_word(token) for token in tokens]
     spots = [i for i, word in enumerate(words) if word == "WITHIN" and i and words[i - 1] not in NOT_BEFORE_CLAUSES]
     if not spots or spots[-1] + 1 >= len(tokens) or tokens[spots[-1] + 1].text.upper() == "GROUP":
@@ -328,6 +335,8 @@ NOT_BEFORE_CLAUSES = ("SELECT", "FROM", "JOIN", "WHERE", "AND", "OR", "NOT", "BY
 
 def _cut_contribution(text: str, tokens: list[Token]) -> tuple[str, list[Token], Auto | None, dict[str, str]]:
     """The trailing CONTRIBUTION clause: bounds that are to be found, or are stated."""
+    if not _may_hold(text, "CONTRIBUTION"):
+        return text, tokens, None, {}
     start = _find_contribution(tokens)
     if start is None:
         _refuse_comma_before_contribution(text, tokens)
@@ -406,6 +415,8 @@ def find_closing(tokens: list[Token], opening: int) -> int:
 
 def _cut_options(text: str, tokens: list[Token]) -> tuple[str, dict[str, str]]:
     """WITH DIFFERENTIAL_PRIVACY OPTIONS (name = value, ...), as BigQuery writes it."""
+    if not _may_hold(text, "DIFFERENTIAL_PRIVACY"):
+        return text, {}
     words = [_last_word(token) for token in tokens]
     spots = [i for i, word in enumerate(words) if word == "DIFFERENTIAL_PRIVACY" and i and words[i - 1] == "WITH"]
     if not spots:
