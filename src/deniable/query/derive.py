@@ -359,7 +359,6 @@ def _add_costs(sources: Sequence[Stored]) -> Budget | None:
     return total
 
 
-
 def derive(plan: QueryPlan, asked: Sequence[View], sources: Sequence[Source], reader: Reader) -> Derived | None:
     """A question from stored measurements, earlier ones first; None where it does not follow, or asks for less noise.
 
