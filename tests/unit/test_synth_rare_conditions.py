@@ -105,6 +105,15 @@ def test_the_model_under_a_condition_is_the_whole_table_cut_at_it(
             assert shares[given[place]] == 1
 
 
+def test_as_many_records_are_expected_as_the_columns_together_say(description: Description) -> None:
+    joint = _joint()
+    share = joint[1, :, 2].sum() / joint.sum()
+    alone = joint[1].sum() * joint[:, :, 2].sum() / joint.sum() ** 2
+    assert generating.estimate_share(description, {0: 1, 2: 2}) == pytest.approx(share, rel=0.01)
+    assert share > 1.5 * alone
+    assert generating.estimate_share(description, {}) == 1
+
+
 def test_where_no_model_holds_all_tables_rejection_comes_first_and_is_bounded(
     description: Description, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -63,12 +63,11 @@ LONGEST_SHOWN = 60
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """Columns with the values that rows have there, their codes, and the share of rows that is guessed to fit."""
+    """Columns with the values that rows have there, and their codes."""
 
     values: tuple[tuple[str, pa.Scalar], ...]
     codes: Mapping[int, int] = field(default_factory=dict)
     """By the place of the column in the model's domain."""
-    share: float = 1.0
 
     def fits(self, rows: pa.RecordBatch) -> pa.BooleanArray:
         """Of each row, whether it fits."""
@@ -102,9 +101,7 @@ def build_condition(model: SynthModel, where: Mapping[str, str]) -> Condition:
     known = {attribute.name: attribute for attribute in model.attributes if isinstance(attribute, Labels | Bins)}
     values, names = parse_values(known, where), model.description.domain.names
     codes = {names.index(name): int(encode_column(known[name], pa.array([value]))[0]) for name, value in values}
-    # As if columns were independent: a guess.
-    shares = (estimate_share(model.description, place, code) for place, code in codes.items())
-    return Condition(values, codes, math.prod(shares))
+    return Condition(values, codes)
 
 
 def parse_values(known: Mapping[str, Labels | Bins], where: Mapping[str, str]) -> tuple[tuple[str, pa.Scalar], ...]:
@@ -119,13 +116,15 @@ def parse_values(known: Mapping[str, Labels | Bins], where: Mapping[str, str]) -
     return tuple((name, _parse_scalar(known[name], text)) for name, text in where.items())
 
 
-def estimate_share(description: Description, place: int, code: int) -> float:
-    """The estimated share of records that have a value of a column."""
-    joined = int(description.collapsed.maps[place][code])
-    members = description.collapsed.members(place, joined)
-    weights = weigh_members(description, place, members)
-    within = float(weights[members == code].sum() / weights.sum())
-    return within * float(description.estimates.columns[place][joined]) / max(description.estimates.total, 1.0)
+def estimate_share(description: Description, codes: Mapping[int, int]) -> float:
+    """The estimated share of records that have given values: what the model says of their columns together."""
+    estimates, domain, within = description.estimates, description.collapsed.domain, 1.0
+    given = {place: int(description.collapsed.maps[place][code]) for place, code in codes.items()}
+    for place, code in codes.items():
+        members = description.collapsed.members(place, given[place])
+        weights = weigh_members(description, place, members)
+        within *= float(weights[members == code].sum() / weights.sum())
+    return within * fit_condition(domain, estimates, plan_condition(domain, estimates, given)).share if codes else 1.0
 
 
 def weigh_members(description: Description, place: int, members: NDArray[np.int64]) -> Floats:
@@ -192,7 +191,7 @@ def generate_batches(
     """The same in batches, so that any number of rows fits in memory; `where` names values that all rows have."""
     only = build_condition(model, where or {})
     total = model.description.estimates.total
-    wanted = round(total * only.share) if rows is None else rows
+    wanted = round(total * estimate_share(model.description, only.codes)) if rows is None else rows
     if wanted < 0:
         raise ParameterError("a table cannot have a negative number of rows")
     made = 0
