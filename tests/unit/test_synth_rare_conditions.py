@@ -130,6 +130,11 @@ def test_where_no_model_holds_all_tables_rejection_comes_first_and_is_bounded(
     assert made.shape == (len(DOMAIN), 20)
     assert asked
     asked.clear()
+    plan = plan_condition(DOMAIN, description.estimates, RARE)
+    most = round(100_000 * fit_condition(DOMAIN, description.estimates, plan).share)
+    assert generating.draw_meeting(description, RARE, round(1.5 * most), (1, 0)).shape == (6, round(1.5 * most))
+    assert sum(asked) == 100_000, "more than half of what is asked for is found, and the rest drawn from the model"
+    asked.clear()
     made = generating.draw_meeting(description, RARE, 5000, (1, 0))
     assert made.shape == (len(DOMAIN), 5000)
     assert (made[:2] == 1).all()

@@ -233,8 +233,9 @@ def draw_meeting(description: Description, codes: Mapping[int, int], records: in
             model = fit_condition(domain, estimates, plan)
             share = model.share
         tried = _count_tries(missing, share)
-        if not missing or tried > left:
+        if not missing or tried > 2 * left:  # not half of what is missing would be found
             break
+        tried = min(tried, left)
         drawn = draw_records(estimates, domain, tried, (*seed, attempt))
         meets = np.all([drawn[place] == code for place, code in given.items()], axis=0)
         found.append(drawn[:, np.flatnonzero(meets)[:missing]])
