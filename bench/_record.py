@@ -42,6 +42,8 @@ def find_missing(layout: dict[str, Any], command: str, run: dict[str, Any]) -> s
     try:
         for row in _rows(layout):
             if row["run"] == command:
+                if not run["lines"]:  # else `otherwise` would say that something is not installed
+                    return f"the run of `{command}` has printed nothing"
                 fill(row, {command: run})
     except NotPrinted as lacks:
         return str(lacks)

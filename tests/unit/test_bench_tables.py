@@ -129,6 +129,12 @@ def test_a_figure_that_the_run_did_not_print_is_refused(record: ModuleType) -> N
 def test_a_run_that_broke_off_is_told_and_one_that_is_whole_is_not(record: ModuleType) -> None:
     assert "theirs" in record.find_missing(LAYOUT, "a", {**RUN, "lines": ["ours 12"]})
     assert record.find_missing(LAYOUT, "a", {**RUN, "lines": ["ours 12", "theirs 3"]}) == ""
+    told = LAYOUT["section"][0]["row"][1:2]
+    peer = {**LAYOUT, "section": [{**LAYOUT["section"][0], "row": told}]}
+    assert record.find_missing(peer, "a", {**RUN, "lines": ["no peer is there"]}) == ""
+    assert "nothing" in record.find_missing(peer, "a", {**RUN, "lines": []}), (
+        "it broke off, though a peer may be missing"
+    )
     assert record.find_missing(LAYOUT, "world", {**RUN, "lines": []}) == "", "no page shows it"
 
 

@@ -23,6 +23,7 @@ from deniable.synth.select import (
     Selection,
     SelectionProblem,
     _find_tree,
+    _trust_shown_scores,
     find_copies,
     follow_tree,
     parts_of,
@@ -265,3 +266,29 @@ def test_where_most_of_a_tree_stands_out_less_is_asked_of_the_rest() -> None:
         scores = np.array([told[pair] for pair in problem.pairs])
         known = replace(problem, told=scores, scores=scores - 2000.0, deviation=1000.0)
         assert ((3, 4) in _find_tree(known)[0]) is trusted
+
+
+def test_where_most_pairs_show_more_than_the_tree_implies_a_score_counts_as_it_was_told() -> None:
+    """The last pair is told 1.8 deviations of its noise: it pays beside pairs that all show, and not beside none."""
+    columns, total = 6, 20_000.0
+    domain, pairs = Domain(tuple("abcdef"), (4,) * columns), list(itertools.combinations(range(columns), 2))
+    cells, errors, spans = (np.full(columns, each) for each in (4.0, 100.0, math.sqrt(1.5 * total)))
+    for beside, measured in ((4000.0, True), (0.0, False)):
+        told = np.array([6000.0 if b == a + 1 else 1800.0 if (a, b) == (0, 5) else beside for a, b in pairs])
+        known = (domain, pairs, told - 2200.0, cells, errors, np.zeros(columns), 0.02, 1, total)
+        chosen = select_tree(SelectionProblem(*known, told=told, spans=spans, deviation=1000.0))
+        assert ((0, 5) in chosen.cliques) is measured
+
+
+def test_scores_beside_the_tree_are_trusted_as_far_as_most_of_them_show() -> None:
+    domain, pairs = Domain(tuple("abcd"), (4,) * 4), list(itertools.combinations(range(4), 2))
+    told = np.array([900.0, 500.0, 400.0, 800.0, 300.0, 700.0])
+    known = (domain, pairs, told - 250.0, np.full(4, 4.0), np.full(4, 10.0), np.zeros(4), 1.0, 1, 1e4)
+    problem, tree = SelectionProblem(*known, told=told, deviation=60.0), [(0, 1), (1, 2), (2, 3)]
+    assert np.flatnonzero(_trust_shown_scores(problem, np.zeros(6), tree) != problem.scores).tolist() == [1, 2, 4]
+    for implied, off in ((0.0, 0.0), (100.0, 40.0), (200.0, 80.0), (300.0, 120.0)):
+        # Scores of 250, 150 and 50 show more than that: three of three, two, one, none.
+        found = _trust_shown_scores(problem, np.full(6, implied), tree)
+        assert found == pytest.approx(np.array([650.0, 500 - off, 400 - off, 550.0, 300 - off, 450.0]))
+    without = replace(problem, told=None)
+    assert (_trust_shown_scores(without, np.zeros(6), tree) == without.scores).all()

@@ -32,7 +32,17 @@ from deniable.synth.constraints import ConstraintEngine
 from deniable.synth.domain import Bins, Clique, Domain, Labels, Surrogate, arrow_type
 from deniable.synth.encode import decode_column, encode_column, generate_surrogates
 from deniable.synth.estimate import Estimates, dependence_of
-from deniable.synth.estimate.graphical_model import find_unmet_cliques, order_by_strength, order_cliques, split_leaves
+from deniable.synth.estimate.graphical_model import (
+    ConditionalModel,
+    ConditionPlan,
+    Leaf,
+    find_unmet_cliques,
+    fit_condition,
+    order_by_strength,
+    order_cliques,
+    plan_condition,
+    split_leaves,
+)
 from deniable.synth.estimate.residuals import fit_axis_margins, project_to_simplex
 from deniable.synth.marginal import Codes, Floats, index_cells
 from deniable.synth.model import Description, SynthModel
@@ -42,8 +52,7 @@ CHUNK = 500_000
 numbers and dates drawn anew inside their bins. Under a condition every batch is fitted by itself, so that rare rows
 are not the same few again."""
 FEWEST_TRIED, MOST_TRIED, TRIES = 20_000, 1_000_000, 2
-"""How many records are drawn at a time to keep those that meet a condition, and how often; the rest is drawn given it.
-"""
+"""How many records are drawn at least to keep those that meet a condition, how many at most in all, and how often."""
 
 Where = Mapping[str, str]
 NULL_TEXT = "null"
@@ -54,12 +63,11 @@ LONGEST_SHOWN = 60
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """Columns with the values that rows have there, their codes, and the share of rows that is guessed to fit."""
+    """Columns with the values that rows have there, and their codes."""
 
     values: tuple[tuple[str, pa.Scalar], ...]
     codes: Mapping[int, int] = field(default_factory=dict)
     """By the place of the column in the model's domain."""
-    share: float = 1.0
 
     def fits(self, rows: pa.RecordBatch) -> pa.BooleanArray:
         """Of each row, whether it fits."""
@@ -93,9 +101,7 @@ def build_condition(model: SynthModel, where: Mapping[str, str]) -> Condition:
     known = {attribute.name: attribute for attribute in model.attributes if isinstance(attribute, Labels | Bins)}
     values, names = parse_values(known, where), model.description.domain.names
     codes = {names.index(name): int(encode_column(known[name], pa.array([value]))[0]) for name, value in values}
-    # As if columns were independent: a guess.
-    shares = (estimate_share(model.description, place, code) for place, code in codes.items())
-    return Condition(values, codes, math.prod(shares))
+    return Condition(values, codes)
 
 
 def parse_values(known: Mapping[str, Labels | Bins], where: Mapping[str, str]) -> tuple[tuple[str, pa.Scalar], ...]:
@@ -110,13 +116,15 @@ def parse_values(known: Mapping[str, Labels | Bins], where: Mapping[str, str]) -
     return tuple((name, _parse_scalar(known[name], text)) for name, text in where.items())
 
 
-def estimate_share(description: Description, place: int, code: int) -> float:
-    """The estimated share of records that have a value of a column."""
-    joined = int(description.collapsed.maps[place][code])
-    members = description.collapsed.members(place, joined)
-    weights = weigh_members(description, place, members)
-    within = float(weights[members == code].sum() / weights.sum())
-    return within * float(description.estimates.columns[place][joined]) / max(description.estimates.total, 1.0)
+def estimate_share(description: Description, codes: Mapping[int, int]) -> float:
+    """The estimated share of records that have given values: what the model says of their columns together."""
+    estimates, domain, within = description.estimates, description.collapsed.domain, 1.0
+    given = {place: int(description.collapsed.maps[place][code]) for place, code in codes.items()}
+    for place, code in codes.items():
+        members = description.collapsed.members(place, given[place])
+        weights = weigh_members(description, place, members)
+        within *= float(weights[members == code].sum() / weights.sum())
+    return within * fit_condition(domain, estimates, plan_condition(domain, estimates, given)).share if codes else 1.0
 
 
 def weigh_members(description: Description, place: int, members: NDArray[np.int64]) -> Floats:
@@ -183,7 +191,7 @@ def generate_batches(
     """The same in batches, so that any number of rows fits in memory; `where` names values that all rows have."""
     only = build_condition(model, where or {})
     total = model.description.estimates.total
-    wanted = round(total * only.share) if rows is None else rows
+    wanted = round(total * estimate_share(model.description, only.codes)) if rows is None else rows
     if wanted < 0:
         raise ParameterError("a table cannot have a negative number of rows")
     made = 0
@@ -209,24 +217,53 @@ def _draw_batches(model: SynthModel, wanted: int, seed: int, only: Condition) ->
 def draw_meeting(description: Description, codes: Mapping[int, int], records: int, seed: tuple[int, ...]) -> Codes:
     """Records whose columns have given values, each among those that the noise joined with it.
 
-    Records are drawn and those that meet it are kept, which keeps all that the estimates say. That is tried a fixed
-    number of times; what is missing then is drawn column by column given the condition, so no condition starves.
+    Where a model can hold all tables, records are drawn from it, given the values. Else records of all kinds are drawn
+    and those that meet the condition are kept, which keeps all that the estimates say, up to a number of records; what
+    is missing then is drawn from a model of the tables that say most, so no condition starves.
     """
     estimates, domain = description.estimates, description.collapsed.domain
     given = {place: int(description.collapsed.maps[place][code]) for place, code in codes.items()}
     share = math.prod(float(estimates.columns[place][code]) / estimates.total for place, code in given.items())
-    found = [np.zeros((len(domain), 0), dtype=np.int32)]
-    for attempt in range(TRIES):
-        missing = records - sum(part.shape[1] for part in found)
-        tried = math.ceil(1.1 * missing / max(share, 1e-12))
-        if not missing or tried > MOST_TRIED:
+    plan = plan_condition(domain, estimates, given)
+    model = fit_condition(domain, estimates, plan) if plan.whole else None
+    found, left, missing = [np.zeros((len(domain), 0), dtype=np.int32)], MOST_TRIED, records
+    for attempt in range(0 if plan.whole else TRIES):
+        if model is None and _count_tries(missing, share) > FEWEST_TRIED:
+            # The first share is a guess, as if columns were independent; to draw few records it is good enough.
+            model = fit_condition(domain, estimates, plan)
+            share = model.share
+        tried = _count_tries(missing, share)
+        if not missing or tried > 2 * left:  # not half of what is missing would be found
             break
-        drawn = draw_records(estimates, domain, max(tried, FEWEST_TRIED), (*seed, attempt))
+        tried = min(tried, left)
+        drawn = draw_records(estimates, domain, tried, (*seed, attempt))
         meets = np.all([drawn[place] == code for place, code in given.items()], axis=0)
         found.append(drawn[:, np.flatnonzero(meets)[:missing]])
-    missing = records - sum(part.shape[1] for part in found)
-    fixed = {place: np.full(missing, code, dtype=np.int32) for place, code in given.items()}
-    return np.concatenate([*found, draw_given_columns(estimates, domain, fixed, (*seed, TRIES), missing, False)], 1)
+        left, missing = left - tried, missing - found[-1].shape[1]
+    if missing:
+        model = model or fit_condition(domain, estimates, plan)
+        found.append(_draw_conditionally(estimates, domain, plan, model, missing, (*seed, TRIES)))
+    return np.concatenate(found, axis=1)
+
+
+def _count_tries(missing: int, share: float) -> int:
+    return max(math.ceil(1.1 * missing / max(share, 1e-12)), FEWEST_TRIED)
+
+
+def _draw_conditionally(
+    estimates: Estimates, domain: Domain, plan: ConditionPlan, model: ConditionalModel, records: int,
+    seed: tuple[int, ...],
+) -> Codes:  # fmt: skip
+    """So many records from a model that was cut at given values, and the columns that hang on it."""
+    generator, given = np.random.default_rng(seed), plan.given
+    cut = Domain(domain.names, tuple(1 if place in given else size for place, size in enumerate(domain.sizes)))
+    columns = [column[:1] if place in given else column for place, column in enumerate(estimates.columns)]
+    inner = Estimates(estimates.total, tuple(columns), model.tables)
+    codes = draw_along_cliques(inner, cut, records, generator, list(model.tables))
+    for place, code in given.items():
+        codes[place] = code
+    _draw_leaves(codes, domain, plan.leaves, generator)
+    return codes
 
 
 def _add_surrogates(model: SynthModel, rows: pa.RecordBatch, after: int, total: int) -> pa.RecordBatch:
@@ -296,11 +333,16 @@ def draw_records(estimates: Estimates, domain: Domain, records: int, seed: int |
     codes = draw_along_cliques(inner, domain, made, generator, order_by_strength(inner))
     targets = {clique: table * (made / table.sum()) for clique, table in core.items()}
     _fit_records(codes, targets, domain, sorted({place for clique in core for place in clique}), generator)
+    _draw_leaves(codes, domain, leaves, generator)
+    return codes if made == records else codes[:, generator.permutation(made)[:records]]
+
+
+def _draw_leaves(codes: Codes, domain: Domain, leaves: Sequence[Leaf], generator: np.random.Generator) -> None:
+    """Columns that hang on others, given these, the innermost first."""
     for clique, table, place in reversed(leaves):
         known = tuple(each for each in clique if each != place)
         rows = table.transpose([clique.index(each) for each in (*known, place)]).reshape(domain.cells(known), -1)
         codes[place] = draw_children(index_cells(codes, domain, known), rows, generator)
-    return codes if made == records else codes[:, generator.permutation(made)[:records]]
 
 
 def _fit_records(

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -159,7 +159,9 @@ def select_tree(problem: SelectionProblem) -> Selection:
     implied, weights = follow_tree(problem, copies.tree)
     problem = replace(problem, weights=weights)
     drawn = copies.loose * np.sqrt([2 * problem.total * problem.domain.cells(pair) / math.pi for pair in problem.pairs])
-    beyond = np.maximum(problem.scores - np.maximum(implied, copies.implied), np.minimum(problem.scores, drawn))
+    known = np.maximum(implied, copies.implied)
+    shown = _trust_shown_scores(problem, known, weights)
+    beyond = np.maximum(shown - known, np.minimum(problem.scores, drawn))
     weighed = np.maximum([weights.get(pair, 1.0) for pair in problem.pairs], copies.weights)
     worth = np.maximum(beyond * weighed, _gain_by_chance(problem) * copies.loose * copies.weights)
     counted = dict(zip(problem.pairs, map(float, weighed), strict=True))
@@ -171,6 +173,21 @@ def select_tree(problem: SelectionProblem) -> Selection:
     worth = problem.scores[kept] * [max(TREE_WORTH, weights[pair]) for pair in pairs]
     alone = 1.0 - IMPLIED_WORTH * _share_joined(len(problem.domain), copies.tree)
     return select_pairs(replace(problem, pairs=pairs, scores=worth, column_worth=alone))
+
+
+def _trust_shown_scores(problem: SelectionProblem, known: Floats, tree: Collection[Clique]) -> Floats:
+    """The scores of pairs beside the tree, each less fewer deviations the more of them show more than the tree implies.
+
+    Deviations are taken off since chance makes some of many scores large. Where most pairs show more even so, it is not
+    chance that does. Then a score counts as it was told: the noise on columns adds to it in squares, and what stands
+    far out has little of it.
+    """
+    beside = np.array([pair not in tree for pair in problem.pairs], dtype=bool)
+    if problem.told is None or not beside.any():
+        return problem.scores
+    chance = 1.0 - float(np.mean(problem.scores[beside] > known[beside]))
+    told = problem.told - SCORE_DEVIATIONS * chance * problem.deviation
+    return np.where(beside, np.maximum(problem.scores, told), problem.scores)
 
 
 def _share_joined(columns: int, tree: Sequence[Clique]) -> Floats:

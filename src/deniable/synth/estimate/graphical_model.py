@@ -9,17 +9,22 @@ two of them share stands in all between them. Two passes of messages leave every
 (Lauritzen and Spiegelhalter 1988), without ever making the whole table. Cost: the cells of the tree's cliques.
 
 The same property (running intersection) orders cliques for drawing: the new columns of a clique, drawn given its old
-ones, keep its table exactly if the old ones stand in one clique that was kept exactly."""
+ones, keep its table exactly if the old ones stand in one clique that was kept exactly.
+
+Given values of some columns, the model of the others has the same factors, cut at these values, and rows that are
+rare are drawn from it as fast as others. Columns that hang on the rest and lead to no given one take no part: they are
+drawn last. Where the tables of a circle would make the tree too large, the model has only those that say most."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from deniable.synth.domain import Clique, Domain
-from deniable.synth.estimate import Estimates
+from deniable.synth.estimate import Estimates, dependence_of
 from deniable.synth.estimate.residuals import broadcast_axes
 from deniable.synth.marginal import Floats, marginalize
 
@@ -28,6 +33,8 @@ NEAR = 1e-4
 """The share of the records by which a clique may miss its estimate."""
 
 Tables = Mapping[Clique, Floats]
+Leaf = tuple[Clique, Floats, int]
+"""A clique, its table, and the column that stands in no other one."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -45,7 +52,9 @@ class GraphicalModel:
         return answer_query(self.tree, self.tables, clique)
 
 
-def fit_graphical_model(domain: Domain, estimates: Estimates, begun: Tables | None = None) -> GraphicalModel:
+def fit_graphical_model(
+    domain: Domain, estimates: Estimates, begun: Tables | None = None, near: float = NEAR
+) -> GraphicalModel:
     """The model of estimates, beginning with factors that are known."""
     targets = _targets(estimates)
     tree = build_junction_tree(domain, list(targets))
@@ -57,10 +66,10 @@ def fit_graphical_model(domain: Domain, estimates: Estimates, begun: Tables | No
             held = _table_within(tables, tree, clique)
             miss = float(np.abs(held - target).sum())
             missed = max(missed, miss)
-            if miss > NEAR * estimates.total:
+            if miss > near * estimates.total:
                 factors[clique] = factors[clique] + np.log(np.maximum(target, 1e-9) / np.maximum(held, 1e-300))
                 tables = compute_marginals(tree, factors, estimates.total)
-        if missed <= NEAR * estimates.total or missed > 0.99 * last:
+        if missed <= near * estimates.total or missed > 0.99 * last:
             break
         last = missed
     return GraphicalModel(tree, factors, tables)
@@ -104,7 +113,11 @@ class JunctionTree:
 
 def build_junction_tree(domain: Domain, cliques: Collection[Clique]) -> JunctionTree:
     """A tree for cliques: columns are eliminated one by one, always the one whose neighbors make the smallest table."""
-    columns = range(len(domain))
+    return _join_cliques(domain, eliminate_columns(domain, range(len(domain)), cliques))
+
+
+def eliminate_columns(domain: Domain, columns: Collection[int], cliques: Collection[Clique]) -> list[Clique]:
+    """The cliques of a tree for cliques of these columns."""
     neighbors: dict[int, set[int]] = {place: {place} for place in columns}
     for clique in cliques:
         for place in clique:
@@ -118,7 +131,7 @@ def build_junction_tree(domain: Domain, cliques: Collection[Clique]) -> Junction
         for other in around:
             neighbors[other] |= around
         left.remove(place)
-    return _join_cliques(domain, maximal_cliques(dict.fromkeys(found)))
+    return maximal_cliques(dict.fromkeys(found))
 
 
 def _join_cliques(domain: Domain, cliques: list[Clique]) -> JunctionTree:
@@ -135,9 +148,19 @@ def _join_cliques(domain: Domain, cliques: list[Clique]) -> JunctionTree:
     return JunctionTree(domain, tuple(order), tuple(parents))
 
 
-def compute_marginals(tree: JunctionTree, factors: Mapping[Clique, Floats], total: float) -> dict[Clique, Floats]:
+def compute_marginals(tree: JunctionTree, factors: Tables, total: float) -> dict[Clique, Floats]:
     """Every tree clique's table under exp(sum of factors), adding up to `total`; a factor may stand on any part."""
-    beliefs = [np.zeros(tree.domain.shape(clique)) for clique in tree.cliques]
+    beliefs, upward = _pass_upward(tree, factors)
+    for child in range(1, len(tree.cliques)):
+        parent, shared = tree.parents[child], tree.separator(child)
+        downward = _log_sum_exp(beliefs[parent], tree.cliques[parent], shared) - upward[child]
+        beliefs[child] += _expand_factor(downward, shared, tree.cliques[child])
+    return {clique: _normalize(belief, total) for clique, belief in zip(tree.cliques, beliefs, strict=True)}
+
+
+def _pass_upward(tree: JunctionTree, factors: Tables) -> tuple[list[Floats], dict[int, Floats]]:
+    """Logs of the tables once every clique has told its parent, and what was told."""
+    beliefs: list[Floats] = [np.zeros(tree.domain.shape(clique)) for clique in tree.cliques]
     for part, factor in factors.items():
         home = tree.home(part)
         beliefs[tree.cliques.index(home)] += _expand_factor(factor, part, home)
@@ -146,11 +169,12 @@ def compute_marginals(tree: JunctionTree, factors: Mapping[Clique, Floats], tota
         parent, shared = tree.parents[child], tree.separator(child)
         upward[child] = _log_sum_exp(beliefs[child], tree.cliques[child], shared)
         beliefs[parent] += _expand_factor(upward[child], shared, tree.cliques[parent])
-    for child in range(1, len(tree.cliques)):
-        parent, shared = tree.parents[child], tree.separator(child)
-        downward = _log_sum_exp(beliefs[parent], tree.cliques[parent], shared) - upward[child]
-        beliefs[child] += _expand_factor(downward, shared, tree.cliques[child])
-    return {clique: _normalize(belief, total) for clique, belief in zip(tree.cliques, beliefs, strict=True)}
+    return beliefs, upward
+
+
+def _sum_logs(tree: JunctionTree, factors: Tables) -> float:
+    """The log of the sum of exp(sum of factors) over the whole table."""
+    return float(_log_sum_exp(_pass_upward(tree, factors)[0][0], tree.cliques[0], ()))
 
 
 def answer_query(tree: JunctionTree, tables: Mapping[Clique, Floats], query: Clique) -> Floats:
@@ -294,13 +318,13 @@ def find_unmet_cliques(cliques: Collection[Clique], order: list[Clique]) -> list
     return [clique for clique in cliques if not any(set(clique).issubset(drawn) for drawn in kept)]
 
 
-def split_leaves(tables: Tables) -> tuple[dict[Clique, Floats], list[tuple[Clique, Floats, int]]]:
+def split_leaves(tables: Tables) -> tuple[dict[Clique, Floats], list[Leaf]]:
     """Tables that hold one another in circles, and the columns that hang on them, outermost first.
 
     A column that stands in one maximal clique alone can be drawn last, given the others of it, and its tables are kept
     so. Without it the clique is smaller, and the next column may hang on that (the reduction of Graham, Yu, Ozsoyoglu).
     """
-    core, leaves = dict(tables), list[tuple[Clique, Floats, int]]()
+    core, leaves = dict(tables), list[Leaf]()
     holding: dict[int, set[Clique]] = {}
     for clique in core:
         for place in clique:
@@ -325,3 +349,109 @@ def split_leaves(tables: Tables) -> tuple[dict[Clique, Floats], list[tuple[Cliqu
                 holding[each].add(rest)
         waiting += rest
     return core, leaves
+
+
+MOST_CELLS, MOST_TABLES = 1 << 16, 200
+"""The most cells of the tree under a condition, and how many tables are tried for it: a fit takes some seconds."""
+NEARER = 4.0
+"""By how much more a table counts that has a given column: it speaks of the condition itself. Found by trial."""
+MIXED = 1e-6
+"""How much of independent columns is mixed into each table: for given values that were never seen together."""
+RARE = 1e-7
+"""Under a condition tables are fitted so near: rare values must have their shares too."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ConditionPlan:
+    """What a condition needs of the estimates: tables in circles, columns between these and given ones, and the rest.
+
+    Given values stand by the places of their columns, as everywhere here.
+    """
+
+    given: Mapping[int, int]
+    core: dict[Clique, Floats]
+    between: list[Leaf]
+    leaves: list[Leaf]
+    """Columns that are drawn last, outermost first."""
+    whole: bool
+    """Whether no table in a circle was left out."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ConditionalModel:
+    """The tables of the rows that meet a condition, in an order of drawing; given columns have one value in them."""
+
+    share: float
+    """Of all rows, that of those that meet it."""
+    tables: dict[Clique, Floats]
+
+
+def plan_condition(domain: Domain, estimates: Estimates, given: Mapping[int, int]) -> ConditionPlan:
+    """The tables that take part."""
+    core, hanging = split_leaves({clique: _mix_columns(estimates, clique) for clique in estimates.tables})
+    needed, between, leaves = set(given), list[Leaf](), list[Leaf]()
+    for leaf in hanging:
+        if leaf[2] in needed:
+            needed.update(leaf[0])
+        (between if leaf[2] in needed else leaves).append(leaf)
+    kept = _choose_core(domain, replace(estimates, tables=core), needed)
+    return ConditionPlan(given, {clique: core[clique] for clique in kept}, between, leaves, len(kept) == len(core))
+
+
+def _mix_columns(estimates: Estimates, clique: Clique) -> Floats:
+    alone = np.array(estimates.total)
+    for place in clique:
+        column = estimates.columns[place] + 1e-9
+        alone = np.multiply.outer(alone, column / column.sum())
+    mixed: Floats = (1 - MIXED) * estimates.tables[clique] + MIXED * alone
+    return mixed
+
+
+def _choose_core(domain: Domain, estimates: Estimates, needed: set[int]) -> Collection[Clique]:
+    """All tables if a tree can hold them, else as many of those that say most as it can."""
+
+    def fits(cliques: Collection[Clique]) -> bool:
+        columns = {place for clique in cliques for place in clique}
+        return sum(map(domain.cells, eliminate_columns(domain, columns, cliques))) <= MOST_CELLS
+
+    def weigh(clique: Clique) -> float:
+        return dependence_of(estimates, clique) * (1.0 if needed.isdisjoint(clique) else NEARER)
+
+    if fits(estimates.tables):
+        return estimates.tables
+    kept: list[Clique] = []
+    for clique in sorted(estimates.tables, key=weigh, reverse=True)[:MOST_TABLES]:
+        kept += [clique] if fits([*kept, clique]) else []
+    return kept
+
+
+def fit_condition(domain: Domain, estimates: Estimates, plan: ConditionPlan) -> ConditionalModel:
+    """The model of the columns that take part, cut at the given values.
+
+    Columns in circles are fitted. A column between them and a given one has a factor that is its table given the
+    others of its clique: what it adds sums to one, so it changes nothing but by what is given.
+    """
+    cliques = [*plan.core, *(clique for clique, _, _ in plan.between)]
+    places = sorted({*plan.given, *(place for clique in cliques for place in clique)})
+    number = {place: at for at, place in enumerate(places)}
+    own = Domain(tuple(domain.names[p] for p in places), domain.shape(tuple(places)))
+    core = {tuple(number[p] for p in clique): table for clique, table in plan.core.items()}
+    columns = tuple(estimates.columns[place] for place in places)
+    factors = dict(fit_graphical_model(own, Estimates(estimates.total, columns, core), near=RARE).factors)
+    for clique, table, place in plan.between:
+        factors.pop((number[place],), None)
+        logs = np.log(np.maximum(table, 1e-12))
+        others = tuple(each for each in clique if each != place)
+        given_others = logs - _expand_factor(_log_sum_exp(logs, clique, others), others, clique)
+        at = tuple(number[p] for p in clique)
+        factors[at] = factors.get(at, 0.0) + given_others
+    tree, kept = build_junction_tree(own, list(factors)), {number[place]: code for place, code in plan.given.items()}
+    sizes = tuple(1 if place in kept else size for place, size in enumerate(own.sizes))
+    cut = JunctionTree(Domain(own.names, sizes), tree.cliques, tree.parents)
+    parts = {
+        clique: factor[tuple(slice(kept[p], kept[p] + 1) if p in kept else slice(None) for p in clique)]
+        for clique, factor in factors.items()
+    }
+    share = math.exp(_sum_logs(cut, parts) - _sum_logs(tree, factors))
+    found = compute_marginals(cut, parts, 1.0)
+    return ConditionalModel(share, {tuple(places[p] for p in clique): table for clique, table in found.items()})
