@@ -70,7 +70,7 @@ def test_a_small_csv_file_is_read_once_when_it_is_attached(
         engine.attach("other", written(tmp_path / "other.csv"))
         assert engine.run(ALL) == rows
         assert engine._copies is not None
-        assert not any("read_csv" in copy.scan.relation for copy in engine._copies.values())
+        assert not any("read_csv" in copy.relation for copy in engine._copies.values())
     assert len([extra for extra in read if "store_rejects" in extra]) == 2  # once a file
     assert not [extra for extra in read if extra == ", ignore_errors = true"]
 

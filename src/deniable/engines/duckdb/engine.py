@@ -12,8 +12,8 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import replace
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -36,13 +36,14 @@ from deniable.engines.duckdb.connection import (
 )
 from deniable.engines.duckdb.csv import scan_csv
 from deniable.engines.duckdb.scan import (
-    Copy,
     Scan,
+    Stamps,
     scan_arrow_files,
     scan_database,
     scan_parquet,
     scan_rows,
     spool,
+    stamp_paths,
     take_copies,
     teach_spelling,
 )
@@ -56,8 +57,25 @@ from deniable.engines.sources import (
     stamp_file,
     write_rows,
 )
-from deniable.errors import DataError, ParameterError, nearest
+from deniable.errors import DataError, InternalError, ParameterError, nearest
 from deniable.policy.schema import CsvDialect, TableSchema
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Attached:
+    """A source as it was declared, and what its files were when they were last looked into."""
+
+    source: Source = field(repr=False)
+    schema: TableSchema | None
+    csv: CsvDialect
+    held: Files | pa.Table = field(repr=False)
+    stamps: Stamps = ()
+
+    @property
+    def changed(self) -> bool:
+        """Whether a file was written to, replaced or removed since. A file of a database names its columns itself."""
+        return bool(self.stamps) and isinstance(self.held, Files) and stamp_paths(self.held.paths) != self.stamps
+
 
 OPEN: weakref.WeakSet[DuckDBEngine] = weakref.WeakSet()
 """The engines of this process."""
@@ -90,8 +108,8 @@ class DuckDBEngine:
         self._limits = Limits(memory, threads, folder)
         self._root = Path(root)
         self._scans: dict[str, Scan] = {}
-        self._copies: dict[str, Copy] | None = None
-        self._sources: dict[str, Files | pa.Table] = {}
+        self._copies: dict[str, Scan] | None = None
+        self._sources: dict[str, Attached] = {}
         self._hashes: dict[Stamp, str] = {}
         self._lock = threading.RLock()
         self._local = threading.local()
@@ -108,19 +126,63 @@ class DuckDBEngine:
         with self._lock:
             self._require_open()
             dialect = csv or (schema.csv if schema is not None else CsvDialect())
-            held, scan = self._inspect(name, source, schema, dialect)
-            scans = {key: value for key, value in self._scans.items() if key.casefold() != name.casefold()} | {
-                name: scan
-            }
-            self._show(scans)
-            self._sources[name] = held
+            attached, scan = self._inspect(name, source, schema, dialect)
+            scans = {key: value for key, value in self._scans.items() if key.casefold() != name.casefold()}
+            self._show(scans | {name: scan})
+            self._sources[name] = attached
 
     def reach(self, *names: str) -> None:
-        """Refuse sources whose files are gone."""
+        """Refuse sources whose files are gone, or were changed and no longer are as declared."""
         for name in names:
-            held = self._sources.get(name)
+            known = self._sources.get(name)
+            held = None if known is None else known.held
             if isinstance(held, Files) and not all(path.exists() for path in held.paths):
                 raise DataError(f"a file of {held.title} is gone", remedy="Put it back, or correct the source")
+            self._look_again(name)
+
+    def _look_again(self, name: str) -> None:
+        """Look into files that were changed since, as when they were attached: columns may stand elsewhere now."""
+        with self._lock:
+            known = self._sources.get(name)
+            if known is not None and known.changed:
+                attached, scan = self._inspect(name, known.source, known.schema, known.csv)
+                self._show(self._scans | {name: replace(scan, restrictions=self._scans[name].restrictions)})
+                self._sources[name] = attached
+
+    @contextmanager
+    def _read_steadily(self, sql: str) -> Iterator[None]:
+        """Around a statement: what it reads is as it was looked into, from before it begins until it has ended.
+
+        It is searched for the names of sources. Where one that does not fit any more is only named, as a column may be,
+        nothing is refused.
+        """
+        folded = sql.casefold()
+        named = [
+            name for name in self._scans if quote(name).casefold() in folded or f"from {name}".casefold() in folded
+        ]
+        refusals = {name: refusal for name in named if (refusal := self._try_again(name)) is not None}
+        try:
+            yield
+        except InternalError:
+            if refusals:
+                raise next(iter(refusals.values())) from None
+            raise
+        copies = self._copies or {}
+        if any(name not in refusals and name not in copies and self._is_changed(name) for name in named):
+            raise DataError(  # what was read may be of both
+                "a file was changed while it was read",
+                expected="A file that is replaced whole, by a rename",
+                remedy="Ask again once it is written",
+            )
+
+    def _try_again(self, name: str) -> DataError | None:
+        """Why a source that was changed does not fit any more; nobody reads it as it was."""
+        try:
+            self._look_again(name)
+        except DataError as refusal:
+            self._show(self._scans)
+            return refusal
+        return None
 
     def restrict(self, name: str, *restrictions: Restriction) -> None:
         """Show only some rows of a source from now on, instead of whatever restricted it before."""
@@ -155,18 +217,20 @@ class DuckDBEngine:
         one_row: bool = False,
     ) -> pa.Table:
         """Run one reading statement of our own making, on this thread's cursor; frames are seen by it alone."""
-        cursor = self._cursor()
-        self._teach_spelling(sql)
-        with self._track_statement(cursor, seconds), translate_errors(), _register_frames(cursor, frames or {}):
-            if one_row and parameters is None:
-                return read_row(cursor, self._local.statements, sql)
-            return read_relation(cursor, sql, parameters).to_arrow_table()
+        with self._read_steadily(sql):
+            cursor = self._cursor()
+            self._teach_spelling(sql)
+            with self._track_statement(cursor, seconds), translate_errors(), _register_frames(cursor, frames or {}):
+                if one_row and parameters is None:
+                    return read_row(cursor, self._local.statements, sql)
+                return read_relation(cursor, sql, parameters).to_arrow_table()
 
     def run_within(self, sql: str, most: int, *, seconds: float, frames: Mapping[str, pa.Table]) -> pa.Table:
         """The same for a statement whose rows may have no more bytes than that."""
-        cursor = self._cursor()
-        with self._track_statement(cursor, seconds), translate_errors(), _register_frames(cursor, frames):
-            return read_within(read_relation(cursor, sql), most)
+        with self._read_steadily(sql):
+            cursor = self._cursor()
+            with self._track_statement(cursor, seconds), translate_errors(), _register_frames(cursor, frames):
+                return read_within(read_relation(cursor, sql), most)
 
     def stream(
         self, sql_or_table: str, batch_rows: int = BATCH_ROWS, parameters: Parameters | None = None
@@ -178,13 +242,15 @@ class DuckDBEngine:
         if batch_rows < 1:
             raise ParameterError(f"batch_rows is {batch_rows}", expected="A batch has at least 1 row")
         known = sql_or_table in self._scans
-        self._refresh()
         sql = f"SELECT * FROM {quote(sql_or_table)}" if known else sql_or_table
-        cursor = self._new_cursor()
-        self._teach_spelling(sql)
-        with self._track_statement(cursor, None), translate_errors():
-            reader = read_batches(read_relation(cursor, sql, parameters), batch_rows)
-        return self._batches(cursor, reader, batch_rows)
+        steady = ExitStack()
+        with steady:
+            steady.enter_context(self._read_steadily(sql))
+            cursor = self._new_cursor()
+            self._teach_spelling(sql)
+            with self._track_statement(cursor, None), translate_errors():
+                reader = read_batches(read_relation(cursor, sql, parameters), batch_rows)
+            return self._batches(cursor, reader, batch_rows, steady.pop_all())
 
     def write(
         self,
@@ -199,8 +265,8 @@ class DuckDBEngine:
 
     def data_version(self, name: str) -> str:
         """A fingerprint of the content of a source and of how it is read."""
-        scan = self._find_scan(name)
-        held = self._sources[name]
+        self._look_again(name)
+        scan, held = self._find_scan(name), self._sources[name].held
         content = [self._hash(path) for path in held.paths] if isinstance(held, Files) else [sources.hash_table(held)]
         columns = [f"{f.name}:{f.native}:{e}" for f, e in zip(scan.fields, scan.expressions, strict=True)]
         return sources.combine_hashes([*content, *columns, *base.hash_restrictions(scan.restrictions)])
@@ -229,13 +295,13 @@ class DuckDBEngine:
 
     def _inspect(
         self, name: str, source: Source, schema: TableSchema | None, dialect: CsvDialect
-    ) -> tuple[Files | pa.Table, Scan]:
+    ) -> tuple[Attached, Scan]:
         registered = f"rows of {name}"
         if is_frame(source):
             rows = as_arrow(source)
             if isinstance(rows, pa.Table):
                 rows = rows.rename_columns(list(normalize_names(rows.schema.names)))
-                return rows, scan_rows(rows, schema, self._limits, registered)
+                return Attached(rows, schema, dialect, rows), scan_rows(rows, schema, self._limits, registered)
             source = spool(rows.schema, iter(rows), self._limits.scratch)
         if not isinstance(source, str | Path):
             raise DataError(
@@ -243,15 +309,17 @@ class DuckDBEngine:
                 expected="A path or a frame",
             )
         files = resolve_source(source, self._root)
+        stamps = stamp_paths(files.paths)  # first: what is changed while it is looked into is looked into again
+        attached = Attached(source, schema, dialect, files, () if files.format is Format.DUCKDB else stamps)
         match files.format:
             case Format.CSV:
-                return files, scan_csv(files, schema, dialect, self._limits)
+                return attached, scan_csv(files, schema, dialect, self._limits)
             case Format.PARQUET:
-                return files, scan_parquet(files, schema, self._limits)
+                return attached, scan_parquet(files, schema, self._limits)
             case Format.ARROW:
-                return files, scan_arrow_files(files, schema, self._limits, registered)
+                return attached, scan_arrow_files(files, schema, self._limits, registered)
             case Format.DUCKDB:
-                return files, scan_database(files, schema, self._limits, registered)
+                return attached, scan_database(files, schema, self._limits, registered)
 
     def _show(self, scans: dict[str, Scan]) -> None:
         """Let every thread's next cursor know these sources, and no others."""
@@ -288,7 +356,7 @@ class DuckDBEngine:
         return self._scans[name]
 
     def _cursor(self) -> Any:
-        """This thread's cursor; a new one when sources were attached, or a copied file was changed, since."""
+        """This thread's cursor; a new one when sources were attached, or looked into again, since."""
         with self._lock:
             self._refresh()
             if getattr(self._local, "connection", None) is not self._connection:
@@ -299,8 +367,10 @@ class DuckDBEngine:
     def _new_cursor(self) -> Any:
         with self._lock, translate_errors():
             self._refresh()
-            if self._copies is None:
-                self._copies = take_copies(self._connection, self._scans)
+            if self._copies is None:  # of what is as it was looked into, before it is copied and after
+                unchanged = {name: scan for name, scan in self._scans.items() if not self._is_changed(name)}
+                copies = take_copies(self._connection, unchanged)
+                self._copies = {name: scan for name, scan in copies.items() if not self._is_changed(name)}
             cursor = self._connection.cursor()
             for name, scan in self._list_scans():
                 if scan.rows is not None:
@@ -311,21 +381,25 @@ class DuckDBEngine:
                 cursor.execute(scan.view(name))
             return cursor
 
+    def _is_changed(self, name: str) -> bool:
+        return name in self._sources and self._sources[name].changed
+
     def _refresh(self) -> None:
-        """Let new copies be taken if a file was changed since; statements that run go on with the old ones."""
+        """Let there be a connection that knows the sources of now; statements that run go on with the old one."""
         with self._lock:
             self._require_open()
-            if self._connection is None or any(copy.outdated for copy in (self._copies or {}).values()):
+            if self._connection is None:
                 self._reseal()
 
     def _list_scans(self) -> Iterator[tuple[str, Scan]]:
-        """Each source as it is read: from its copy where there is one."""
+        """Each source as it is read: from its copy where there is one. What was changed is read by nobody as it was."""
         copies = self._copies or {}
-        return ((name, copies[name].scan if name in copies else scan) for name, scan in self._scans.items())
+        shown = (name for name in self._scans if name in copies or not self._is_changed(name))
+        return ((name, copies.get(name, self._scans[name])) for name in shown)
 
-    def _batches(self, cursor: Any, reader: Any, batch_rows: int) -> Iterator[pa.RecordBatch]:
+    def _batches(self, cursor: Any, reader: Any, batch_rows: int, steady: ExitStack) -> Iterator[pa.RecordBatch]:
         empty = True
-        with self._track_statement(cursor, None):
+        with steady, self._track_statement(cursor, None):
             while batch := _read_next(reader):
                 empty = False
                 for start in range(0, batch.num_rows, batch_rows):

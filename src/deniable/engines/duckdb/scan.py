@@ -439,8 +439,8 @@ def _replace_nan(expression: str) -> str:
 # Copies: a small file is held in memory, read and typed once, so that a question need not open and decode it again.
 #
 # Opening a Parquet file of a thousand rows takes DuckDB longer than counting them, and a CSV file is parsed whole each
-# time. A copy is as its file was at one moment, which its stamps tell: the engine looks at them before each statement,
-# and takes new copies when a file has changed. A file that is not small, or that cannot be copied, is read where it is.
+# time. A copy is as its file was when it was looked into: the engine looks into a file that was changed since again,
+# before a statement reads it. A file that is not small, or that cannot be copied, is read where it is.
 
 MOST_BYTES = 4 << 20
 """Bytes of the files of a source that is copied."""
@@ -448,19 +448,6 @@ MOST_CELLS, MOST_TEXT = 1_000_000, 16 << 20
 """Values, and bytes of text among them: a compressed file can hold far more than its size tells."""
 
 Stamps = tuple[Stamp | None, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Copy:
-    """How a copy is read, and what its files were when it was taken."""
-
-    scan: Scan
-    stamps: Stamps
-
-    @property
-    def outdated(self) -> bool:
-        """Whether a file was changed since."""
-        return stamps_of(self.scan) != self.stamps
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -489,15 +476,10 @@ def hold_text(connection: Any, cursor: Any, paths: tuple[Path, ...], relation: s
     return Held(connection, table, stamps)
 
 
-def take_copies(connection: Any, scans: dict[str, Scan]) -> dict[str, Copy]:
-    """Copies of the sources that are small, inside a connection that reaches their files."""
+def take_copies(connection: Any, scans: dict[str, Scan]) -> dict[str, Scan]:
+    """How copies of the sources that are small are read, inside a connection that reaches their files."""
     found = {name: _copy_source(connection, name, scan) for name, scan in scans.items()}
     return {name: copy for name, copy in found.items() if copy is not None}
-
-
-def stamps_of(scan: Scan) -> Stamps:
-    """What changes when a file of a source is written to, replaced or removed."""
-    return stamp_paths(scan.paths)
 
 
 def stamp_paths(paths: tuple[Path, ...]) -> Stamps:
@@ -511,8 +493,8 @@ def stamp_paths(paths: tuple[Path, ...]) -> Stamps:
     return tuple(stamps)
 
 
-def _copy_source(connection: Any, name: str, scan: Scan) -> Copy | None:
-    stamps, table = stamps_of(scan), quote(f"copy of {name}")
+def _copy_source(connection: Any, name: str, scan: Scan) -> Scan | None:
+    stamps, table = stamp_paths(scan.paths), quote(f"copy of {name}")
     if not _are_small(stamps):
         return None
     held = scan.held
@@ -520,10 +502,10 @@ def _copy_source(connection: Any, name: str, scan: Scan) -> Copy | None:
     shown = ", ".join(f"{expression} AS {slot(place)}" for place, expression in enumerate(scan.expressions))
     with suppress(duckdb.Error):
         if held is not None and held.connection is connection and held.stamps == stamps:
-            return Copy(_type_held(connection, scan, held.table, table), stamps)
+            return _type_held(connection, scan, held.table, table)
         if scan.plain or _is_small(connection, scan, f"SELECT {shown} FROM {source}"):
             connection.execute(f"CREATE TABLE {table} AS SELECT {shown} FROM {source}")
-            return Copy(_read_plainly(scan, table), stamps)
+            return _read_plainly(scan, table)
     return None
 
 

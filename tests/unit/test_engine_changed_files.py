@@ -1,0 +1,183 @@
+"""Files that are changed while they are attached are looked into again, before anything of them is read."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.feather
+import pyarrow.parquet as pq
+import pytest
+
+from deniable import Curator
+from deniable.curator.governance import withdrawals
+from deniable.engines.duckdb import DuckDBEngine
+from deniable.errors import DataError, DeniableError
+
+PEOPLE, ROWS = 60, 600
+POLICY = """\
+version: 1
+dataset: visits
+tables:
+  t:
+    source: t.{ending}
+    unit: {{column: person, max_groups: 1, max_rows_per_group: 1}}
+    columns: {{person: {{}}, visit: {{}}, age: {{type: integer, between: [0, 100]}}}}
+  other: {{source: other.csv, unit: {{column: person, max_rows_per_group: 1}}, columns: {{person: {{}}}}}}
+budgets: {{dataset: {{epsilon: 100000}}}}
+accepts: [much-loss]
+"""
+WRITE = {
+    "csv": pyarrow.csv.write_csv,
+    "parquet": pq.write_table,
+    "arrow": lambda rows, path: pyarrow.feather.write_feather(rows, path, compression="uncompressed"),
+}
+QUESTION = "SELECT COUNT(*) AS n, COUNT(DISTINCT person) AS people, AVG(age) AS age FROM t WHERE visit <> 'x{}'"
+
+
+def made(long: bool) -> pa.Table:
+    """Ten visits of each person; with long names, of more bytes than are copied."""
+    return pa.table(
+        {
+            "person": [f"p{i % PEOPLE}" for i in range(ROWS)],
+            "visit": [f"v{i}{os.urandom(9_000 * long).hex()}" for i in range(ROWS)],
+            "age": [20 + i % 50 for i in range(ROWS)],
+        }
+    )
+
+
+def replace_file(path: Path, rows: pa.Table) -> None:
+    """Put a new file in the place of one, as programs do that write whole files."""
+    fresh = path.with_name("fresh")
+    WRITE[path.suffix[1:]](rows, fresh)
+    fresh.replace(path)
+
+
+def opened(folder: Path, ending: str, rows: pa.Table) -> Curator:
+    """A curator over a file with these rows, and over another one."""
+    replace_file(folder / f"t.{ending}", rows)
+    (folder / "other.csv").write_text("person\n" + "".join(f"q{i}\n" for i in range(50)))
+    (folder / "policy.yaml").write_text(POLICY.format(ending=ending))
+    return Curator.open(folder / "policy.yaml")
+
+
+def ask(curator: Curator, number: int) -> dict[str, Any]:
+    """A question that was not asked before, nearly exactly."""
+    (row,) = curator.query(QUESTION.format(number), epsilon=300, intervals=False).to_pylist()
+    return dict(row)
+
+
+def spent(curator: Curator) -> int:
+    """How many charges there are."""
+    return sum(each.act == "charge" for each in curator.ledger.entries())
+
+
+@pytest.mark.parametrize("long", [False, True], ids=["small", "large"])
+@pytest.mark.parametrize("ending", WRITE)
+def test_columns_in_another_order_are_read_by_their_names(tmp_path: Path, ending: str, long: bool) -> None:
+    rows = made(long)
+    with opened(tmp_path, ending, rows) as curator:
+        before = ask(curator, 1)
+        replace_file(tmp_path / f"t.{ending}", rows.select(["visit", "person", "age"]))
+        after = ask(curator, 2)
+    assert abs(before["n"] - PEOPLE) < 2
+    assert abs(after["n"] - PEOPLE) < 2, "each person counts once"
+    assert abs(after["people"] - PEOPLE) < 2
+    assert abs(after["age"] - before["age"]) < 3
+
+
+@pytest.mark.parametrize("ending", WRITE)
+def test_who_withdrew_stays_out_when_columns_change_places(tmp_path: Path, ending: str) -> None:
+    rows = made(False)
+    with opened(tmp_path, ending, rows) as curator:
+        for i in range(12):
+            withdrawals.withdraw(curator.context, "person", f"p{i}")
+        assert abs(ask(curator, 1)["people"] - 48) < 2
+        replace_file(tmp_path / f"t.{ending}", rows.select(["age", "visit", "person"]))
+        assert abs(ask(curator, 2)["people"] - 48) < 2
+
+
+def rename(rows: pa.Table, name: str, other: str) -> pa.Table:
+    return rows.rename_columns([other if each == name else each for each in rows.column_names])
+
+
+def with_words(rows: pa.Table) -> pa.Table:
+    return rows.set_column(2, "age", pa.array(["young"] * 100 + ["30"] * (ROWS - 100)))
+
+
+@pytest.mark.parametrize("long", [False, True], ids=["small", "large"])
+@pytest.mark.parametrize("ending", WRITE)
+@pytest.mark.parametrize(
+    "change",
+    [lambda rows: rename(rows, "person", "who"), with_words, lambda rows: rows.drop_columns(["age"])],
+    ids=["renamed", "words", "dropped"],
+)
+def test_files_that_are_no_longer_as_declared_are_refused_before_a_charge(
+    tmp_path: Path, ending: str, change: Any, long: bool
+) -> None:
+    rows = made(long)
+    with opened(tmp_path, ending, rows) as curator:
+        ask(curator, 1)
+        before = spent(curator)
+        replace_file(tmp_path / f"t.{ending}", change(rows))
+        for number in (2, 3):
+            with pytest.raises(DeniableError) as refusal:
+                ask(curator, number)
+            assert "young" not in str(refusal.value)
+        assert spent(curator) == before
+        curator.query("SELECT COUNT(*) AS n FROM other", epsilon=1)  # another table is as it was
+        replace_file(tmp_path / f"t.{ending}", rows)
+        assert abs(ask(curator, 4)["n"] - PEOPLE) < 2
+
+
+@pytest.mark.parametrize("content", ["", "p1,v1,30\np2,v2,40\n"], ids=["empty", "no-header"])
+def test_a_csv_file_that_lost_its_header_is_refused_before_a_charge(tmp_path: Path, content: str) -> None:
+    with opened(tmp_path, "csv", made(False)) as curator:
+        ask(curator, 1)
+        before = spent(curator)
+        (tmp_path / "fresh").write_text(content)
+        (tmp_path / "fresh").replace(tmp_path / "t.csv")
+        with pytest.raises(DeniableError):
+            ask(curator, 2)
+        assert spent(curator) == before
+
+
+def test_a_csv_file_with_another_delimiter_and_one_column_more_is_read_anew(tmp_path: Path) -> None:
+    rows = made(False)
+    with opened(tmp_path, "csv", rows) as curator:
+        ask(curator, 1)
+        lines = ["note;age;person;visit", *(f"n;{r['age']};{r['person']};{r['visit']}" for r in rows.to_pylist())]
+        (tmp_path / "fresh").write_text("\n".join(lines) + "\n")
+        (tmp_path / "fresh").replace(tmp_path / "t.csv")
+        assert abs(ask(curator, 2)["people"] - PEOPLE) < 2
+
+
+def test_a_large_file_that_is_changed_while_it_is_read_gives_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows, path = made(True), tmp_path / "t.parquet"
+    replace_file(path, rows)
+    with DuckDBEngine() as engine:
+        engine.attach("t", path)
+        assert engine.count("t") == ROWS
+        from deniable.engines.duckdb import engine as module
+
+        read = module.read_relation
+
+        def change_first(*given: Any) -> Any:
+            found = read(*given)
+            replace_file(path, rows.select(["visit", "person", "age"]))
+            return found
+
+        monkeypatch.setattr(module, "read_relation", change_first)
+        with pytest.raises(DataError, match="changed while it was read"):
+            engine.run('SELECT count(DISTINCT "person") AS n FROM "t"')
+        with pytest.raises(DataError, match="changed while it was read"):
+            for _ in engine.stream("t"):
+                pass
+        monkeypatch.undo()
+        found = engine.run('SELECT count(DISTINCT "person") AS n FROM "t"').to_pylist()
+        assert found == [{"n": PEOPLE}]
