@@ -156,10 +156,8 @@ class DuckDBEngine:
         It is searched for the names of sources. Where one that does not fit any more is only named, as a column may be,
         nothing is refused.
         """
-        folded = sql.casefold()
-        named = [
-            name for name in self._scans if quote(name).casefold() in folded or f"from {name}".casefold() in folded
-        ]
+        folded, known = sql.casefold(), self._scans
+        named = [each for each in known if any(f.casefold() in folded for f in (quote(each), f"FROM {each}"))]
         refusals = {name: refusal for name in named if (refusal := self._try_again(name)) is not None}
         try:
             yield
