@@ -276,6 +276,63 @@ def test_asyncpg_gets_numeric_constants_as_they_were_written(served):
     asyncio.run(ask())
 
 
+SUMS = (
+    "SELECT SUM(age) AS s FROM people WHERE age > 20",
+    "SELECT COALESCE(SUM(age), 0) AS s FROM people WHERE age > 21",
+    "SELECT SUM(CASE WHEN age > 30 THEN 1 ELSE 0 END) AS s FROM people",
+    "SELECT SUM(1) AS s FROM people WHERE age > 22",
+    "SELECT COUNT(*) AS s FROM people WHERE age > 23",
+    "SELECT AVG(age) AS s FROM people WHERE age > 24",
+    "SELECT ROUND(SUM(age)) AS s FROM people WHERE age > 25",
+)
+
+
+def test_clients_that_describe_a_statement_alone_read_the_numbers_that_others_read(served):
+    """asyncpg and others take binary values by the types that they were told when the statement was described."""
+    asyncpg = pytest.importorskip("asyncpg")
+    import asyncio
+
+    async def ask() -> list[Any]:
+        place = {"host": "127.0.0.1", "port": served.postgres, "user": "ana", "database": "clinic"}
+        connection = await asyncpg.connect(**place, password=served.tokens["ana"])
+        await connection.execute("SET deniable.epsilon = 3")
+        found = [await connection.fetchval(question) for question in SUMS]
+        async with connection.transaction():
+            cursor = await connection.cursor(SUMS[0])
+            found.append((await cursor.fetch(1))[0]["s"])
+        await connection.close()
+        return found
+
+    with psycopg.connect(served.dsn(), autocommit=True) as connection:
+        connection.execute("SET deniable.epsilon = 3")
+        expected = [connection.execute(question).fetchone()[0] for question in SUMS]
+    found = asyncio.run(ask())
+    assert [float(each) for each in found] == [float(each) for each in (*expected, expected[0])]
+
+
+def test_a_setting_that_changes_the_columns_of_a_prepared_statement_is_told_before_a_charge(served):
+    asyncpg = pytest.importorskip("asyncpg")
+    import asyncio
+
+    question = "SELECT COUNT(*) AS n FROM people WHERE age > $1"
+
+    async def ask() -> None:
+        place = {"host": "127.0.0.1", "port": served.postgres, "user": "ana", "database": "clinic"}
+        connection = await asyncpg.connect(**place, password=served.tokens["ana"])
+        await connection.execute("SET deniable.epsilon = 1")
+        statement = await connection.prepare(question)
+        await statement.fetch(26)
+        await connection.execute("SET deniable.intervals = on")
+        before = len(list(served.curator.ledger.entries(acts=("charge",))))
+        with pytest.raises(asyncpg.FeatureNotSupportedError, match="must not change result type"):
+            await statement.fetch(27)
+        assert len(list(served.curator.ledger.entries(acts=("charge",)))) == before
+        assert len(await connection.fetchrow(question, 27)) == 3  # prepared anew
+        await connection.close()
+
+    asyncio.run(ask())
+
+
 @pytest.mark.parametrize("question", CATALOG_QUESTIONS)
 def test_tools_learn_the_schema_from_the_catalog(served, question):
     with psycopg.connect(served.dsn()) as connection:

@@ -38,8 +38,15 @@ class Prepared:
     statement: Statement | None
     oids: tuple[int, ...]
     words: int = field(init=False, default=0)
+    columns: tuple[ResultColumn, ...] | None = field(init=False, default=None)
+    """The columns as they were described: what is sent of a portal that was not described has these."""
     size: int = field(init=False)
-    """Bytes of its text, which its words repeat, and of its types."""
+    """Bytes of its text, which its words repeat, of its types and its columns."""
+
+    def describe(self, columns: tuple[ResultColumn, ...] | None) -> None:
+        """Keep the columns that it will give."""
+        self.size += weigh(columns) - weigh(self.columns)
+        self.columns = columns
 
     def __post_init__(self) -> None:
         self.size = weigh(self.oids)

@@ -188,7 +188,9 @@ class Session:
             prepared = self._statements.statement(name)
             self._send(codec.encode_parameter_description(prepared.oids))
             samples = tuple(_SAMPLES.get(oid, _make_sample(oid)) for oid in prepared.oids)
+            self._statements.refuse_columns()
             columns = await self._describe_columns(prepared, samples)
+            prepared.describe(columns)
             self._send(codec.NO_DATA if columns is None else codec.encode_row_description(columns, [0] * len(columns)))
             return
         portal = self._statements.portal(name)
@@ -212,6 +214,7 @@ class Session:
         outcome = portal.outcome
         if outcome is None:
             self._statements.refuse_rows()
+            await self._hold_to_description(portal)
             outcome = await self._run(portal.prepared.statement, portal.values)
             portal.keep(outcome)
         elif portal.prepared.statement.words[0] == "copy":
@@ -224,6 +227,22 @@ class Session:
             self._send(codec.PORTAL_SUSPENDED)
             return
         await self._finish(outcome, since)
+
+    async def _hold_to_description(self, portal: Portal) -> None:
+        """Have a portal give the columns that its client was told of the statement; refused, uncharged, if it cannot.
+
+        Clients read binary values by these types, and a sum of whole numbers may come as a whole number or not.
+        """
+        told = portal.prepared.columns
+        if told is None or portal.columns is not None:
+            return
+        if await self._describe_columns(portal.prepared, portal.values) != told:
+            raise WireRefusal(
+                "0A000",
+                "cached plan must not change result type",
+                "Prepare the statement again: a setting has changed its columns. Nothing was asked or charged",
+            )
+        portal.describe(told)
 
     def _close(self, content: MessageReader) -> None:
         kind, name = content.take(1), content.text()
