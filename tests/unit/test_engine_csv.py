@@ -266,6 +266,11 @@ def test_a_folder_is_one_table(engine: DuckDBEngine, tmp_path: Path) -> None:
         engine.attach("t", "parts/*.csv")
 
 
+def test_an_empty_field_is_missing_beside_the_word_for_what_is_missing(engine: DuckDBEngine, tmp_path: Path) -> None:
+    attach(engine, tmp_path, 'a,b\nx,1\nNA,2\n,3\n"",4\n"NA",5\n', null="NA")
+    assert engine.run("SELECT a FROM t ORDER BY b")["a"].to_pylist() == ["x", None, None, "", "NA"]
+
+
 def test_a_file_that_changes_after_attaching_fails_without_showing_itself(engine: DuckDBEngine, tmp_path: Path) -> None:
     attach(engine, tmp_path, "a,b\n1,2\n")
     (tmp_path / "t.csv").write_text("a,b\n1,2,secret\n")

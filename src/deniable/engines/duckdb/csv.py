@@ -198,8 +198,8 @@ class Layout:
         return (
             f"read_csv({literals(self.paths)}, auto_detect = false, columns = {{{columns}}}, header = {self.header}, "
             f"delim = {literal(self.delimiter)}, quote = {literal(self.quote)}, escape = {literal(self.escape)}, "
-            f"nullstr = {literal(self.dialect.null)}, allow_quoted_nulls = false, hive_partitioning = false, "
-            f"buffer_size = {BUFFER_BYTES}{extra})"
+            f"nullstr = {literals(dict.fromkeys(('', self.dialect.null)))}, allow_quoted_nulls = false, "
+            f"hive_partitioning = false, buffer_size = {BUFFER_BYTES}{extra})"
         )
 
     def text(self, position: int, type: ColumnType) -> str:
