@@ -154,10 +154,9 @@ class SparseRecord(Record):
     """
 
     def __getitem__(self, name: str) -> Any:
-        value = Record.__getitem__(self, name)
-        if value is None and self.__dataclass_fields__[name].default is None:
-            raise KeyError(name)
-        return value
+        if name in iter(self):
+            return getattr(self, name)
+        raise KeyError(name)
 
     def __iter__(self) -> Iterator[str]:
         for field in fields(self):
