@@ -21,7 +21,7 @@ from typing import Any
 import pyarrow as pa
 
 from deniable.engines.base import Field, normalize_names
-from deniable.engines.duckdb import scan
+from deniable.engines.duckdb import exact, scan
 from deniable.engines.duckdb.connection import Limits, find_probe, literal, literals, open_probe, translate_errors
 from deniable.engines.duckdb.scan import Scan, collect_declared_types, slot, slots
 from deniable.engines.sources import Files, as_utf8, refuse_encoding
@@ -66,7 +66,12 @@ def _build_scan(
         for field, text in zip(fields, (layout.text(p, f.type) for p, f in enumerate(fields)), strict=True)
     )
     relation = layout.relation(", ignore_errors = true" if bad_rows is BadRows.SKIP else "")
-    return Scan(relation, fields, expressions, paths=layout.paths, notes=notes, plain=True, held=held)
+    rounded = {
+        field.name: exact.render_rounded(layout.text(p, field.type), expressions[p])
+        for p, field in enumerate(fields)
+        if field.type is ColumnType.DECIMAL
+    }
+    return Scan(relation, fields, expressions, layout.paths, notes=notes, plain=True, held=held, rounded=rounded)
 
 
 def _cast_verified(column: str, type: ColumnType) -> str:

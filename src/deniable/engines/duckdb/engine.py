@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -21,6 +21,7 @@ import pyarrow as pa
 
 from deniable.engines import base, sources
 from deniable.engines.base import BATCH_ROWS, SPELLING, Field, Parameters, Restriction, Source, normalize_names, quote
+from deniable.engines.duckdb import exact
 from deniable.engines.duckdb.connection import (
     Limits,
     StatementCache,
@@ -42,6 +43,7 @@ from deniable.engines.duckdb.scan import (
     scan_database,
     scan_parquet,
     scan_rows,
+    slots,
     spool,
     take_copies,
     teach_spelling,
@@ -121,6 +123,22 @@ class DuckDBEngine:
             held = self._sources.get(name)
             if isinstance(held, Files) and not all(path.exists() for path in held.paths):
                 raise DataError(f"a file of {held.title} is gone", remedy="Put it back, or correct the source")
+
+    def refuse_inexact(self, name: str, columns: Collection[str]) -> None:
+        """Refuse a source with values in these columns that no row could be released with as they are."""
+        scan = self._find_scan(name)
+        rounded = exact.list_conditions(scan, columns)
+        source = f"{scan.relation} AS source({slots(len(scan.fields))})"
+        exact.refuse_rounded(self._find_any(rounded, source), scan.wide)
+        exact.refuse_beyond(self._find_any(exact.render_beyond(scan.fields, columns), quote(name)))
+
+    def _find_any(self, conditions: Mapping[str, str], relation: str) -> dict[str, bool | None]:
+        """Of conditions by name, which hold for a row."""
+        if not conditions:
+            return {}
+        asked = ", ".join(f"bool_or({each})" for each in conditions.values())
+        found = self.run(f"SELECT {asked} FROM {relation}")
+        return {name: found.column(place)[0].as_py() for place, name in enumerate(conditions)}
 
     def restrict(self, name: str, *restrictions: Restriction) -> None:
         """Show only some rows of a source from now on, instead of whatever restricted it before."""
