@@ -356,7 +356,8 @@ NATIVE = {
     ColumnType.DATETIME: "TIMESTAMP",
 }
 _INTEGERS = {"TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT"}
-_NANOSECONDS = {"TIMESTAMP_NS", "TIMESTAMPTZ_NS"}
+_NANOSECONDS = {"TIMESTAMP_NS": "TIMESTAMP", "TIMESTAMPTZ_NS": "TIMESTAMP WITH TIME ZONE"}
+"""Times in nanoseconds, each with the type in microseconds that it is shown as."""
 _DATETIMES = {"TIMESTAMP", "TIMESTAMP_S", "TIMESTAMP_MS", "TIMESTAMP WITH TIME ZONE", *_NANOSECONDS}
 
 # What a text of each type looks like when nothing was declared. No plus sign and no leading zero: those are phone
@@ -400,7 +401,7 @@ def type_of(native: str) -> ColumnType:
 def choose_native(native: str) -> str:
     """The DuckDB type under which a column of a native type is shown when nothing else was declared."""
     if native in _NANOSECONDS:
-        return "TIMESTAMP"
+        return _NANOSECONDS[native]
     return native if type_of(native) is not ColumnType.TEXT else "VARCHAR"
 
 
@@ -408,7 +409,9 @@ def render_value(column: str, native: str, declared: ColumnType | None) -> str:
     """The expression that reads a column of a native type, as declared or as it is."""
     if native in _NANOSECONDS:  # the engine's cast would round a year's last moment up, into the next one
         whole = f"epoch_ns({column}) // 1000 - CAST(epoch_ns({column}) % 1000 < 0 AS BIGINT)"
-        column, native = f"make_timestamp({whole})", "TIMESTAMP"
+        column, native = f"make_timestamp({whole})", _NANOSECONDS[native]
+        if native != "TIMESTAMP":
+            column = f"CAST({column} AS {native})"  # in the connection's zone, which is UTC
     if declared is None or (declared is type_of(native) and native != "VARCHAR"):
         return _render_as_is(column, native)
     if native == "VARCHAR":

@@ -216,4 +216,4 @@ def check_tails(options: Mapping[str, Item], mistakes: Mistakes) -> None:
     """A bottom lies below its top: what lies between them is kept."""
     bottom, top = (options[end].value if end in options else None for end in ("bottom", "top"))
     if isinstance(bottom, int | Fraction) and isinstance(top, int | Fraction) and bottom >= top:
-        mistakes.add(options["bottom"].place, "the bottom is not below the top", "A bottom below the top")
+        mistakes.add(options["bottom"].place, "the bottom is not below the top", "What lies between them is kept")
