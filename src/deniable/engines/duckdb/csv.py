@@ -84,6 +84,7 @@ def _find_layout(
 ) -> Layout:
     if paths[0].stat().st_size == 0:
         raise DataError(f"{title} is empty: it has no header line", remedy="Write the header, or leave the file out")
+    _refuse_separator_line(paths)
     delimiter, quoting, escape, sniffed = _sniff(connection, paths[0], dialect, title, lines)
     first = _read_first_record(paths[0], delimiter, quoting)
     if not first:
@@ -97,6 +98,21 @@ def _find_layout(
     if header:
         _require_same_header(paths, delimiter, quoting, first)
     return Layout(paths, delimiter, quoting, escape, header, names, dialect)
+
+
+SEPARATOR_LINE = re.compile(rb"(\xef\xbb\xbf)?[\"']?sep=[^\r\n]?[\"']?[\r\n]", re.IGNORECASE)
+
+
+def _refuse_separator_line(paths: tuple[Path, ...]) -> None:
+    """Refuse the line by which Excel is told the delimiter: it is no header, and the columns would be lost."""
+    for path in paths:
+        with path.open("rb") as file:
+            if SEPARATOR_LINE.match(file.read(16)):
+                raise DataError(
+                    f"the first line of '{path.name}' tells Excel the delimiter (sep=), and names no columns",
+                    remedy="Remove that line, so that the file begins with the names of columns",
+                    place=Place(path.name, 1),
+                )
 
 
 def _sniff(connection: Any, path: Path, dialect: CsvDialect, title: str, lines: int) -> tuple[str, str, str, bool]:
