@@ -22,7 +22,7 @@ from deniable.policy.check import tree_checker
 from deniable.policy.check.patterns import find_template_mistake
 from deniable.policy.check.tree_checker import Chosen, Item, Section, build_spec, strip_places
 from deniable.policy.grammar import Kinds
-from deniable.policy.layout.hierarchies import HIERARCHIES, check_tails
+from deniable.policy.layout.hierarchies import HIERARCHIES
 from deniable.policy.layout.masks import MASKS
 from deniable.policy.schema import (
     BadRows,
@@ -356,8 +356,9 @@ def _spec(entry: Section, what: str, grammar: Kinds, folder: Path, mistakes: Mis
         )
     if what == "hierarchy" and chosen.kind == "tree":
         return Spec("tree", strip_places({"rows": _tree(chosen.options, folder, item.place, mistakes)}))
-    if what == "hierarchy":
-        check_tails(chosen.options, mistakes)
+    bottom, top = (chosen.options[end].value if end in chosen.options else None for end in ("bottom", "top"))
+    if isinstance(bottom, int | Fraction) and isinstance(top, int | Fraction) and bottom >= top:
+        mistakes.add(item.place, "the bottom is not below the top", "What lies between them is kept")
     if what == "mask" and {"find", "put"} <= chosen.options.keys():
         _check_template(chosen.options["find"].value, chosen.options["put"], mistakes)
     return build_spec(chosen)

@@ -21,7 +21,7 @@ from typing import Any
 import pyarrow as pa
 
 from deniable.engines.base import Field, normalize_names
-from deniable.engines.duckdb import exact, scan
+from deniable.engines.duckdb import scan
 from deniable.engines.duckdb.connection import Limits, find_probe, literal, literals, open_probe, translate_errors
 from deniable.engines.duckdb.scan import Scan, collect_declared_types, slot, slots
 from deniable.engines.sources import Files, as_utf8, refuse_encoding
@@ -67,7 +67,7 @@ def _build_scan(
     )
     relation = layout.relation(", ignore_errors = true" if bad_rows is BadRows.SKIP else "")
     rounded = {
-        field.name: exact.render_rounded(layout.text(p, field.type), expressions[p])
+        field.name: scan.render_rounded(layout.text(p, field.type), expressions[p])
         for p, field in enumerate(fields)
         if field.type is ColumnType.DECIMAL
     }

@@ -21,7 +21,6 @@ import pyarrow as pa
 
 from deniable.engines import base, sources
 from deniable.engines.base import BATCH_ROWS, SPELLING, Field, Parameters, Restriction, Source, normalize_names, quote
-from deniable.engines.duckdb import exact
 from deniable.engines.duckdb.connection import (
     Limits,
     StatementCache,
@@ -32,7 +31,10 @@ from deniable.engines.duckdb.connection import (
     read_relation,
     read_row,
     read_within,
+    refuse_beyond,
+    refuse_rounded,
     remove_scratch,
+    render_beyond,
     translate_errors,
 )
 from deniable.engines.duckdb.csv import scan_csv
@@ -127,10 +129,10 @@ class DuckDBEngine:
     def refuse_inexact(self, name: str, columns: Collection[str]) -> None:
         """Refuse a source with values in these columns that no row could be released with as they are."""
         scan = self._find_scan(name)
-        rounded = exact.list_conditions(scan, columns)
+        rounded = {name: condition for name, condition in scan.rounded.items() if name in columns}
         source = f"{scan.relation} AS source({slots(len(scan.fields))})"
-        exact.refuse_rounded(self._find_any(rounded, source), scan.wide)
-        exact.refuse_beyond(self._find_any(exact.render_beyond(scan.fields, columns), quote(name)))
+        refuse_rounded(self._find_any(rounded, source), scan.wide)
+        refuse_beyond(self._find_any(render_beyond(scan.fields, columns), quote(name)))
 
     def _find_any(self, conditions: Mapping[str, str], relation: str) -> dict[str, bool | None]:
         """Of conditions by name, which hold for a row."""

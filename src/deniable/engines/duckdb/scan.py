@@ -27,8 +27,19 @@ from deniable.engines.base import (
     spell_plainly,
     spell_texts,
 )
-from deniable.engines.duckdb import exact
-from deniable.engines.duckdb.connection import Limits, connect, literal, literals, open_probe, translate_errors
+from deniable.engines.duckdb.connection import (
+    Limits,
+    connect,
+    find_wide,
+    literal,
+    literals,
+    open_probe,
+    refuse_wide,
+    translate_errors,
+)
+from deniable.engines.duckdb.connection import (
+    render_rounded as render_rounded,
+)
 from deniable.engines.sources import Files, Stamp, stamp_file
 from deniable.errors import DataError, nearest
 from deniable.policy.schema import ColumnType, TableSchema
@@ -127,7 +138,7 @@ def scan_parquet(files: Files, schema: TableSchema | None, limits: Limits) -> Sc
     raw = _require_one_schema(files)
     relation = f"read_parquet({literals(files.paths)}, hive_partitioning = false, union_by_name = false)"
     with open_probe(limits) as connection, translate_errors(files.title):
-        names, wide = normalize_names(raw.names), exact.find_wide(raw)
+        names, wide = normalize_names(raw.names), find_wide(raw)
         found = scan_relation(connection, relation, names, schema, files.title, wide, paths=files.paths)
         _read_coarse_times(connection, relation, raw)
         return found
@@ -197,7 +208,7 @@ def scan_arrow_files(files: Files, schema: TableSchema | None, limits: Limits, r
 
 def scan_rows(rows: Any, schema: TableSchema | None, limits: Limits, registered: str, title: str = "the frame") -> Scan:
     """A Scan of an Arrow table or dataset."""
-    exact.refuse_wide(rows.schema, title)
+    refuse_wide(rows.schema, title)
     with open_probe(limits) as connection, translate_errors(title):
         connection.register(registered, rows)
         return scan_relation(
@@ -224,9 +235,7 @@ def scan_relation(
     expressions = tuple(render_value(slot(p), natives[p], declared.get(n)) for p, n in enumerate(names))
     fields = tuple(_make_field(n, natives[p], declared.get(n)) for p, n in enumerate(names))
     rounded = {
-        n: f"{slot(p)} IS NOT NULL"
-        if p in wide
-        else exact.render_rounded(f"CAST({slot(p)} AS VARCHAR)", expressions[p])
+        n: f"{slot(p)} IS NOT NULL" if p in wide else render_rounded(f"CAST({slot(p)} AS VARCHAR)", expressions[p])
         for p, n in enumerate(names)
         if p in wide or (fields[p].native == "DOUBLE" and natives[p] not in ("FLOAT", "DOUBLE"))
     }

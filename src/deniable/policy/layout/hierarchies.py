@@ -6,9 +6,6 @@ written inline, arrive as option `rows`: one tuple a leaf, the leaf first, then 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
-from fractions import Fraction
-from typing import TYPE_CHECKING
 
 from deniable.policy.grammar import (
     COLUMN,
@@ -27,10 +24,6 @@ from deniable.policy.grammar import (
     Text,
     Whole,
 )
-
-if TYPE_CHECKING:
-    from deniable.policy.check.tree_checker import Item
-    from deniable.policy.yaml_tree import Mistakes
 
 BRACKETS = {"ages": (0, 15, 24, 35, 45, 55, 70)}
 """Named brackets: each edge begins a half-open interval, and the last is open above."""
@@ -210,10 +203,3 @@ HIERARCHIES = Kinds(
         ),
     ),
 )
-
-
-def check_tails(options: Mapping[str, Item], mistakes: Mistakes) -> None:
-    """A bottom lies below its top: what lies between them is kept."""
-    bottom, top = (options[end].value if end in options else None for end in ("bottom", "top"))
-    if isinstance(bottom, int | Fraction) and isinstance(top, int | Fraction) and bottom >= top:
-        mistakes.add(options["bottom"].place, "the bottom is not below the top", "What lies between them is kept")
