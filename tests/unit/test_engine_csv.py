@@ -505,3 +505,17 @@ def test_values_that_may_be_choices_are_doubtful_beside_true_decimals() -> None:
     assert found == {"decimal": ","}
     assert len(doubtful) == 1
     assert "lists of choices" in doubtful[0]
+
+
+@pytest.mark.parametrize("first", ["sep=;", "sep=,\r", "SEP=;", "\ufeffsep=;", '"sep=;"', "sep=\t", "sep="])
+@pytest.mark.parametrize("given", [{}, {"delimiter": ";"}, {"header": False}])
+def test_excels_line_about_the_delimiter_is_refused(
+    engine: DuckDBEngine, tmp_path: Path, first: str, given: dict[str, Any]
+) -> None:
+    with pytest.raises(DataError, match="tells Excel the delimiter"):
+        attach(engine, tmp_path, f"{first}\na;b\n1;x\n2;y\n", **given)
+
+
+def test_columns_with_such_names_are_read(engine: DuckDBEngine, tmp_path: Path) -> None:
+    attach(engine, tmp_path, "sep=x;sep\n1;2\n")
+    assert [field.name for field in engine.describe("t")] == ["sep=x", "sep"]

@@ -249,3 +249,17 @@ def test_codes_are_cut_where_they_have_one_form_and_dates_of_several_forms_are_n
     codes = pa.array([f"K{n}" for n in range(200)])
     kinds = [draft_column(values).kind for values in (one, same_length, several, codes)]
     assert kinds == ["redact", "withhold", "withhold", "prefix"]
+
+
+def test_a_bottom_that_is_not_below_its_top_is_refused_wherever_each_comes_from() -> None:
+    for kind, options in (("intervals", {"widths": (10,)}), ("rounding", {"to": (10,)}), ("withhold", {})):
+        for bottom in (5, 25):
+            with pytest.raises(ParameterError, match="bottom of a hierarchy is not below"):
+                make_builder(Spec(kind, {**options, "top": 5, "bottom": bottom}))
+
+
+def test_an_empty_label_is_refused_and_an_empty_leaf_is_not(tmp_path: Path) -> None:
+    (tmp_path / "tree.csv").write_text("a;;*\nb;B;*\n")
+    with pytest.raises(ParameterError, match="has an empty label above the leaf"):
+        read_tree(tmp_path / "tree.csv").hierarchy("g", pa.array(["a", "b"]))
+    assert from_rows("g", [("", "B"), ("b", "B")]).size == 2

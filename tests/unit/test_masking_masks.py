@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
+from functools import partial
 
 import pyarrow as pa
 import pytest
@@ -177,6 +179,64 @@ def test_nothing_is_left_of_a_rows_own_identifier_however_it_is_cut(size: int) -
     rows = pa.record_batch({"id": [own] * len(texts), "note": texts})
     for text in replacement.Scrub(own=("id",)).apply(rows.column("note"), rows).to_pylist():
         assert not re.search("[0-9]", text), text
+
+
+def _scrub_own(own: str, note: str) -> str:
+    rows = pa.record_batch({"id": [own], "note": [note]})
+    (text,) = replacement.Scrub(("email",), own=("id",)).apply(rows.column("note"), rows).to_pylist()
+    return str(text)
+
+
+SPELLINGS = [str.upper, str.lower, str.title, str.swapcase, str.casefold]
+SPELLINGS += [partial(unicodedata.normalize, form) for form in ("NFC", "NFD", "NFKC", "NFKD")]
+BETWEEN = "\u0301\u0307\u093f -_\u00ad"
+ODD = "abIZ09ßẞ\u017f\u0131İiς\u03c3Σéüñøłæ\u0153ﬁﬃŉǰΐᾳǅⅧ½²KÅ一가न٣\u0966" + BETWEEN
+
+
+def _fold(text: str) -> str:
+    """Another writing of what is compared: capitals first, then small letters, then letters without their marks."""
+    for change in (*SPELLINGS[-1:], str.upper, str.lower, *SPELLINGS[-1:], str.upper, str.casefold, *SPELLINGS[-1:]):
+        text = change(text)
+    return "".join(str(unicodedata.decimal(each, each)) for each in text if each.isalnum()).replace("\u0131", "i")
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.text(ODD, min_size=1, max_size=14), st.lists(st.sampled_from(SPELLINGS), max_size=3))
+def test_an_own_identifier_is_removed_in_every_spelling_and_nothing_else_is(own: str, spellings: list[object]) -> None:
+    written = own.strip(BETWEEN)
+    for spell in spellings:
+        written = spell(written)  # type: ignore[operator]
+    text = _scrub_own(own, f"ward: {written} came, {written}.")
+    if len(_fold(own).lstrip("0")) >= 6:
+        assert text == "ward: [identifier] came, [identifier]."
+
+
+@pytest.mark.parametrize(
+    ("own", "written"),
+    [
+        ("Großmann77", "Großmann77"),
+        ("Großmann77", "GROSSMANN77"),
+        ("Grossmann77", "Großmann 77"),
+        ("MAßMANN", "Maßmann"),
+        ("Preuß Anna", "PREUSS ANNA"),
+        ("ﬁnkelstein", "Finkelstein"),
+        ("İstanbul9", "istanbul9"),
+        ("ISTANBUL9", "\u0131stanbul9"),
+        ("ΟΔΥΣΣΕΥΣ", "Οδυσσευς"),
+        ("Groß", "GROSS"),
+        ("Müllerchen", "Mu\u0308llerchen"),
+        ("José", "Jose\u0301"),
+        ("123456", "١٢٣-٤٥٦"),
+        ("Ann          Gray", "ANN          GRAY"),
+    ],
+)
+def test_an_own_identifier_is_found_in_other_letters(own: str, written: str) -> None:
+    assert _scrub_own(own, f"{written} and ({written}) came") == "[identifier] and ([identifier]) came"
+    assert _scrub_own(written, f"ß {own}") == "ß [identifier]"
+
+
+def test_a_short_identifier_in_another_word_stays() -> None:
+    assert _scrub_own("Gros", "Groß came") == "Groß came"
 
 
 def test_an_own_identifier_inside_something_longer_goes_with_it() -> None:

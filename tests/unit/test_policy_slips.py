@@ -412,3 +412,37 @@ def test_people_in_a_public_table_are_told_from_its_rows(clinic: Path) -> None:
     assert "one row of the private table 'visits'" in found["shuffled"].words
     assert "e-mail" in found["staff"].words
     assert all(one.serious for one in found.values())
+
+
+HIERARCHY = """
+version: 1
+dataset: d
+tables:
+  t:
+    source: t.csv
+    unit: row
+    columns:
+      x:
+        type: %s
+        role: quasi-identifier
+        hierarchy: %s
+"""
+
+
+@pytest.mark.parametrize("kind", ["intervals: {widths: [10]", "brackets: {edges: [0, 10]", "rounding: {to: [10]"])
+@pytest.mark.parametrize("ends", ["top: 5, bottom: 25", "bottom: 5, top: 5"])
+def test_a_bottom_that_is_not_below_its_top_is_refused_with_its_line(kind: str, ends: str) -> None:
+    with pytest.raises(PolicyError, match="the bottom is not below the top") as caught:
+        parse(HIERARCHY % ("integer", f"{{{kind}, {ends}}}}}"))
+    assert [mistake.place.line for mistake in caught.value.mistakes] == [12]
+    parse(HIERARCHY % ("integer", f"{{{kind}, bottom: 5, top: 25}}}}"))
+
+
+def test_a_tree_with_an_empty_label_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "tree.csv").write_text("a;B;*\nb;;*\n")
+    message = "file 'tree.csv', entry 2: a level above the leaf is empty"
+    assert message in refused(HIERARCHY % ("text", "{tree: {file: tree.csv}}"), tmp_path)[0]
+    inline = "{tree: {inline: {any: {'': [a, b], C: [c]}}}}"
+    assert "a group of the tree has no label" in refused(HIERARCHY % ("text", inline))[0]
+    (tmp_path / "tree.csv").write_text(";B;*\nb;B;*\n")  # an empty text is a value
+    parse(HIERARCHY % ("text", "{tree: {file: tree.csv}}"), folder=tmp_path)

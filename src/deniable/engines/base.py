@@ -10,7 +10,7 @@ import hashlib
 import re
 import struct
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from datetime import date, datetime
@@ -218,6 +218,13 @@ def hold_rows(engine: Engine, name: str, write: Callable[[str], str]) -> Abstrac
 def is_counted(engine: Engine, name: str) -> bool:
     """Whether of a table elsewhere only combinations of some columns are held; its other columns are null here."""
     return name in getattr(engine, "counted", ())
+
+
+def refuse_inexact(engine: Engine, name: str, columns: Collection[str]) -> None:
+    """Refuse values that would leave as others, or not at all, where an engine that reads files can tell."""
+    refuse = getattr(engine, "refuse_inexact", None)
+    if refuse is not None:
+        refuse(name, columns)
 
 
 PLACE = "__place"

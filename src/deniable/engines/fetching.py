@@ -144,6 +144,11 @@ class FetchingEngine(DuckDBEngine):
         away = self._away.get(name)
         return super().describe(name) if away is None else away.engine.describe(name)
 
+    def refuse_inexact(self, name: str, columns: Collection[str]) -> None:
+        """Refuse a file with values that no row could be released with as they are; a table elsewhere is not read."""
+        if name not in self._away:
+            super().refuse_inexact(name, columns)
+
     def notes(self, name: str) -> tuple[str, ...]:
         """What was left out of a file; of a table elsewhere nothing is."""
         return () if name in self._away else super().notes(name)

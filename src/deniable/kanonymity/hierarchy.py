@@ -146,6 +146,12 @@ def from_rows(column: str, rows: Sequence[Sequence[Label]]) -> Hierarchy:
                 expected="The same number of levels for each leaf",
                 remedy="Repeat a label where a branch is shorter",
             )
+        if any(isinstance(label, str) and not label.strip() for label in row[1:]):
+            raise ParameterError(
+                f"Row {number} of the hierarchy of '{column}' has an empty label above the leaf",
+                expected="A label for each level: an empty cell would look like a missing value",
+                remedy="Repeat the label of the level below where a branch is shorter",
+            )
     levels = [group_by_label([row[n] for row in rows]) for n in range(width)]
     if width == 1 or levels[-1].size > 1:  # else the tree has its own word for everything
         levels.append(build_top_level(len(rows)))

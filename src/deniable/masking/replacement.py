@@ -10,9 +10,11 @@ misses some: a text that was scrubbed may still say who it is about, and the rep
 from __future__ import annotations
 
 import re
-from bisect import bisect_right
+import unicodedata
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 
 import pyarrow as pa
 
@@ -192,24 +194,62 @@ class Scrub:
 LEAST_SPACED, LEAST_WHOLE = 6, 4
 """An own identifier of so many letters and digits is found wherever it stands, a shorter one where it stands alone."""
 OWN = "identifier"
-GAPS = r"[\W_]{0,9}"
-"""What may stand between the letters and digits of an own identifier; bounded, so that the search is."""
+LONGEST_GAP = 9
+"""So many signs may stand between two letters or digits of an own identifier, or as many as it has itself."""
+
+
+class _Folds(dict[int, str]):
+    """Each character as it is compared: letters and digits in one spelling, anything else a space, marks nothing.
+
+    A character can become several, such as ss of ß, fi of a ligature and 12 of ½.
+    """
+
+    def __missing__(self, code: int) -> str:
+        sign = chr(code)
+        apart = unicodedata.normalize("NFKD", unicodedata.normalize("NFKD", sign).casefold())
+        plain = "".join(str(unicodedata.decimal(each, each)) for each in apart if each.isalnum())
+        folded = plain.replace("\u0131", "i")  # i without a dot, whose capital is I
+        self[code] = folded or ("" if unicodedata.category(sign)[0] == "M" else " ")
+        return self[code]
+
+
+_FOLDS = _Folds()
 
 
 def _find_spaced(text: str, own: str | None) -> list[Span]:
     """Where an identifier stands in a text, whatever signs and spaces stand between its letters and digits.
 
+    Capitals and accents make no difference, nor does ss for ß, and digits of all scripts are one.
+
     >>> _find_spaced("No. 12 34-56 came", "123456")
     [Span(start=4, end=12, kind='identifier')]
+    >>> _find_spaced("Frau GROßMANN", "Grossmann")
+    [Span(start=5, end=13, kind='identifier')]
     """
     if own is None:
         return []
-    sought = "".join(filter(str.isalnum, own.casefold())).lstrip("0")
-    if len(sought) < LEAST_WHOLE or sought not in "".join(filter(str.isalnum, text.casefold())):
+    parts = own.translate(_FOLDS).strip()
+    sought = parts.replace(" ", "").lstrip("0")
+    if len(sought) < LEAST_WHOLE:
         return []
-    spaced = rf"(?:0{GAPS}){{0,9}}" + GAPS.join(map(re.escape, sought))
-    alone = spaced if len(sought) >= LEAST_SPACED else rf"(?<![^\W_]){spaced}(?![^\W_])"
-    return [Span(found.start(), found.end(), OWN) for found in re.finditer(alone, text, flags=re.IGNORECASE)]
+    folded = text.translate(_FOLDS)
+    if sought not in folded.replace(" ", ""):
+        return []
+    gap = f" {{0,{max([LONGEST_GAP, *map(len, re.findall(' +', parts))])}}}"
+    spaced = f"(?:0{gap}){{0,9}}" + gap.join(map(re.escape, sought))
+    alone = spaced if len(sought) >= LEAST_SPACED else rf"(?<![^ ]){spaced}(?![^ ])"
+    ends = list(accumulate(len(_FOLDS[ord(each)]) for each in text))  # where the folded text ends after each character
+    return [
+        Span(bisect_right(ends, found.start()), _find_end(text, bisect_left(ends, found.end()) + 1), OWN)
+        for found in re.finditer(alone, folded)
+    ]
+
+
+def _find_end(text: str, end: int) -> int:
+    """The end of a span with the marks that belong to its last letter."""
+    while end < len(text) and not _FOLDS[ord(text[end])]:
+        end += 1
+    return end
 
 
 def _join_spans(spans: list[Span]) -> list[Span]:

@@ -13,6 +13,7 @@ from deniable.errors import Place, nearest
 from deniable.policy.yaml_tree import Mistakes
 
 MOST_BYTES = 64 << 20
+REPEAT = "Repeat the label of the level below where a branch is shorter"
 
 
 def read_side_file(folder: Path, name: str, place: Place, mistakes: Mistakes) -> str | None:
@@ -75,6 +76,9 @@ def parse_tree_rows(
         mistakes.add(place, f"file '{name}', entry {uneven}: another number of levels than in the first")
     elif len(rows[0]) < 2:
         mistakes.add(place, f"file '{name}' has one level only", "At least a leaf and its parent in each line")
+    elif unnamed := [n for n, row in enumerate(rows, start=1) if not all(row[1:])]:
+        happened = f"file '{name}', entry {unnamed[0]}: a level above the leaf is empty"
+        mistakes.add(place, happened, "A label for each level: an empty cell would look like a missing value", REPEAT)
     else:
         _check_contradictions(rows, name, place, mistakes)
     return rows

@@ -356,6 +356,9 @@ def _spec(entry: Section, what: str, grammar: Kinds, folder: Path, mistakes: Mis
         )
     if what == "hierarchy" and chosen.kind == "tree":
         return Spec("tree", strip_places({"rows": _tree(chosen.options, folder, item.place, mistakes)}))
+    bottom, top = (chosen.options[end].value if end in chosen.options else None for end in ("bottom", "top"))
+    if isinstance(bottom, int | Fraction) and isinstance(top, int | Fraction) and bottom >= top:
+        mistakes.add(item.place, "the bottom is not below the top", "What lies between them is kept")
     if what == "mask" and {"find", "put"} <= chosen.options.keys():
         _check_template(chosen.options["find"].value, chosen.options["put"], mistakes)
     return build_spec(chosen)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from deniable.curator.publish import tell_charge
 from deniable.engines.base import PERSON as PERSON
-from deniable.engines.base import is_counted, read_rows, tell_apart
+from deniable.engines.base import is_counted, read_rows, refuse_inexact, tell_apart
 from deniable.errors import AccessRefused, ParameterError, nearest, pluralize
 from deniable.policy.schema import Anonymize, Role, Spec, TableSchema, make_dialect
 from deniable.storage import ACCEPTED, place_state
@@ -224,12 +224,16 @@ def open_table(context: Context | None, order: Order) -> Iterator[tuple[Engine, 
         with DuckDBEngine(root=Path.cwd(), threads=_choose_threads(order.source)) as engine:
             engine.attach(TABLE, _absolute(order.source), None, csv=csv)
             _hold_files(engine, order)
+            left = find_unnamed(engine, order)
+            refuse_inexact(engine, TABLE, [each.name for each in engine.describe(TABLE) if each.name not in left])
             yield engine, None
         return
     schema = _find_schema(context.policy, order)
     sources = _name_source(context.policy, order)
     with context.scope.open_rows({TABLE: schema.name}, csv=csv, sources=sources) as engine:
         _hold_files(engine, order)
+        unseen = (Role.IDENTIFIER, Role.UNDECIDED)
+        refuse_inexact(engine, TABLE, [each.name for each in schema.columns if each.role not in unseen])
         yield engine, schema
 
 
@@ -541,6 +545,7 @@ def population_of(engine: Engine, order: Order, request: Request) -> pa.Table | 
         return None
     engine.attach("population", Path(order.population).absolute())
     require_columns([f.name for f in engine.describe("population")], request.quasi_identifiers, "the population")
+    refuse_inexact(engine, "population", request.quasi_identifiers)
     return engine.run(statement("SELECT {} FROM {}", request.quasi_identifiers, "population"))
 
 

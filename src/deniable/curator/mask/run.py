@@ -261,6 +261,7 @@ def _plan_tables(
     engine: Engine, context: Context, request: Request, *, draft: bool = False
 ) -> tuple[dict[str, TablePlan], dict[str, Key], list[dict[str, object]]]:
     """The plan of every table, the keys they need, and in safe-harbor mode the checklist."""
+    from deniable.engines.base import refuse_inexact
     from deniable.masking import plan, safe_harbor
     from deniable.masking.identifiers import detect
 
@@ -287,6 +288,7 @@ def _plan_tables(
                 expected="A column within analysts: columns and release: minimize: columns",
                 remedy="Ask the steward to change the policy, or leave the table out",
             )
+        refuse_inexact(engine, name, [column for column, spec in masks.items() if not is_removed(spec)])
         plans[name] = plan.plan_table(schema, present, masks, shop)
     lines = (
         safe_harbor.build_checklist(findings, {name: made.masks for name, made in plans.items()}) if findings else ()

@@ -66,7 +66,12 @@ def _build_scan(
         for field, text in zip(fields, (layout.text(p, f.type) for p, f in enumerate(fields)), strict=True)
     )
     relation = layout.relation(", ignore_errors = true" if bad_rows is BadRows.SKIP else "")
-    return Scan(relation, fields, expressions, paths=layout.paths, notes=notes, plain=True, held=held)
+    rounded = {
+        field.name: scan.render_rounded(layout.text(p, field.type), expressions[p])
+        for p, field in enumerate(fields)
+        if field.type is ColumnType.DECIMAL
+    }
+    return Scan(relation, fields, expressions, layout.paths, notes=notes, plain=True, held=held, rounded=rounded)
 
 
 def _cast_verified(column: str, type: ColumnType) -> str:
@@ -79,6 +84,7 @@ def _find_layout(
 ) -> Layout:
     if paths[0].stat().st_size == 0:
         raise DataError(f"{title} is empty: it has no header line", remedy="Write the header, or leave the file out")
+    _refuse_separator_line(paths)
     delimiter, quoting, escape, sniffed = _sniff(connection, paths[0], dialect, title, lines)
     first = _read_first_record(paths[0], delimiter, quoting)
     if not first:
@@ -92,6 +98,21 @@ def _find_layout(
     if header:
         _require_same_header(paths, delimiter, quoting, first)
     return Layout(paths, delimiter, quoting, escape, header, names, dialect)
+
+
+SEPARATOR_LINE = re.compile(rb"(\xef\xbb\xbf)?[\"']?sep=[^\r\n]?[\"']?[\r\n]", re.IGNORECASE)
+
+
+def _refuse_separator_line(paths: tuple[Path, ...]) -> None:
+    """Refuse the line by which Excel is told the delimiter: it is no header, and the columns would be lost."""
+    for path in paths:
+        with path.open("rb") as file:
+            if SEPARATOR_LINE.match(file.read(16)):
+                raise DataError(
+                    f"the first line of '{path.name}' tells Excel the delimiter (sep=), and names no columns",
+                    remedy="Remove that line, so that the file begins with the names of columns",
+                    place=Place(path.name, 1),
+                )
 
 
 def _sniff(connection: Any, path: Path, dialect: CsvDialect, title: str, lines: int) -> tuple[str, str, str, bool]:

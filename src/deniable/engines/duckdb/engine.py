@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -31,7 +31,10 @@ from deniable.engines.duckdb.connection import (
     read_relation,
     read_row,
     read_within,
+    refuse_beyond,
+    refuse_rounded,
     remove_scratch,
+    render_beyond,
     translate_errors,
 )
 from deniable.engines.duckdb.csv import scan_csv
@@ -42,6 +45,7 @@ from deniable.engines.duckdb.scan import (
     scan_database,
     scan_parquet,
     scan_rows,
+    slots,
     spool,
     stamp_paths,
     take_copies,
@@ -181,6 +185,23 @@ class DuckDBEngine:
             self._show(self._scans)
             return refusal
         return None
+
+    def refuse_inexact(self, name: str, columns: Collection[str]) -> None:
+        """Refuse a source with values in these columns that no row could be released with as they are."""
+        self._look_again(name)
+        scan = self._find_scan(name)
+        rounded = {name: condition for name, condition in scan.rounded.items() if name in columns}
+        source = f"{scan.relation} AS source({slots(len(scan.fields))})"
+        refuse_rounded(self._find_any(rounded, source), scan.wide)
+        refuse_beyond(self._find_any(render_beyond(scan.fields, columns), quote(name)))
+
+    def _find_any(self, conditions: Mapping[str, str], relation: str) -> dict[str, bool | None]:
+        """Of conditions by name, which hold for a row."""
+        if not conditions:
+            return {}
+        asked = ", ".join(f"bool_or({each})" for each in conditions.values())
+        found = self.run(f"SELECT {asked} FROM {relation}")
+        return {name: found.column(place)[0].as_py() for place, name in enumerate(conditions)}
 
     def restrict(self, name: str, *restrictions: Restriction) -> None:
         """Show only some rows of a source from now on, instead of whatever restricted it before."""

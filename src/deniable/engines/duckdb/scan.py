@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -27,7 +27,19 @@ from deniable.engines.base import (
     spell_plainly,
     spell_texts,
 )
-from deniable.engines.duckdb.connection import Limits, connect, literal, literals, open_probe, translate_errors
+from deniable.engines.duckdb.connection import (
+    Limits,
+    connect,
+    find_wide,
+    literal,
+    literals,
+    open_probe,
+    refuse_wide,
+    translate_errors,
+)
+from deniable.engines.duckdb.connection import (
+    render_rounded as render_rounded,
+)
 from deniable.engines.sources import Files, Stamp, stamp_file
 from deniable.errors import DataError, nearest
 from deniable.policy.schema import ColumnType, TableSchema
@@ -52,6 +64,10 @@ class Scan:
     """Whether the files hold each value as it is read, so that it is no larger than they are."""
     held: Held | None = field(default=None, repr=False, compare=False)
     """The files as text, where they were small and read when they were looked into."""
+    rounded: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
+    """For columns whose numbers reading can round: the condition under which it does, over the source's columns."""
+    wide: frozenset[str] = frozenset()
+    """Those of them that the engine gives as doubles, whatever they are declared as."""
 
     def view(self, name: str) -> str:
         """The statement that shows this source, as far as it may be shown, under its name."""
@@ -122,7 +138,8 @@ def scan_parquet(files: Files, schema: TableSchema | None, limits: Limits) -> Sc
     raw = _require_one_schema(files)
     relation = f"read_parquet({literals(files.paths)}, hive_partitioning = false, union_by_name = false)"
     with open_probe(limits) as connection, translate_errors(files.title):
-        found = scan_relation(connection, relation, normalize_names(raw.names), schema, files.title, paths=files.paths)
+        names, wide = normalize_names(raw.names), find_wide(raw)
+        found = scan_relation(connection, relation, names, schema, files.title, wide, paths=files.paths)
         _read_coarse_times(connection, relation, raw)
         return found
 
@@ -191,6 +208,7 @@ def scan_arrow_files(files: Files, schema: TableSchema | None, limits: Limits, r
 
 def scan_rows(rows: Any, schema: TableSchema | None, limits: Limits, registered: str, title: str = "the frame") -> Scan:
     """A Scan of an Arrow table or dataset."""
+    refuse_wide(rows.schema, title)
     with open_probe(limits) as connection, translate_errors(title):
         connection.register(registered, rows)
         return scan_relation(
@@ -199,15 +217,29 @@ def scan_rows(rows: Any, schema: TableSchema | None, limits: Limits, registered:
 
 
 def scan_relation(
-    connection: Any, relation: str, names: tuple[str, ...], schema: TableSchema | None, title: str, **rest: Any
+    connection: Any,
+    relation: str,
+    names: tuple[str, ...],
+    schema: TableSchema | None,
+    title: str,
+    wide: Collection[int] = (),
+    **rest: Any,
 ) -> Scan:
-    """A Scan with every column read as declared, or as it is; declared columns must be there and fit."""
+    """A Scan with every column read as declared, or as it is; declared columns must be there and fit.
+
+    `wide` are the places of decimals that the engine gives as doubles.
+    """
     natives = [row[1] for row in connection.execute(f"DESCRIBE SELECT * FROM {relation}").fetchall()]
     declared = collect_declared_types(names, schema, title)
     refuse_misfits(connection, relation, names, natives, declared, title)
     expressions = tuple(render_value(slot(p), natives[p], declared.get(n)) for p, n in enumerate(names))
     fields = tuple(_make_field(n, natives[p], declared.get(n)) for p, n in enumerate(names))
-    return Scan(relation, fields, expressions, **rest)
+    rounded = {
+        n: f"{slot(p)} IS NOT NULL" if p in wide else render_rounded(f"CAST({slot(p)} AS VARCHAR)", expressions[p])
+        for p, n in enumerate(names)
+        if p in wide or (fields[p].native == "DOUBLE" and natives[p] not in ("FLOAT", "DOUBLE"))
+    }
+    return Scan(relation, fields, expressions, rounded=rounded, wide=frozenset(names[p] for p in wide), **rest)
 
 
 def collect_declared_types(names: tuple[str, ...], schema: TableSchema | None, title: str) -> dict[str, ColumnType]:
@@ -333,7 +365,8 @@ NATIVE = {
     ColumnType.DATETIME: "TIMESTAMP",
 }
 _INTEGERS = {"TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT"}
-_NANOSECONDS = {"TIMESTAMP_NS", "TIMESTAMPTZ_NS"}
+_NANOSECONDS = {"TIMESTAMP_NS": "TIMESTAMP", "TIMESTAMPTZ_NS": "TIMESTAMP WITH TIME ZONE"}
+"""Times in nanoseconds, each with the type in microseconds that it is shown as."""
 _DATETIMES = {"TIMESTAMP", "TIMESTAMP_S", "TIMESTAMP_MS", "TIMESTAMP WITH TIME ZONE", *_NANOSECONDS}
 
 # What a text of each type looks like when nothing was declared. No plus sign and no leading zero: those are phone
@@ -377,7 +410,7 @@ def type_of(native: str) -> ColumnType:
 def choose_native(native: str) -> str:
     """The DuckDB type under which a column of a native type is shown when nothing else was declared."""
     if native in _NANOSECONDS:
-        return "TIMESTAMP"
+        return _NANOSECONDS[native]
     return native if type_of(native) is not ColumnType.TEXT else "VARCHAR"
 
 
@@ -385,7 +418,9 @@ def render_value(column: str, native: str, declared: ColumnType | None) -> str:
     """The expression that reads a column of a native type, as declared or as it is."""
     if native in _NANOSECONDS:  # the engine's cast would round a year's last moment up, into the next one
         whole = f"epoch_ns({column}) // 1000 - CAST(epoch_ns({column}) % 1000 < 0 AS BIGINT)"
-        column, native = f"make_timestamp({whole})", "TIMESTAMP"
+        column, native = f"make_timestamp({whole})", _NANOSECONDS[native]
+        if native != "TIMESTAMP":
+            column = f"CAST({column} AS {native})"  # in the connection's zone, which is UTC
     if declared is None or (declared is type_of(native) and native != "VARCHAR"):
         return _render_as_is(column, native)
     if native == "VARCHAR":

@@ -169,6 +169,11 @@ def _refuse_tails(kind: str, tails: Mapping[str, Any]) -> None:
         raise ParameterError(
             f"A hierarchy of kind '{kind}' has no top or bottom number", expected=f"One of {', '.join(NUMBERS)}"
         )
+    if len(tails) > 1 and tails["bottom"] >= tails["top"]:
+        raise ParameterError(
+            "The bottom of a hierarchy is not below its top",
+            expected="A bottom below the top: what lies between is kept",
+        )
 
 
 def resolve_spec(column: Column, others: Mapping[str, Column]) -> Spec | None:

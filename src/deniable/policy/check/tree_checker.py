@@ -490,6 +490,8 @@ def flatten_tree(tree: Tree, mistakes: Mistakes) -> tuple[Row, ...]:
 def _list_branches(tree: Tree, above: Row, mistakes: Mistakes) -> Iterator[Row]:
     if isinstance(tree, Entries):
         for key, value in tree.entries:
+            if not key.text.strip():
+                mistakes.add(key.place, "a group of the tree has no label", "Text: an empty cell would look missing")
             yield from _list_branches(value, (key.text, *above), mistakes)
     elif isinstance(tree, Items) and above:
         for item in tree.items:
