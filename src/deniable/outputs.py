@@ -1,9 +1,10 @@
 """All files of one run are one set: anew together, or all as they were, also where a process is killed.
 
 What was there before has a second, hidden name while a run writes. A journal, a hidden file in each folder of the run,
-names what the run writes there and whether it was there before. The one in the first folder decides: it is written
-before the first change, and the set counts from the step that removes it. The next run that writes to any file of a
-journal puts all of them back where that one is still there.
+names what the run writes there and whether it was there before, and gets a mark of each new file before that gets its
+name. The one in the first folder decides: it is written before the first change, and the set counts from the step that
+removes it. The next run that writes to any file of a journal puts all of them back where that one is still there. What
+has no mark there is not of the killed run: somebody else wrote it since, and it stays.
 """
 
 from __future__ import annotations
@@ -13,9 +14,11 @@ import json
 import logging
 import os
 import secrets
+import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from contextvars import ContextVar
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +38,7 @@ from deniable.storage import (
     remove_unfinished,
     stage_file,
     storage_errors,
+    watch_place,
     write_whole,
 )
 
@@ -50,12 +54,17 @@ def list_companions(path: Path) -> list[Path]:
     return [path.with_name(path.name + ending) for ending in COMPANIONS]
 
 
+Mark = tuple[str, int, int, int, int]
+"""A new file: its name, and the device, the number, the size and the time of change that it had as it waited."""
+
+
 class Journal:
     """What a run writes, by folder, and what of it was there before; while its first part is there, nothing counts."""
 
     def __init__(self) -> None:
         self.name = f".outputs-{secrets.token_hex(8)}.journal"
         self._folders: list[Path] = []
+        self._marks: dict[Path, list[Mark]] = {}
         self._lock: int | None = None
 
     def write(self, files: Mapping[Path, bool]) -> None:
@@ -68,11 +77,26 @@ class Journal:
             body = {"folders": [str(each) for each in self._folders], "place": place, "files": held}
             if not place:
                 self._let_go()
-            write_whole(folder / self.name, json.dumps(body).encode())
+            lines = (json.dumps(each) for each in (body, *self._marks.get(folder, ())))
+            write_whole(folder / self.name, "".join(f"{line}\n" for line in lines).encode())
         first = self._folders[0] / self.name
         self._lock = _hold_part(first)
         if self._lock is None:  # another process puts it back
             raise _refuse_busy(next(iter(files)))
+
+    def mark(self, path: Path, waiting: Path) -> None:
+        """Note by what a new file is known again that is about to get its name."""
+        folder, found = Path(os.path.realpath(path.parent)), waiting.stat()
+        mark: Mark = (path.name, found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
+        self._marks.setdefault(folder, []).append(mark)
+        with storage_errors(path), open(os.open(folder / self.name, os.O_WRONLY | os.O_APPEND), "ab") as part:
+            part.write(f"{json.dumps(mark)}\n".encode())
+            part.flush()
+            os.fsync(part.fileno())
+
+    def find_marks(self, path: Path) -> Sequence[Mark]:
+        """The marks of new files in the folder of this one."""
+        return self._marks.get(Path(os.path.realpath(path.parent)), ())
 
     def remove(self, *, whole: bool) -> None:
         """Let the set count where it is `whole`: from the first step on; else forget it, after all was put back."""
@@ -109,11 +133,19 @@ def _read_part(part: Path) -> Mapping[str, Any]:
     """What a part of a journal says; one of another user, or of no journal of ours, says nothing."""
     with suppress(OSError, ValueError):
         if not part.is_symlink() and is_own(part.stat()):
-            body = json.loads(part.read_bytes())
+            first, *lines = part.read_bytes().splitlines()
+            body = json.loads(first)
             names = list(body["files"])
             if all(Path(name).name == name for name in names) and len(body["folders"]) > body["place"] >= 0:
-                return dict(body)
-    return {"folders": [], "place": 0, "files": {}}
+                return {**body, "marks": list(_read_marks(lines))}
+    return {"folders": [], "place": 0, "files": {}, "marks": []}
+
+
+def _read_marks(lines: Iterable[bytes]) -> Iterator[Mark]:
+    for line in lines:
+        with suppress(ValueError):  # a process was killed within the last line: its file has no name yet
+            name, device, number, size, changed = json.loads(line)
+            yield str(name), int(device), int(number), int(size), int(changed)
 
 
 def _finish_journal(part: Path, path: Path) -> None:
@@ -132,9 +164,9 @@ def _finish_journal(part: Path, path: Path) -> None:
             return
         folders[1:] = [Path(each) for each in _read_part(first)["folders"][1:]]
         for folder in reversed(folders):
-            held = _read_part(folder / part.name)["files"]
-            for name in reversed(held):
-                _undo(folder / name, held[name])
+            told = _read_part(folder / part.name)
+            for name, there in reversed(told["files"].items()):
+                _undo(folder / name, there, told["marks"])
             flush_folder(folder)
             if folder != folders[0]:
                 (folder / part.name).unlink(missing_ok=True)
@@ -186,6 +218,8 @@ class Outputs:
             return
         self._held |= new
         self._journal.write(self._held)
+        for path in new:
+            watch_place(path, partial(self._journal.mark, path))
         for path, there in new.items():
             if there:
                 _keep_earlier(path)
@@ -194,7 +228,7 @@ class Outputs:
         """Give files that were held their names again, and remove new ones; the next run does what the disk refuses."""
         with suppress(OSError):
             for path, there in reversed(self._held.items()):
-                _undo(path, there)
+                _undo(path, there, self._journal.find_marks(path))
             self._journal.remove(whole=False)
 
     def settle(self) -> None:
@@ -233,12 +267,15 @@ class Outputs:
     def _let_go(self) -> None:
         """Forget what was there before."""
         for path in self._held:
+            watch_place(path, None)
             with suppress(OSError):
                 _place_earlier(path).unlink(missing_ok=True)
         self._held, self._dropped, self._journal = {}, {}, Journal()
 
     def close(self) -> None:
         """Remove what did not leave, and let go of the locks."""
+        for path in self._held:
+            watch_place(path, None)
         for path, *_ in self._files.values():
             _remove_staged(path)
         self._locks.close()
@@ -324,11 +361,29 @@ def _is_unchanged(path: Path) -> bool:
     return path.samefile(kept)
 
 
-def _undo(path: Path, there: bool) -> None:
-    """Let a file be as it was before a run: it may be so already."""
-    _restore(path)
-    if not there:
-        path.unlink(missing_ok=True)
+def _undo(path: Path, there: bool, marks: Sequence[Mark]) -> None:
+    """Let a file be as it was before a run: it may be so already. What is not of that run stays as it is."""
+    if _is_marked(path, marks):
+        path.unlink(missing_ok=True) if not there else _restore(path)
+    elif not os.path.lexists(path):
+        _restore(path)
+    _place_earlier(path).unlink(missing_ok=True)
+
+
+def _is_marked(path: Path, marks: Iterable[Mark]) -> bool:
+    """Whether what is there is a new file of a run, and was not changed since.
+
+    On another device, as after a disk was connected anew or copied, files have other numbers.
+    """
+    try:
+        found = path.lstat()
+    except OSError:
+        return False
+    known = (path.name, found.st_size, found.st_mtime_ns)
+    return stat.S_ISREG(found.st_mode) and any(
+        (name, size, changed) == known and (number == found.st_ino or device != found.st_dev)
+        for name, device, number, size, changed in marks
+    )
 
 
 def _finish_killed(paths: Sequence[Path]) -> None:

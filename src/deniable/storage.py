@@ -13,7 +13,7 @@ import re
 import secrets
 import shutil
 import stat
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO, NoReturn
@@ -123,14 +123,35 @@ def whole_file(path: Path, mode: int = PRIVATE_FILE) -> Iterator[BinaryIO]:
                 file.flush()
                 os.fsync(file.fileno())
                 if POSIX:  # while it is held, so that nobody takes it for one that a killed process left
-                    os.replace(temporary, path)
+                    place_file(temporary, path)
             if not POSIX:
-                os.replace(temporary, path)
+                place_file(temporary, path)
             flush_folder(path.parent)
         except BaseException:
             with suppress(OSError):
                 temporary.unlink()
             raise
+
+
+_watchers: dict[tuple[str, str], Callable[[Path], None]] = {}
+
+
+def _name_place(path: Path) -> tuple[str, str]:
+    return os.path.realpath(path.parent), path.name
+
+
+def watch_place(path: Path, watcher: Callable[[Path], None] | None) -> None:
+    """From now on let somebody see each file that is to get this name before it gets it; None ends that."""
+    _watchers.pop(_name_place(path), None)
+    if watcher is not None:
+        _watchers[_name_place(path)] = watcher
+
+
+def place_file(waiting: Path, path: Path) -> None:
+    """Give a file that is whole its name, instead of what has it."""
+    if _watchers and (watcher := _watchers.get(_name_place(path))) is not None:
+        watcher(waiting)
+    os.replace(waiting, path)
 
 
 def _create_held(temporary: Path, mode: int) -> int:

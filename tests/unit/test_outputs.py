@@ -102,6 +102,67 @@ def test_after_a_kill_at_any_step_a_run_that_is_refused_finds_all_new_or_all_as_
     assert step > 40
 
 
+def write_own(folder: Path, how: str) -> dict[str, bytes]:
+    """What a user writes after a kill under the names of the run: in new files, in those that are there, or partly."""
+    own = {}
+    for name in TOLD[::2] if how == "some" else TOLD:
+        path, own[name] = folder / name, b"<html>own" if name.endswith("html") else b"own"
+        own[name] += b"" if how == "same size" else b" table"
+        if how == "in place" and path.exists():
+            path.write_bytes(own[name])
+            continue
+        (folder / "mine").write_bytes(own[name])
+        (folder / "mine").replace(path)
+    return own
+
+
+@pytest.mark.quick_cases(4)
+@pytest.mark.parametrize("there", [(), TOLD], ids=len)
+@pytest.mark.parametrize("how", ["anew", "in place", "same size", "some"])
+def test_what_a_user_wrote_after_a_kill_stays_as_it_is(
+    tmp_path: Path, there: tuple[str, ...], how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Wherever a run was killed, the next one removes and replaces its files alone, in all folders."""
+    monkeypatch.setattr(os, "fsync", lambda _: None)
+    for step in range(1, 1000):
+        folder = tmp_path / str(step)
+        (folder / "pages").mkdir(parents=True)
+        for name in there:
+            (folder / name).write_bytes(b"<html>old")
+        killed = run_until(step, lambda at=folder: write_anew(at))
+        own = write_own(folder, how)
+        with pytest.raises(ZeroDivisionError), claim_outputs(folder / "x.csv"):
+            raise ZeroDivisionError
+        found = read(folder)
+        assert {name: found[name] for name in own} == own, step
+        with claim_outputs(folder / "totals.csv", pages=[folder / "pages/x.html"]):
+            pass
+        found = read(folder)
+        assert {name: found[name] for name in own} == own, step
+        if not killed:
+            break
+
+
+def test_a_folder_or_a_link_that_a_user_made_after_a_kill_stays(tmp_path: Path) -> None:
+    def write_and_be_killed() -> None:
+        with replace_files(tmp_path / "x.csv", tmp_path / "y.csv", tmp_path / "z.csv"):
+            for name in "xyz":
+                write_whole(tmp_path / f"{name}.csv", b"new")
+            os._exit(9)
+
+    (tmp_path / "x.csv").write_bytes(b"old")
+    assert run_until(0, write_and_be_killed)
+    for name in "xy":
+        (tmp_path / f"{name}.csv").unlink()
+    (tmp_path / "x.csv").mkdir()
+    (tmp_path / "y.csv").symlink_to("mine")
+    with claim_outputs(tmp_path / "z.csv"):
+        pass
+    assert (tmp_path / "x.csv").is_dir()
+    assert os.readlink(tmp_path / "y.csv") == "mine"
+    assert not (tmp_path / "z.csv").exists()
+
+
 def test_a_run_that_goes_on_is_not_put_back_by_another_one(tmp_path: Path) -> None:
     with replace_files(tmp_path / "x.csv"):
         write_whole(tmp_path / "x.csv", b"new")
