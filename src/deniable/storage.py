@@ -8,6 +8,7 @@ one. A refusal of the disk becomes a StorageError that names the folder and the 
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
 import re
 import secrets
@@ -115,7 +116,7 @@ def whole_file(path: Path, mode: int = PRIVATE_FILE) -> Iterator[BinaryIO]:
     b'whole'
     """
     refuse_input(path)
-    temporary = path.with_name(f".{path.name[:100]}.{secrets.token_hex(6)}.part")
+    temporary = path.with_name(f".{_shorten(path.name)}.{secrets.token_hex(6)}.part")
     with storage_errors(path):
         try:
             with open(_create_held(temporary, mode), "wb") as file:
@@ -173,7 +174,7 @@ _UNFINISHED = re.compile(r"\.[0-9a-f]{12}\.part")
 def remove_unfinished(*paths: Path) -> None:
     """Remove what killed processes left of files that they were writing, and of tries of the disk beside them."""
     for path in paths:
-        begun = f".{path.name[:100]}"
+        begun = f".{_shorten(path.name)}"
         for left in path.parent.glob(".*.part"):
             if _UNFINISHED.fullmatch(left.name.removeprefix(begun)):
                 _remove_unheld(left)
@@ -408,7 +409,7 @@ def lock_output(path: Path | None) -> Iterator[None]:
     if path is None:
         yield
         return
-    lock = path.with_name(f".{path.name[:100]}.lock")
+    lock = path.with_name(f".{_shorten(path.name)}.lock")
     remedy = "Wait for it to end, or write to another file"
     descriptor = _take_lock(lock, path, Locked(f"another process writes '{path.name}'", remedy=remedy))
     try:
@@ -417,6 +418,11 @@ def lock_output(path: Path | None) -> Iterator[None]:
         with suppress(OSError):
             lock.unlink()
         os.close(descriptor)
+
+
+def _shorten(name: str) -> str:
+    """A name that fits in a longer one: a long name by its beginning and its digest, so that no two have the same."""
+    return name if len(name) <= 100 else f"{name[:60]}-{hashlib.sha256(os.fsencode(name)).hexdigest()[:16]}"
 
 
 def refuse_name(path: Path, others: Iterable[Path]) -> None:

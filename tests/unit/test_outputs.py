@@ -28,13 +28,20 @@ STEPS = ("open", "replace", "unlink", "link", "symlink")
 TOLD = ("x.csv", "x.csv.release.json", "totals.csv", "totals.csv.release.json", "pages/x.html")
 
 
+def fill(name: str, word: str) -> bytes:
+    """Content that a file of this name may have; what stands beside an output is refused where it is not of ours."""
+    if name.endswith(".json"):
+        return json.dumps({"form": f"deniable synthetic model, {word}"}).encode()
+    return f"<html>{word}".encode() if name.endswith("html") else word.encode()
+
+
 def write_anew(folder: Path) -> None:
     """A run of two outputs, and a page in a folder of its own."""
     outputs, page = (folder / "x.csv", folder / "totals.csv"), folder / "pages/x.html"
     with claim_outputs(*outputs, pages=[page]):
         with replace_files(*outputs):
             for name in TOLD[:-1]:
-                write_whole(folder / name, b"new")
+                write_whole(folder / name, fill(name, "new"))
         with replace_files(pages=[page]):
             write_whole(page, b"<html>new")
 
@@ -83,14 +90,14 @@ def test_after_a_kill_at_any_step_a_run_that_is_refused_finds_all_new_or_all_as_
         folder = tmp_path / str(step)
         (folder / "pages").mkdir(parents=True)
         for name in there:
-            (folder / name).write_bytes(b"<html>old")
+            (folder / name).write_bytes(fill(name, "old"))
         old = read(folder)
         killed = run_until(step, lambda at=folder: write_anew(at))
         claimed: dict[str, Any] = {"pages": [folder / next_one]} if next_one.endswith("html") else {}
         with pytest.raises(ZeroDivisionError), claim_outputs(*([] if claimed else [folder / next_one]), **claimed):
             raise ZeroDivisionError
         found = read(folder)
-        new = {name: b"<html>new" if name.endswith("html") else b"new" for name in TOLD}
+        new = {name: fill(name, "new") for name in TOLD}
         assert found in (old, new), (step, found)
         ends.add(found == new)
         write_anew(folder)
@@ -106,7 +113,7 @@ def write_own(folder: Path, how: str) -> dict[str, bytes]:
     """What a user writes after a kill under the names of the run: in new files, in those that are there, or partly."""
     own = {}
     for name in TOLD[::2] if how == "some" else TOLD:
-        path, own[name] = folder / name, b"<html>own" if name.endswith("html") else b"own"
+        path, own[name] = folder / name, fill(name, "own")
         own[name] += b"" if how == "same size" else b" table"
         if how == "in place" and path.exists():
             path.write_bytes(own[name])
@@ -128,7 +135,7 @@ def test_what_a_user_wrote_after_a_kill_stays_as_it_is(
         folder = tmp_path / str(step)
         (folder / "pages").mkdir(parents=True)
         for name in there:
-            (folder / name).write_bytes(b"<html>old")
+            (folder / name).write_bytes(fill(name, "old"))
         killed = run_until(step, lambda at=folder: write_anew(at))
         own = write_own(folder, how)
         with pytest.raises(ZeroDivisionError), claim_outputs(folder / "x.csv"):
@@ -165,8 +172,8 @@ def test_a_folder_or_a_link_that_a_user_made_after_a_kill_stays(tmp_path: Path) 
 
 def test_a_run_that_goes_on_is_not_put_back_by_another_one(tmp_path: Path) -> None:
     with replace_files(tmp_path / "x.csv"):
-        write_whole(tmp_path / "x.csv", b"new")
-        write_whole(tmp_path / "x.csv.release.json", b"new")
+        for name in TOLD[:2]:
+            write_whole(tmp_path / name, fill(name, "new"))
 
         def claim_the_statement() -> None:
             try:
@@ -182,7 +189,7 @@ def test_a_run_that_goes_on_is_not_put_back_by_another_one(tmp_path: Path) -> No
             assert run_until(0, claim_the_statement)
         finally:
             outputs._run.reset(token)
-    assert read(tmp_path) == {"x.csv": b"new", "x.csv.release.json": b"new"}
+    assert read(tmp_path) == {name: fill(name, "new") for name in TOLD[:2]}
 
 
 def test_a_journal_names_no_file_of_a_folder_that_has_no_part_of_it(tmp_path: Path) -> None:
@@ -231,6 +238,17 @@ def test_one_process_at_a_time_writes_an_output(tmp_path: Path) -> None:
     refuse_unwritable(tmp_path / "x.csv")
     with lock_output(tmp_path / "x.csv"), pytest.raises(Locked), claim_outputs(tmp_path / "x.csv"):
         pass
+
+
+def test_outputs_whose_names_begin_alike_are_written_in_one_run(tmp_path: Path) -> None:
+    first, second = (tmp_path / f"{'x' * 110}{end}.csv" for end in "ab")
+    with claim_outputs(first, second), replace_files(first, second):
+        write_whole(first, b"first")
+        write_whole(second, b"second")
+    with lock_output(first), lock_output(second), pytest.raises(Locked), lock_output(first):
+        pass
+    assert read(tmp_path) == {first.name: b"first", second.name: b"second"}
+    assert find_hidden(tmp_path) == []
 
 
 ODD = {"a pipe": "is no file but", "a loop": "in a circle", "a long name": "too long", "NUL": "NUL"}
