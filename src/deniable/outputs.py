@@ -13,6 +13,7 @@ import hashlib
 import json
 import logging
 import os
+import re
 import secrets
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -22,6 +23,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from deniable.errors import ParameterError
 from deniable.storage import (
     POSIX,
     Locked,
@@ -49,6 +51,11 @@ WRITTEN: ContextVar[list[str] | None] = ContextVar("deniable_written", default=N
 """Where whoever watches is told of the outputs that were written whole."""
 
 
+_FORM = re.compile(rb'\s*\{\s*"form(at)?"\s*:\s*"deniable ')
+_DIGEST = re.compile(rb'\s*\{\s*"sha256"\s*:')
+"""How recodings and models begin, and statements, which the rest of them tells from other files."""
+
+
 def list_companions(path: Path) -> list[Path]:
     """The files that may stand beside an output."""
     return [path.with_name(path.name + ending) for ending in COMPANIONS]
@@ -56,6 +63,28 @@ def list_companions(path: Path) -> list[Path]:
 
 Mark = tuple[str, int, int, int, int]
 """A new file: its name, and the device, the number, the size and the time of change that it had as it waited."""
+
+
+def _refuse_other_companion(path: Path, output: Path) -> None:
+    """Refuse a file beside an output that deniable did not write, as its content shows: it would be lost."""
+    if os.path.lexists(path) and not (path.exists() and _is_companion(path)):
+        raise ParameterError(
+            f"'{path.name}' exists, and is no file that deniable wrote beside an output: it would be lost",
+            expected=f"That name is for a file that belongs to '{output.name}'",
+            remedy="Give it another name, or choose another name for the output",
+        )
+
+
+def _is_companion(path: Path) -> bool:
+    with storage_errors(path), path.open("rb") as file:
+        start = file.read(100)
+        if _FORM.match(start):
+            return True
+        if _DIGEST.match(start):
+            with suppress(ValueError, RecursionError):
+                body = json.loads(start + file.read())
+                return isinstance(body.get("statement"), dict)
+    return False
 
 
 class Journal:
@@ -209,6 +238,8 @@ class Outputs:
             self._locks.enter_context(lock_output(path))
             self._files[path.absolute()] = [path, *group]
             _finish_killed([path, *group])
+            for each in group:
+                _refuse_other_companion(each, path)
 
     def hold(self) -> None:
         """Keep what is there of all files, and beside them, under a second name by which it can be put back."""
@@ -262,7 +293,7 @@ class Outputs:
             written = [str(path) for path in held if path.exists() and not _is_unchanged(path)]
             told += [each for each in written if each not in told]
         for each, path in self._dropped.items():
-            LOG.warning("Removed %s: it belonged to the earlier '%s'.", each, path.name)
+            LOG.warning("Removed %s: deniable wrote it, and not for the new '%s'.", each, path.name)
 
     def _let_go(self) -> None:
         """Forget what was there before."""
