@@ -369,6 +369,11 @@ def write_whole(path: Path, content: bytes, mode: int = PRIVATE_FILE) -> None:
         file.write(content)
 
 
+def describe_refusal(refusal: OSError) -> str:
+    """Why the system refused to write, in words."""
+    return _REASONS.get(refusal.errno or 0, ("the system refused", ""))[0]
+
+
 def _refuse(refusal: OSError, path: Path) -> NoReturn:
     reason, remedy = _REASONS.get(refusal.errno or 0, ("the system refused", "Write to another folder"))
     name = _STAGED.sub(r"\1\3", path.name)

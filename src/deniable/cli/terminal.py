@@ -5,17 +5,30 @@ piped. Progress is drawn only on a terminal."""
 
 from __future__ import annotations
 
+import errno
 import json
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from deniable.errors import CHARGED, NO_BUDGET, NOTHING_CHARGED, UNSURE, WATCH, Cancelled, ChargeWatch, DeniableError
+from deniable.cli.streams import find_lost_output, is_pipe_closed
+from deniable.errors import (
+    CHARGED,
+    NO_BUDGET,
+    NOTHING_CHARGED,
+    UNSURE,
+    WATCH,
+    Cancelled,
+    ChargeWatch,
+    DeniableError,
+    StorageError,
+)
 from deniable.outputs import WRITTEN, settle_outputs
+from deniable.storage import describe_refusal
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -72,12 +85,14 @@ def emit_lines(result: Record, as_json: bool, lines: Callable[[], Iterable[str]]
 
 def refuse(refusal: DeniableError, as_json: bool) -> int:
     """Print a refusal in its canonical shape, and say the exit code."""
-    if as_json:
+    if as_json and not find_lost_output():
         told = refusal.as_dict() | {"message": refusal.message}  # as the server answers
-        sys.stdout.write(json.dumps(told, indent=2, default=str, ensure_ascii=False) + "\n")
-    else:
-        console = open_errors()
-        console.print(stress(type(refusal).__name__, f"  {refusal}", "bold red"))
+        with suppress(OSError):
+            sys.stdout.write(json.dumps(told, indent=2, default=str, ensure_ascii=False) + "\n")
+    lost = find_lost_output()
+    if not as_json or (lost and (not is_pipe_closed(lost) or _is_charged())):
+        with suppress(OSError):
+            open_errors().print(stress(type(refusal).__name__, f"  {refusal}", "bold red"))
     return refusal.exit_code
 
 
@@ -167,6 +182,32 @@ def watch_stop(*, keeps: bool = False) -> Iterator[None]:
     finally:
         WATCH.reset(tokens[0])
         WRITTEN.reset(tokens[1])
+
+
+def tell_lost(lost: OSError, as_json: bool) -> int:
+    """Say that a result was not printed, with what was charged and written, and the exit code.
+
+    Where a pipe was closed by whoever read it and nothing was charged, there is nothing to say.
+    """
+    if is_pipe_closed(lost) and not _is_charged():
+        return StorageError.exit_code
+    watch, files = _process[0]
+    reason = {errno.EPIPE: "nobody reads the pipe any more", errno.EBADF: "it is closed"}.get(lost.errno or 0)
+    there = f"; {', '.join(files)} {'was' if len(files) == 1 else 'were'} written whole" if files else ""
+    remedy = "Print to a place that can be written"
+    if files:
+        remedy = "Read the result there"
+    elif watch.charged:
+        again = "is not charged again where its answer was kept" if watch.keeps else "is charged again"
+        remedy = f"See the entry with `deniable ledger show`; running it again {again}"
+    happened = f"the result could not be printed on standard output: {reason or describe_refusal(lost)}{there}"
+    charge = UNSURE if watch.charged is None else CHARGED if watch.charged else NOTHING_CHARGED
+    return refuse(StorageError(happened, remedy=remedy, charge=charge), as_json)
+
+
+def _is_charged() -> bool:
+    """Whether this process charged something, or may have."""
+    return bool(_process) and _process[0][0].charged is not False
 
 
 def _tell_stopped(watch: ChargeWatch, files: list[str]) -> Cancelled:
