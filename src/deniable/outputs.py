@@ -23,7 +23,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from deniable.errors import ParameterError
+from deniable.errors import ParameterError, StorageError
 from deniable.storage import (
     POSIX,
     Locked,
@@ -103,7 +103,7 @@ class Journal:
             parts.setdefault(Path(os.path.realpath(path.parent)), {})[path.name] = there
         self._folders = list(parts)
         for place, (folder, held) in reversed(list(enumerate(parts.items()))):
-            body = {"folders": [str(each) for each in self._folders], "place": place, "files": held}
+            body = {"folders": [_describe_folder(each, folder) for each in parts], "place": place, "files": held}
             if not place:
                 self._let_go()
             lines = (json.dumps(each) for each in (body, *self._marks.get(folder, ())))
@@ -160,12 +160,13 @@ def _refuse_busy(path: Path) -> Locked:
 
 def _read_part(part: Path) -> Mapping[str, Any]:
     """What a part of a journal says; one of another user, or of no journal of ours, says nothing."""
-    with suppress(OSError, ValueError):
+    with suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
         if not part.is_symlink() and is_own(part.stat()):
             first, *lines = part.read_bytes().splitlines()
             body = json.loads(first)
             names = list(body["files"])
-            if all(Path(name).name == name for name in names) and len(body["folders"]) > body["place"] >= 0:
+            folders = [(str(way), str(whole), int(number)) for way, whole, number in body["folders"]]
+            if all(Path(name).name == name for name in names) and len(folders) > body["place"] >= 0:
                 return {**body, "marks": list(_read_marks(lines))}
     return {"folders": [], "place": 0, "files": {}, "marks": []}
 
@@ -177,10 +178,35 @@ def _read_marks(lines: Iterable[bytes]) -> Iterator[Mark]:
             yield str(name), int(device), int(number), int(size), int(changed)
 
 
+def _describe_folder(folder: Path, start: Path) -> tuple[str, str, int]:
+    """The way to a folder from another one, its whole path, and its number on the disk."""
+    try:
+        way = os.path.relpath(folder, start)
+    except ValueError:  # on another drive of Windows
+        way = str(folder)
+    return way, str(folder), folder.stat().st_ino
+
+
+def _find_folders(part: Path, body: Mapping[str, Any], path: Path) -> list[Path]:
+    """Where the folders of a journal are by now, from the folder of one part, which may have been moved with them."""
+    own, found = Path(os.path.realpath(part.parent)), list[Path]()
+    for place, (way, whole, number) in enumerate(body["folders"]):
+        tried = [own] if place == body["place"] else [Path(os.path.realpath(own / way)), Path(whole)]
+        there = [each for each in tried if each == own or os.path.lexists(each / part.name)]
+        there += [each for each in tried if each.is_dir() and each.stat().st_ino == number]  # its part is gone
+        if not there:
+            raise StorageError(
+                f"a run that was killed wrote '{path.name}' together with files in '{whole}', which is not there now",
+                expected="All of them are to be put back together, and what was there before is kept until then",
+                remedy=f"Move that folder back, or remove '{part}' to keep the files that are there now",
+            )
+        found.append(there[0])
+    return found
+
+
 def _finish_journal(part: Path, path: Path) -> None:
     """Put back all files of a killed run, by one part of its journal, or forget that part where they all count."""
-    body = _read_part(part)
-    folders = [part.parent if place == body["place"] else Path(each) for place, each in enumerate(body["folders"])]
+    folders = _find_folders(part, _read_part(part), path)
     try:
         lock = _hold_part(first := folders[0] / part.name)
     except FileNotFoundError:
@@ -191,7 +217,7 @@ def _finish_journal(part: Path, path: Path) -> None:
     try:
         if not os.fstat(lock).st_nlink:  # another run has put all back meanwhile
             return
-        folders[1:] = [Path(each) for each in _read_part(first)["folders"][1:]]
+        folders = _find_folders(first, _read_part(first), path)
         for folder in reversed(folders):
             told = _read_part(folder / part.name)
             for name, there in reversed(told["files"].items()):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -197,12 +198,67 @@ def test_a_journal_names_no_file_of_a_folder_that_has_no_part_of_it(tmp_path: Pa
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine/x.csv").write_bytes(b"mine")
     (tmp_path / "out").mkdir()
-    body = {"folders": ["elsewhere", str(tmp_path / "mine")], "place": 0, "files": {"../mine/x.csv": False}}
-    for files in (body["files"], {"x.csv": False}):
-        (tmp_path / "out/.outputs-00.journal").write_text(json.dumps(body | {"files": files}))
-        with claim_outputs(tmp_path / "out/x.csv"):
+    folders = [("elsewhere", "elsewhere", 0), ("../mine", str(tmp_path / "mine"), 0)]
+    for files in ({"../mine/x.csv": False}, {"x.csv": False}):
+        body = {"folders": folders, "place": 0, "files": files}
+        (tmp_path / "out/.outputs-00.journal").write_text(json.dumps(body))
+        with suppress(StorageError), claim_outputs(tmp_path / "out/x.csv"):
             pass
         assert (tmp_path / "mine/x.csv").read_bytes() == b"mine"
+
+
+def write_apart(folder: Path) -> None:
+    """A run with an output and a page in two folders."""
+    output, page = folder / "a/x.csv", folder / "b/x.html"
+    with claim_outputs(output, pages=[page]), replace_files(output, pages=[page]):
+        write_whole(output, b"new")
+        write_whole(page, b"<html>new")
+
+
+@pytest.mark.quick_cases(2)
+@pytest.mark.parametrize("begun", ["a/x.csv", "b/x.html"])
+@pytest.mark.parametrize("there", [True, False])
+@pytest.mark.parametrize("moved", ["both", "a", "b"])
+def test_folders_that_were_moved_after_a_kill_are_found_or_the_repair_waits_for_them(
+    tmp_path: Path, moved: str, there: bool, begun: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "fsync", lambda _: None)
+    waited = 0
+    for step in range(1, 1000):
+        folder, now = tmp_path / str(step), tmp_path / f"{step} now"
+        for name in "ab":
+            (folder / name).mkdir(parents=True)
+        if there:
+            (folder / "a/x.csv").write_bytes(b"old")
+            (folder / "b/x.html").write_bytes(b"<html>old")
+        old = read(folder)
+        killed = run_until(step, lambda at=folder: write_apart(at))
+        if moved == "both":
+            folder.rename(now)
+        else:
+            now = folder
+            (folder / moved).rename(folder / "moved")
+            (folder / moved).mkdir()
+        if (now / begun).parent.exists() and moved != begun[0]:
+            claimed: dict[str, Any] = {"pages": [now / begun]} if begun.endswith("html") else {}
+            before = read(now)
+            try:
+                with claim_outputs(*([] if claimed else [now / begun]), **claimed):
+                    pass
+            except StorageError as refusal:
+                refused = str(refusal)
+                waited += 1
+                assert (moved != "both", "together with files in" in refused, read(now)) == (True, True, before)
+        if moved != "both":
+            (folder / moved).rmdir()
+            (folder / "moved").rename(folder / moved)
+        with claim_outputs(now / "a/x.csv", pages=[now / "b/x.html"]):
+            pass
+        assert read(now) in (old, {"a/x.csv": b"new", "b/x.html": b"<html>new"}), step
+        assert find_hidden(now) == [], step
+        if not killed:
+            break
+    assert waited > 3 or moved in ("both", begun[0])
 
 
 def test_what_killed_processes_were_writing_goes_and_what_others_write_stays(tmp_path: Path) -> None:

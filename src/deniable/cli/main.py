@@ -22,8 +22,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from deniable.cli import INTERRUPTED, STOP, hear_once
-from deniable.cli.streams import find_lost_output, watch_streams
-from deniable.cli.terminal import refuse, tell_lost, tell_stop, watch_process
+from deniable.cli.terminal import find_lost_output, refuse, tell_lost, tell_stop, watch_process, watch_streams
 from deniable.errors import NOTHING_CHARGED, Cancelled, DeniableError, InternalError, ParameterError
 from deniable.storage import refuse_odd, refuse_pipe
 
