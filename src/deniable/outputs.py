@@ -285,7 +285,8 @@ class Outputs:
         """Give files that were held their names again, and remove new ones; the next run does what the disk refuses."""
         with suppress(OSError):
             for path, there in reversed(self._held.items()):
-                _undo(path, there, self._journal.find_marks(path))
+                marks = self._journal.find_marks(path)
+                _undo(path, there, marks if any(path.name == name for name, *_ in marks) else None)
             self._journal.remove(whole=False)
 
     def settle(self) -> None:
@@ -418,9 +419,12 @@ def _is_unchanged(path: Path) -> bool:
     return path.samefile(kept)
 
 
-def _undo(path: Path, there: bool, marks: Sequence[Mark]) -> None:
-    """Let a file be as it was before a run: it may be so already. What is not of that run stays as it is."""
-    if _is_marked(path, marks):
+def _undo(path: Path, there: bool, marks: Sequence[Mark] | None) -> None:
+    """Let a file be as it was before a run: it may be so already. What is not of that run stays as it is.
+
+    Without marks it is of the run: a writer that is not ours wrote it, and the run has gone on until now.
+    """
+    if marks is None or _is_marked(path, marks):
         path.unlink(missing_ok=True) if not there else _restore(path)
     elif not os.path.lexists(path):
         _restore(path)
