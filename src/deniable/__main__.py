@@ -31,8 +31,11 @@ def _leave_stopped() -> None:
     begun = sys.modules.get("deniable.cli.main")
     if (leave := getattr(begun, "leave_stopped", None)) is not None:  # it was loaded to its end
         leave()
-    sys.stderr.write(EARLY)
-    sys.stderr.flush()
+    try:
+        sys.stderr.write(EARLY)
+        sys.stderr.flush()
+    except (OSError, AttributeError):  # it is full, or closed
+        os._exit(INTERRUPTED)
     os._exit(INTERRUPTED)  # another signal would be heard at the end of Python
 
 

@@ -1,9 +1,10 @@
 """All files of one run are one set: anew together, or all as they were, also where a process is killed.
 
 What was there before has a second, hidden name while a run writes. A journal, a hidden file in each folder of the run,
-names what the run writes there and whether it was there before. The one in the first folder decides: it is written
-before the first change, and the set counts from the step that removes it. The next run that writes to any file of a
-journal puts all of them back where that one is still there.
+names what the run writes there and whether it was there before, and gets a mark of each new file before that gets its
+name. The one in the first folder decides: it is written before the first change, and the set counts from the step that
+removes it. The next run that writes to any file of a journal puts all of them back where that one is still there. What
+has no mark there is not of the killed run: somebody else wrote it since, and it stays.
 """
 
 from __future__ import annotations
@@ -12,13 +13,17 @@ import hashlib
 import json
 import logging
 import os
+import re
 import secrets
+import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from contextvars import ContextVar
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from deniable.errors import ParameterError, StorageError
 from deniable.storage import (
     POSIX,
     Locked,
@@ -35,6 +40,7 @@ from deniable.storage import (
     remove_unfinished,
     stage_file,
     storage_errors,
+    watch_place,
     write_whole,
 )
 
@@ -45,9 +51,40 @@ WRITTEN: ContextVar[list[str] | None] = ContextVar("deniable_written", default=N
 """Where whoever watches is told of the outputs that were written whole."""
 
 
+_FORM = re.compile(rb'\s*\{\s*"form(at)?"\s*:\s*"deniable ')
+_DIGEST = re.compile(rb'\s*\{\s*"sha256"\s*:')
+"""How recodings and models begin, and statements, which the rest of them tells from other files."""
+
+
 def list_companions(path: Path) -> list[Path]:
     """The files that may stand beside an output."""
     return [path.with_name(path.name + ending) for ending in COMPANIONS]
+
+
+Mark = tuple[str, int, int, int, int]
+"""A new file: its name, and the device, the number, the size and the time of change that it had as it waited."""
+
+
+def _refuse_other_companion(path: Path, output: Path) -> None:
+    """Refuse a file beside an output that deniable did not write, as its content shows: it would be lost."""
+    if os.path.lexists(path) and not (path.exists() and _is_companion(path)):
+        raise ParameterError(
+            f"'{path.name}' exists, and is no file that deniable wrote beside an output: it would be lost",
+            expected=f"That name is for a file that belongs to '{output.name}'",
+            remedy="Give it another name, or choose another name for the output",
+        )
+
+
+def _is_companion(path: Path) -> bool:
+    with storage_errors(path), path.open("rb") as file:
+        start = file.read(100)
+        if _FORM.match(start):
+            return True
+        if _DIGEST.match(start):
+            with suppress(ValueError, RecursionError):
+                body = json.loads(start + file.read())
+                return isinstance(body.get("statement"), dict)
+    return False
 
 
 class Journal:
@@ -56,6 +93,7 @@ class Journal:
     def __init__(self) -> None:
         self.name = f".outputs-{secrets.token_hex(8)}.journal"
         self._folders: list[Path] = []
+        self._marks: dict[Path, list[Mark]] = {}
         self._lock: int | None = None
 
     def write(self, files: Mapping[Path, bool]) -> None:
@@ -65,14 +103,29 @@ class Journal:
             parts.setdefault(Path(os.path.realpath(path.parent)), {})[path.name] = there
         self._folders = list(parts)
         for place, (folder, held) in reversed(list(enumerate(parts.items()))):
-            body = {"folders": [str(each) for each in self._folders], "place": place, "files": held}
+            body = {"folders": [_describe_folder(each, folder) for each in parts], "place": place, "files": held}
             if not place:
                 self._let_go()
-            write_whole(folder / self.name, json.dumps(body).encode())
+            lines = (json.dumps(each) for each in (body, *self._marks.get(folder, ())))
+            write_whole(folder / self.name, "".join(f"{line}\n" for line in lines).encode())
         first = self._folders[0] / self.name
         self._lock = _hold_part(first)
         if self._lock is None:  # another process puts it back
             raise _refuse_busy(next(iter(files)))
+
+    def mark(self, path: Path, waiting: Path) -> None:
+        """Note by what a new file is known again that is about to get its name."""
+        folder, found = Path(os.path.realpath(path.parent)), waiting.stat()
+        mark: Mark = (path.name, found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
+        self._marks.setdefault(folder, []).append(mark)
+        with storage_errors(path), open(os.open(folder / self.name, os.O_WRONLY | os.O_APPEND), "ab") as part:
+            part.write(f"{json.dumps(mark)}\n".encode())
+            part.flush()
+            os.fsync(part.fileno())
+
+    def find_marks(self, path: Path) -> Sequence[Mark]:
+        """The marks of new files in the folder of this one."""
+        return self._marks.get(Path(os.path.realpath(path.parent)), ())
 
     def remove(self, *, whole: bool) -> None:
         """Let the set count where it is `whole`: from the first step on; else forget it, after all was put back."""
@@ -107,19 +160,53 @@ def _refuse_busy(path: Path) -> Locked:
 
 def _read_part(part: Path) -> Mapping[str, Any]:
     """What a part of a journal says; one of another user, or of no journal of ours, says nothing."""
-    with suppress(OSError, ValueError):
+    with suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
         if not part.is_symlink() and is_own(part.stat()):
-            body = json.loads(part.read_bytes())
+            first, *lines = part.read_bytes().splitlines()
+            body = json.loads(first)
             names = list(body["files"])
-            if all(Path(name).name == name for name in names) and len(body["folders"]) > body["place"] >= 0:
-                return dict(body)
-    return {"folders": [], "place": 0, "files": {}}
+            folders = [(str(way), str(whole), int(number)) for way, whole, number in body["folders"]]
+            if all(Path(name).name == name for name in names) and len(folders) > body["place"] >= 0:
+                return {**body, "marks": list(_read_marks(lines))}
+    return {"folders": [], "place": 0, "files": {}, "marks": []}
+
+
+def _read_marks(lines: Iterable[bytes]) -> Iterator[Mark]:
+    for line in lines:
+        with suppress(ValueError):  # a process was killed within the last line: its file has no name yet
+            name, device, number, size, changed = json.loads(line)
+            yield str(name), int(device), int(number), int(size), int(changed)
+
+
+def _describe_folder(folder: Path, start: Path) -> tuple[str, str, int]:
+    """The way to a folder from another one, its whole path, and its number on the disk."""
+    try:
+        way = os.path.relpath(folder, start)
+    except ValueError:  # on another drive of Windows
+        way = str(folder)
+    return way, str(folder), folder.stat().st_ino
+
+
+def _find_folders(part: Path, body: Mapping[str, Any], path: Path) -> list[Path]:
+    """Where the folders of a journal are by now, from the folder of one part, which may have been moved with them."""
+    own, found = Path(os.path.realpath(part.parent)), list[Path]()
+    for place, (way, whole, number) in enumerate(body["folders"]):
+        tried = [own] if place == body["place"] else [Path(os.path.realpath(own / way)), Path(whole)]
+        there = [each for each in tried if each == own or os.path.lexists(each / part.name)]
+        there += [each for each in tried if each.is_dir() and each.stat().st_ino == number]  # its part is gone
+        if not there:
+            raise StorageError(
+                f"a run that was killed wrote '{path.name}' together with files in '{whole}', which is not there now",
+                expected="All of them are to be put back together, and what was there before is kept until then",
+                remedy=f"Move that folder back, or remove '{part}' to keep the files that are there now",
+            )
+        found.append(there[0])
+    return found
 
 
 def _finish_journal(part: Path, path: Path) -> None:
     """Put back all files of a killed run, by one part of its journal, or forget that part where they all count."""
-    body = _read_part(part)
-    folders = [part.parent if place == body["place"] else Path(each) for place, each in enumerate(body["folders"])]
+    folders = _find_folders(part, _read_part(part), path)
     try:
         lock = _hold_part(first := folders[0] / part.name)
     except FileNotFoundError:
@@ -130,11 +217,11 @@ def _finish_journal(part: Path, path: Path) -> None:
     try:
         if not os.fstat(lock).st_nlink:  # another run has put all back meanwhile
             return
-        folders[1:] = [Path(each) for each in _read_part(first)["folders"][1:]]
+        folders = _find_folders(first, _read_part(first), path)
         for folder in reversed(folders):
-            held = _read_part(folder / part.name)["files"]
-            for name in reversed(held):
-                _undo(folder / name, held[name])
+            told = _read_part(folder / part.name)
+            for name, there in reversed(told["files"].items()):
+                _undo(folder / name, there, told["marks"])
             flush_folder(folder)
             if folder != folders[0]:
                 (folder / part.name).unlink(missing_ok=True)
@@ -177,6 +264,8 @@ class Outputs:
             self._locks.enter_context(lock_output(path))
             self._files[path.absolute()] = [path, *group]
             _finish_killed([path, *group])
+            for each in group:
+                _refuse_other_companion(each, path)
 
     def hold(self) -> None:
         """Keep what is there of all files, and beside them, under a second name by which it can be put back."""
@@ -186,6 +275,8 @@ class Outputs:
             return
         self._held |= new
         self._journal.write(self._held)
+        for path in new:
+            watch_place(path, partial(self._journal.mark, path))
         for path, there in new.items():
             if there:
                 _keep_earlier(path)
@@ -194,7 +285,8 @@ class Outputs:
         """Give files that were held their names again, and remove new ones; the next run does what the disk refuses."""
         with suppress(OSError):
             for path, there in reversed(self._held.items()):
-                _undo(path, there)
+                marks = self._journal.find_marks(path)
+                _undo(path, there, marks if any(path.name == name for name, *_ in marks) else None)
             self._journal.remove(whole=False)
 
     def settle(self) -> None:
@@ -228,17 +320,20 @@ class Outputs:
             written = [str(path) for path in held if path.exists() and not _is_unchanged(path)]
             told += [each for each in written if each not in told]
         for each, path in self._dropped.items():
-            LOG.warning("Removed %s: it belonged to the earlier '%s'.", each, path.name)
+            LOG.warning("Removed %s: deniable wrote it, and not for the new '%s'.", each, path.name)
 
     def _let_go(self) -> None:
         """Forget what was there before."""
         for path in self._held:
+            watch_place(path, None)
             with suppress(OSError):
                 _place_earlier(path).unlink(missing_ok=True)
         self._held, self._dropped, self._journal = {}, {}, Journal()
 
     def close(self) -> None:
         """Remove what did not leave, and let go of the locks."""
+        for path in self._held:
+            watch_place(path, None)
         for path, *_ in self._files.values():
             _remove_staged(path)
         self._locks.close()
@@ -324,11 +419,32 @@ def _is_unchanged(path: Path) -> bool:
     return path.samefile(kept)
 
 
-def _undo(path: Path, there: bool) -> None:
-    """Let a file be as it was before a run: it may be so already."""
-    _restore(path)
-    if not there:
-        path.unlink(missing_ok=True)
+def _undo(path: Path, there: bool, marks: Sequence[Mark] | None) -> None:
+    """Let a file be as it was before a run: it may be so already. What is not of that run stays as it is.
+
+    Without marks it is of the run: a writer that is not ours wrote it, and the run has gone on until now.
+    """
+    if marks is None or _is_marked(path, marks):
+        path.unlink(missing_ok=True) if not there else _restore(path)
+    elif not os.path.lexists(path):
+        _restore(path)
+    _place_earlier(path).unlink(missing_ok=True)
+
+
+def _is_marked(path: Path, marks: Iterable[Mark]) -> bool:
+    """Whether what is there is a new file of a run, and was not changed since.
+
+    On another device, as after a disk was connected anew or copied, files have other numbers.
+    """
+    try:
+        found = path.lstat()
+    except OSError:
+        return False
+    known = (path.name, found.st_size, found.st_mtime_ns)
+    return stat.S_ISREG(found.st_mode) and any(
+        (name, size, changed) == known and (number == found.st_ino or device != found.st_dev)
+        for name, device, number, size, changed in marks
+    )
 
 
 def _finish_killed(paths: Sequence[Path]) -> None:

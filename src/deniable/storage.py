@@ -8,12 +8,13 @@ one. A refusal of the disk becomes a StorageError that names the folder and the 
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
 import re
 import secrets
 import shutil
 import stat
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO, NoReturn
@@ -115,7 +116,7 @@ def whole_file(path: Path, mode: int = PRIVATE_FILE) -> Iterator[BinaryIO]:
     b'whole'
     """
     refuse_input(path)
-    temporary = path.with_name(f".{path.name[:100]}.{secrets.token_hex(6)}.part")
+    temporary = path.with_name(f".{_shorten(path.name)}.{secrets.token_hex(6)}.part")
     with storage_errors(path):
         try:
             with open(_create_held(temporary, mode), "wb") as file:
@@ -123,14 +124,35 @@ def whole_file(path: Path, mode: int = PRIVATE_FILE) -> Iterator[BinaryIO]:
                 file.flush()
                 os.fsync(file.fileno())
                 if POSIX:  # while it is held, so that nobody takes it for one that a killed process left
-                    os.replace(temporary, path)
+                    place_file(temporary, path)
             if not POSIX:
-                os.replace(temporary, path)
+                place_file(temporary, path)
             flush_folder(path.parent)
         except BaseException:
             with suppress(OSError):
                 temporary.unlink()
             raise
+
+
+_watchers: dict[tuple[str, str], Callable[[Path], None]] = {}
+
+
+def _name_place(path: Path) -> tuple[str, str]:
+    return os.path.realpath(path.parent), path.name
+
+
+def watch_place(path: Path, watcher: Callable[[Path], None] | None) -> None:
+    """From now on let somebody see each file that is to get this name before it gets it; None ends that."""
+    _watchers.pop(_name_place(path), None)
+    if watcher is not None:
+        _watchers[_name_place(path)] = watcher
+
+
+def place_file(waiting: Path, path: Path) -> None:
+    """Give a file that is whole its name, instead of what has it."""
+    if _watchers and (watcher := _watchers.get(_name_place(path))) is not None:
+        watcher(waiting)
+    os.replace(waiting, path)
 
 
 def _create_held(temporary: Path, mode: int) -> int:
@@ -152,7 +174,7 @@ _UNFINISHED = re.compile(r"\.[0-9a-f]{12}\.part")
 def remove_unfinished(*paths: Path) -> None:
     """Remove what killed processes left of files that they were writing, and of tries of the disk beside them."""
     for path in paths:
-        begun = f".{path.name[:100]}"
+        begun = f".{_shorten(path.name)}"
         for left in path.parent.glob(".*.part"):
             if _UNFINISHED.fullmatch(left.name.removeprefix(begun)):
                 _remove_unheld(left)
@@ -347,6 +369,11 @@ def write_whole(path: Path, content: bytes, mode: int = PRIVATE_FILE) -> None:
         file.write(content)
 
 
+def describe_refusal(refusal: OSError) -> str:
+    """Why the system refused to write, in words."""
+    return _REASONS.get(refusal.errno or 0, ("the system refused", ""))[0]
+
+
 def _refuse(refusal: OSError, path: Path) -> NoReturn:
     reason, remedy = _REASONS.get(refusal.errno or 0, ("the system refused", "Write to another folder"))
     name = _STAGED.sub(r"\1\3", path.name)
@@ -387,7 +414,7 @@ def lock_output(path: Path | None) -> Iterator[None]:
     if path is None:
         yield
         return
-    lock = path.with_name(f".{path.name[:100]}.lock")
+    lock = path.with_name(f".{_shorten(path.name)}.lock")
     remedy = "Wait for it to end, or write to another file"
     descriptor = _take_lock(lock, path, Locked(f"another process writes '{path.name}'", remedy=remedy))
     try:
@@ -396,6 +423,11 @@ def lock_output(path: Path | None) -> Iterator[None]:
         with suppress(OSError):
             lock.unlink()
         os.close(descriptor)
+
+
+def _shorten(name: str) -> str:
+    """A name that fits in a longer one: a long name by its beginning and its digest, so that no two have the same."""
+    return name if len(name) <= 100 else f"{name[:60]}-{hashlib.sha256(os.fsencode(name)).hexdigest()[:16]}"
 
 
 def refuse_name(path: Path, others: Iterable[Path]) -> None:

@@ -236,7 +236,7 @@ def folder(tmp_path: Path) -> Path:
     out = tmp_path / "out"
     out.mkdir()
     for name in ("x.csv", "x.csv.release.json", *GONE, "x.json", "x.json.release.json"):
-        (out / name).write_text(f"earlier {name}")
+        (out / name).write_text(json.dumps({"form": f"deniable synthetic model, earlier {name}"}))
     return tmp_path
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -53,6 +52,7 @@ COMMANDS = {
     "train": ("train", "visits", "--target", "sex", "--positive", "F", "--features", "old", "--epsilon", "1"),
     "randomize": ("randomize", "visits.csv", "--epsilon", "1"),
 }
+EARLIER = '{"form": "deniable synthetic model, version 1"}'
 PAGED = ("tabulate", "train", "synthesize", "anonymize")
 
 
@@ -146,7 +146,7 @@ def test_a_page_that_fails_leaves_all_files_as_they_were_and_tells_the_charge(
     clinic: Path, command: str, failure: type[BaseException], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("x.csv", "x.csv.release.json", "x.csv.recoding.json", "x.html"):
-        (clinic / "out" / name).write_text("<html>" if name == "x.html" else "earlier")
+        (clinic / "out" / name).write_text("<html>" if name == "x.html" else EARLIER)
     before = list_out()
 
     def fail(*_: object) -> None:
@@ -269,8 +269,7 @@ def test_a_link_is_as_it_was_after_a_failure(clinic: Path, target: str) -> None:
     out.symlink_to(clinic / target)
 
     def write_over() -> None:
-        out.unlink()
-        out.write_text("new")
+        storage.write_whole(out, b"new")
         raise RuntimeError
 
     with pytest.raises(RuntimeError), replace_files(out):
@@ -282,33 +281,62 @@ def test_a_link_is_as_it_was_after_a_failure(clinic: Path, target: str) -> None:
     assert sorted(path.name for path in (clinic / "out").iterdir()) == ["x.csv", "x.csv.release.json"]
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="a run is killed in a fork")
 @pytest.mark.parametrize("names", [("x.csv",), ("x.csv", "x.csv.release.json"), (), ("x.csv.release.json",)])
 def test_what_a_killed_run_left_is_put_back_by_the_next_one(tmp_path: Path, names: tuple[str, ...]) -> None:
     """Whatever of an output was replaced when a process was killed, both files are again of one run."""
-    first = tmp_path / "first"
-    first.mkdir()
     for name in ("x.csv", "x.csv.release.json"):
-        (first / name).write_text("earlier")
-    with replace_files(first / "x.csv"):
-        for name in names:
-            (first / name).unlink()
-            (first / name).write_text("new")
-        storage.stage_file(first / "x.csv").write_text("not to leave")
-        shutil.copytree(first, killed := tmp_path / "killed")
-    assert len(list(killed.iterdir())) == 7  # with lock, journal, two earlier files, and the rows that wait
-    with claim_outputs(killed / "x.csv"):
-        found = {path.name: path.read_text() for path in killed.iterdir() if not path.name.endswith(".lock")}
-        assert found == {"x.csv": "earlier", "x.csv.release.json": "earlier"}
+        (tmp_path / name).write_text(EARLIER)
+    if not (child := os.fork()):
+        try:
+            with replace_files(tmp_path / "x.csv"):
+                for name in names:
+                    storage.write_whole(tmp_path / name, b"new")
+                storage.stage_file(tmp_path / "x.csv").write_text("not to leave")
+                os._exit(9)
+        finally:
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
+    assert len(list(tmp_path.iterdir())) == 7  # with lock, journal, two earlier files, and the rows that wait
+    with claim_outputs(tmp_path / "x.csv"):
+        found = {path.name: path.read_text() for path in tmp_path.iterdir() if not path.name.endswith(".lock")}
+        assert found == {"x.csv": EARLIER, "x.csv.release.json": EARLIER}
 
 
 def test_what_a_run_left_that_was_killed_at_its_end_is_removed(tmp_path: Path) -> None:
     for name in ("x.csv", "x.csv.release.json"):
-        (tmp_path / name).write_text("new")
+        (tmp_path / name).write_text(EARLIER)
     kept = outputs._place_earlier(tmp_path / "x.csv.release.json")
     kept.write_text("earlier")  # that of the output was let go of first
     with claim_outputs(tmp_path / "x.csv"):
         assert not kept.exists()
-    assert (tmp_path / "x.csv.release.json").read_text() == "new"
+    assert (tmp_path / "x.csv.release.json").read_text() == EARLIER
+
+
+OWN = ("my own notes", "", '{"my": "own model"}', '{"sha256": "of my own"}', "[1]", '{"form": "mine"}')
+
+
+@pytest.mark.quick_cases(6)
+@pytest.mark.parametrize("ending", COMPANIONS)
+@pytest.mark.parametrize("content", OWN)
+@pytest.mark.parametrize("command", ["query", "anonymize", "synthesize"])
+def test_an_own_file_beside_a_new_output_is_refused_before_a_charge_and_stays(
+    clinic: Path, command: str, content: str, ending: str
+) -> None:
+    (clinic / f"out/x.csv{ending}").write_text(content)
+    before = list_out()
+    done = write(command)
+    assert isinstance(done.exception, ParameterError), done.output
+    assert f"'x.csv{ending}' exists, and is no file that deniable wrote" in str(done.exception)
+    assert "choose another name for the output" in str(done.exception)
+    assert count_charges() == 0
+    assert list_out() == before
+
+
+def test_a_link_beside_a_new_output_that_leads_nowhere_is_refused(clinic: Path) -> None:
+    (clinic / "out/x.csv.model.json").symlink_to("later.json")
+    assert isinstance(write("query").exception, ParameterError)
+    assert (clinic / "out/x.csv.model.json").is_symlink()
 
 
 STOP = """

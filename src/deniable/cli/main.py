@@ -22,7 +22,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from deniable.cli import INTERRUPTED, STOP, hear_once
-from deniable.cli.terminal import refuse, tell_stop, watch_process
+from deniable.cli.terminal import find_lost_output, refuse, tell_lost, tell_stop, watch_process, watch_streams
 from deniable.errors import NOTHING_CHARGED, Cancelled, DeniableError, InternalError, ParameterError
 from deniable.storage import refuse_odd, refuse_pipe
 
@@ -382,6 +382,8 @@ def main() -> None:
         heard = STOP.end()
         sys.exit(_tell_failure(failure, heard, as_json))
     STOP.end()
+    if (lost := find_lost_output()) is not None:
+        sys.exit(tell_lost(lost, as_json))
     sys.exit(ended if type(ended) is int else 0)
 
 
@@ -390,6 +392,9 @@ def _tell_failure(failure: BaseException, heard: bool, as_json: bool) -> int:
     exited = failure.code if isinstance(failure, SystemExit) else None
     if isinstance(failure, KeyboardInterrupt) or exited == INTERRUPTED:
         return refuse(tell_stop(), as_json)
+    lost = find_lost_output()
+    if lost is not None and isinstance(failure, SystemExit | OSError | typer.Abort) and exited != 2:
+        return tell_lost(lost, as_json)
     if isinstance(failure, SystemExit):
         raise failure
     if isinstance(failure, typer.Abort):
@@ -421,8 +426,7 @@ def _is_bug(failure: BaseException) -> bool:
 def run() -> None:
     """The program: one command in a process of its own."""
     hear_once()
-    for stream in (sys.stdout, sys.stderr):  # a console of few letters, as on Windows, must not fail after a charge
-        stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+    watch_streams()
     load_less(sys.argv[1:])
     if os.name == "posix":
         _hear_signals()
@@ -458,10 +462,10 @@ def _leave(code: int) -> NoReturn:
     """
     if all(each.daemon for each in threading.enumerate() if each is not threading.main_thread()):
         atexit._run_exitfuncs()
-        with suppress(OSError):  # nobody reads any more, which Python tells in its own way
-            sys.stdout.flush()
-            sys.stderr.flush()
-            os._exit(code)
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(OSError, ValueError):  # what was lost was told
+                stream.flush()
+        os._exit(code)
     sys.exit(code)
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from deniable.errors import NOTHING_CHARGED, DataError, DeniableError, Infeasible, InternalError
 from deniable.outputs import replace_files
-from deniable.storage import storage_errors
+from deniable.storage import place_file, storage_errors
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -184,7 +184,7 @@ def publish_staged(
     with tell_charge(RECORDED if release else ""), replace_files(path):
         for held, name in staged.items():
             with storage_errors(name):
-                held.replace(name)
+                place_file(held, name)
         return state_file(context, path, found, guarantee, provenance, details, release=release)
 
 
