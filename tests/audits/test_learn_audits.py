@@ -18,7 +18,19 @@ import pytest
 from deniable.attacks.dp_audit import audit, audit_one_run
 from deniable.attacks.membership import claim_membership
 from deniable.attacks.outcome import lower_bound, upper_bound
-from deniable.learn import boosting, features, linear, logistic, perceptron, structure, torch_module, training
+from deniable.dp.accounting.analytic_gaussian import epsilon_of_gaussian
+from deniable.dp.mechanisms import GaussianMechanism
+from deniable.learn import (
+    boosting,
+    calibration,
+    features,
+    linear,
+    logistic,
+    perceptron,
+    structure,
+    torch_module,
+    training,
+)
 from deniable.learn.boosting import BoostedPlan
 from deniable.learn.features import STEPS, Fit, encode_rows, encode_target
 from deniable.learn.perceptron import PerceptronPlan
@@ -342,3 +354,31 @@ def test_members_of_groups_without_noise_are_found_and_those_of_private_groups_a
     kept = claim_membership(-private.losses(members), -private.losses(others))
     # The area of 40 members errs by about 0.05; epsilon 1 allows at most e / (1 + e) = 0.73.
     assert kept.figures["area"] < 0.73
+
+
+@pytest.mark.parametrize("numeric", [False, True])
+def test_the_last_release_of_the_level_stays_under_its_claim_and_an_understated_one_is_caught(numeric: bool) -> None:
+    """The worst row: its value is at a bound, or is never expected. The twin is priced for a tenth of what it moves."""
+    where = np.array([1, -1, -1])
+    if numeric:
+        sums = [
+            calibration.sum_missed(STEPS * where[:count], -STEPS * where[:count], 0, STEPS // 2) for count in (2, 3)
+        ]
+    else:
+        expected = perceptron.expect_classes(where[:, None] * 2.0**40)
+        sums = [calibration.sum_classes(np.zeros(count, np.int64), expected[:count]) for count in (2, 3)]
+    budget = ApproxDP(Fraction(25), Fraction("0.05"))  # of which a 25th is left for it, in squared deviations
+
+    def measure(mechanism: GaussianMechanism, **audited: Any) -> Any:
+        pooled, toward = Pooled(mechanism), (sums[1] - sums[0]).astype(np.float64)
+        tellers = [
+            lambda count, held=held: np.array([pooled.release(held) @ toward for _ in range(count)])  # type: ignore[misc]
+            for held in sums
+        ]
+        return audit(*tellers, epsilon=claimed, delta=DELTA, **{"runs": RUNS, "confidence": CONFIDENCE} | audited)
+
+    honest = calibration.plan_calibration(budget, 1, numeric=numeric)
+    told = epsilon_of_gaussian(honest.variance / honest.sensitivity_squared, Fraction(DELTA))
+    claimed = float(told or 0)
+    assert not measure(honest).violated
+    assert measure(replace(honest, variance=honest.variance / 100), **CATCHING).violated

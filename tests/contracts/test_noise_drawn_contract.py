@@ -220,14 +220,20 @@ CASES = {
         ((GAUSSIAN, 6), *[(GAUSSIAN, 8)] * 3, *[(GAUSSIAN, 18)] * 2),
     ),
     "a perceptron": Case(
-        # The intercept and three values of sex are counted; then two hidden units of four weights, and three outside.
+        # The intercept and three values of sex are counted; then two hidden units of four weights, and three outside;
+        # at the end the rows of each of two values, and those that are expected.
         lambda curator: curator.train("visits", "insured", features=["sex"], method="mlp", rate=1, **PERCEPTRON),
-        ((GAUSSIAN, 4), *[(GAUSSIAN, 11)] * 3),
+        ((GAUSSIAN, 4), *[(GAUSSIAN, 11)] * 3, (GAUSSIAN, 4)),
     ),
     "a boosted model": Case(
         # The count, and then residuals with curvatures: of the intercept, and twice of the three values of sex.
         lambda curator: curator.train("visits", "insured", features=["sex"], method="boosted", epsilon=1, turns=2),
         ((GAUSSIAN, 1), (GAUSSIAN, 2), *[(GAUSSIAN, 6)] * 2),
+    ),
+    "a boosted model of a number": Case(
+        # The same, and at the end four sums of what is missed and of predictions.
+        lambda curator: curator.train("visits", "charge", features=["sex"], method="boosted", epsilon=1, turns=2),
+        ((GAUSSIAN, 1), (GAUSSIAN, 2), *[(GAUSSIAN, 6)] * 2, (GAUSSIAN, 4)),
     ),
     "groups of rows": Case(
         # Sixteen stretches of age and "is it given", three values of sex, and all rows; then, for each of two groups,
@@ -417,16 +423,17 @@ def test_a_perceptron_tosses_the_coins_of_its_samples_and_draws_the_noise_that_t
     with _curator(case, _visits(QUIET)) as curator:
         with watch_noise() as spy:
             curator.train("visits", "insured", features=["sex"], method="mlp", rate="1/2", **PERCEPTRON)
-        counted, sampled = _bill(curator)
+        counted, sampled, level = _bill(curator)
     assert isinstance(counted, GaussianEvent)
     assert isinstance(sampled, SampledGaussianEvent)
+    assert isinstance(level, GaussianEvent)
     assert (sampled.rate, sampled.count) == (HALF, 3)
     coins = [draw for draw in spy.loose if draw.sampler == "bernoulli"]
     assert [draw.parameter for draw in coins] == [HALF] * 3
     assert len({draw.size for draw in coins}) == 1  # one for each patient
     noise = [draw.parameter for draw in spy.draws if draw.sampler == GAUSSIAN]
-    assert noise == [counted.variance, *[sampled.variance] * 3]
-    assert len(spy.draws) == 7
+    assert noise == [counted.variance, *[sampled.variance] * 3, level.variance]
+    assert len(spy.draws) == 8
     check_noise_was_added(spy)
 
 

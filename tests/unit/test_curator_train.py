@@ -12,7 +12,15 @@ import pytest
 from deniable import Curator
 from deniable.curator import train
 from deniable.curator.federate import plan_round
-from deniable.errors import AccessRefused, BudgetExceeded, DeniableError, ExecutionFailed, ParameterError, StorageError
+from deniable.errors import (
+    AccessRefused,
+    BudgetExceeded,
+    DataError,
+    DeniableError,
+    ExecutionFailed,
+    ParameterError,
+    StorageError,
+)
 from deniable.learn.logistic import LogisticPlan
 from deniable.policy.document import parse
 from deniable.release import Technique
@@ -57,6 +65,27 @@ def test_a_model_is_a_release_with_its_guarantee() -> None:
         assert trained.release.details["target"] == "charge"
         assert trained.evaluation is None
         assert trained.predict(people(7)).shape == (7,)
+
+
+@pytest.mark.parametrize("kind", ["pandas", "polars", "lazy", "batch", "reader"])
+def test_a_frame_of_any_library_is_predicted_alike(kind: str) -> None:
+    pytest.importorskip("polars" if kind == "lazy" else kind if kind in ("pandas", "polars") else "pyarrow")
+    rows = people(7)
+    with _curator() as curator:
+        trained = curator.train("visits", "charge", features=["age", "sex"], epsilon=1)
+    frame: Any = rows
+    if kind == "pandas":
+        frame = rows.to_pandas()
+    elif kind in ("polars", "lazy"):
+        import polars
+
+        frame = polars.from_arrow(rows)
+        frame = frame.lazy() if kind == "lazy" else frame
+    elif kind in ("batch", "reader"):
+        frame = rows.to_batches()[0] if kind == "batch" else rows.to_reader()
+    assert (trained.predict(frame) == trained.predict(rows)).all()
+    with pytest.raises(DataError, match="is not a table"):
+        trained.predict(7)
 
 
 def test_the_charge_is_written_before_the_rows_are_read_and_stands_when_reading_fails(

@@ -223,6 +223,14 @@ def test_a_number_and_a_positive_value_are_refused(method: str) -> None:
         plan_training(replace(table(), columns=(*table().columns, one)), ROW, Task("one", None, method), BUDGET)
 
 
+@pytest.mark.parametrize("method", ["auto", "logistic", "boosted", "mlp", *METHODS])
+def test_a_target_of_one_value_is_not_sent_to_methods_that_refuse_it(method: str) -> None:
+    one = Column("one", ColumnType.TEXT, categories=("only",), nullable=False)
+    with pytest.raises(ParameterError, match="has one declared value") as refusal:
+        plan_training(replace(table(), columns=(*table().columns, one)), ROW, Task("one", None, method), BUDGET)
+    assert "multinomial" not in str(refusal.value)
+
+
 @pytest.mark.parametrize(("counted", "violated"), [(1, False), (3, True)])
 def test_counts_stay_under_their_claim_and_a_twin_that_counts_thrice_is_caught(
     counted: int, violated: bool, monkeypatch: pytest.MonkeyPatch

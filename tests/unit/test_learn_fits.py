@@ -328,3 +328,11 @@ def test_the_guarantee_names_unit_and_budget() -> None:
     assert rho.rho == Fraction(1, 10)
     assert rho.epsilon is not None
     assert rho.epsilon > Fraction(1, 10)
+
+
+@pytest.mark.parametrize(("rows", "epsilon"), [(0, "1"), (400, "1/1000")])
+def test_a_level_that_noise_hides_is_drawn_to_the_middle_of_the_bounds(rows: int, epsilon: str) -> None:
+    # It was a bound, 400 away on average; a mean of 30 is now 30 to 45 away, with a deviation of 12.
+    what = plan_training(table(), ROW, Task("charge", ("age", "town"), "linear"), ApproxDP(epsilon, "1e-6"))
+    found = [train_model(what, people(rows)).predict(people(50, 9)).mean() for _ in range(30)]
+    assert np.abs(np.array(found) - 500).mean() < 200

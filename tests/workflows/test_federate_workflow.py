@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import subprocess
 import sys
@@ -222,7 +223,10 @@ def test_who_has_no_ticket_or_sends_nonsense_is_refused(clinics: list[Path]) -> 
     assert state.step == "shares"
     with pytest.raises(DataError, match="the step 'shares'"):
         state.join(SumClient(state.sums.terms, 1).key)
-    for nonsense in (b"", b"[]", b"{}", b'{"boxes": 1}', b"\xff"):
+    for alien in ("é", "\udce9", ""):
+        with pytest.raises(DataError, match="ticket"):
+            state.tell(alien)
+    for nonsense in (b"", b"[]", b"{}", b'{"boxes": 1}', b"\xff", b"[" * 200_000):
         with pytest.raises(DataError, match="not one of this step"):
             state.take(given["ticket"], "shares", nonsense)
 
@@ -288,6 +292,36 @@ def test_a_message_that_no_server_of_ours_sends_is_refused_and_nothing_is_charge
         with pytest.raises(DataError, match="saved state"):
             client.restore(b"{}")
         assert not _entries(clinics[0])
+
+
+def test_a_refusal_after_the_vector_says_that_it_was_charged(clinics: list[Path]) -> None:
+    with ExitStack() as stack:
+        curators = [stack.enter_context(Curator.open(each)) for each in clinics]
+        server, clients, tickets = _steps(_plan(clinics[0]), curators)
+        clients[0].answer(json.loads(json.dumps(server.tell(tickets[0]))))
+        assert len(_entries(clinics[0])) == 1
+        for told in (None, [], {}, {"step": ["opening"]}, {"step": "opening"}, {"step": "shares"}):
+            with pytest.raises(DataError) as refusal:
+                clients[0].answer(told)  # type: ignore[arg-type]
+            assert "othing was charged" not in str(refusal.value), told
+            assert "charge" in str(refusal.value), told
+
+
+def test_a_ticket_beyond_ascii_and_deep_answers_are_refused_over_http(clinics: list[Path]) -> None:
+    served = Served(_plan(clinics[0]), patience=3.0)
+    host = served.address.split("//")[1]
+    for ticket in ("é".encode(), b"\xff", b"no"):
+        line = http.client.HTTPConnection(host, timeout=20)
+        line.putrequest("GET", "/step")
+        line.putheader("ticket", ticket)
+        line.endheaders()
+        answer = line.getresponse()
+        assert (answer.status, "ticket" in answer.read().decode()) == (409, True)
+        line.close()
+    for text in (b"[" * 200_000, b"[]", b"nonsense", b"{}"):
+        with pytest.raises(DataError, match="cannot be read"):
+            federate._parse_answer(text, "step")
+    served.finish()
 
 
 @pytest.mark.parametrize("step", ["write_whole", "seal"])

@@ -275,7 +275,7 @@ class PrivateRegressor(PrivateEstimator):
     _numeric, _estimator_type = True, "regressor"
 
     def predict(self, X: Any) -> NDArray[np.float64]:  # noqa: N803
-        """The expected number, within its bounds."""
+        """The predicted number, within its bounds; see `LearnedModel.predict` for what it estimates."""
         return self._predict(X)
 
     def score(self, X: Any, y: Any) -> float:  # noqa: N803

@@ -12,7 +12,7 @@ import time
 import urllib.error
 import urllib.request
 from base64 import b64decode, b64encode
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
@@ -205,9 +205,15 @@ class RoundClient:
         """
         steps = {"shares": self._deal, "vectors": self._mask, "opening": self._open}
         step = told.get("step") if hasattr(told, "get") else None
-        if step not in steps:
-            raise DataError("the server's message is of no step that a client answers", expected=", ".join(steps))
-        return steps[step](told)
+        if not isinstance(step, str) or step not in steps:
+            with self._say_charged():
+                raise DataError("the server's message is of no step that a client answers", expected=", ".join(steps))
+        with self._say_charged():
+            return steps[step](told)
+
+    def _say_charged(self) -> AbstractContextManager[None]:
+        """A refusal after the vector was charged does not say that nothing was."""
+        return still_charged() if self._sums.sent else nullcontext()
 
     def _deal(self, told: Mapping[str, Any]) -> bytes:
         with _refuse_unreadable():
@@ -278,8 +284,17 @@ def _refuse_unreadable(happened: str = "the server's message cannot be read") ->
     """Whatever is wrong with what came from elsewhere is a refusal."""
     try:
         yield
-    except (KeyError, ValueError, TypeError, AttributeError, IndexError):
+    except (KeyError, ValueError, TypeError, AttributeError, IndexError, RecursionError):
         raise DataError(happened, remedy="Join another round") from None
+
+
+def _parse_answer(text: bytes, *needed: str) -> dict[str, Any]:
+    """What a server says, which may not be ours."""
+    with _refuse_unreadable("the server's answer cannot be read"):
+        held: dict[str, Any] = json.loads(text)
+        if not all(name in held.keys() for name in needed):  # noqa: SIM118  a list has no keys, and is refused
+            raise ValueError
+        return held
 
 
 def join_round(context: Context, table: str, server: str, *, patience: float = 120.0) -> Joined:
@@ -289,7 +304,7 @@ def join_round(context: Context, table: str, server: str, *, patience: float = 1
     line = _Line(server, time.monotonic() + patience)
     what = read_round(line.reach("/round", time.monotonic() + patience / 4))
     client = RoundClient(context, table, what)
-    line.ticket = str(json.loads(line.ask("POST", "/join", client.key))["ticket"])
+    line.ticket = str(_parse_answer(line.ask("POST", "/join", client.key), "ticket")["ticket"])
     line.ask("POST", "/shares", client.answer(line.wait("shares")))
     vector = client.answer(line.wait("vectors"))
     with still_charged():
@@ -365,7 +380,7 @@ class _Line:
                 return bytes(answer.read(MOST_BYTES))
         except urllib.error.HTTPError as refusal:
             with refusal:
-                told = json.loads(refusal.read(MOST_BYTES) or b"{}")
+                told = _parse_answer(refusal.read(MOST_BYTES) or b"{}")
             raise DataError(f"the server refused: {told.get('error', 'no reason')}") from None
         except (OSError, ValueError):
             raise DataError(f"the server {self.server} did not answer", remedy="Check the address") from None
@@ -383,7 +398,7 @@ class _Line:
     def wait(self, step: str) -> dict[str, Any]:
         """What is needed for a step, once the round is in it."""
         while True:
-            told: dict[str, Any] = json.loads(self.ask("GET", "/step"))
+            told = _parse_answer(self.ask("GET", "/step"), "step")
             if told.get("failure"):
                 raise DataError(f"the round failed: {told['failure']}", remedy="Join another round")
             if told["step"] == step:

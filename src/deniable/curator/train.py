@@ -68,9 +68,9 @@ class Trained:
     chosen: dict[str, Any] | None = None
     """The settings that were chosen privately, where there was a choice: public."""
 
-    def predict(self, rows: pa.Table) -> NDArray[np.float64]:
-        """Predictions for rows; see `LearnedModel.predict`."""
-        return self.model.predict(rows)
+    def predict(self, rows: Any) -> NDArray[np.float64]:
+        """Predictions for rows (pandas, Polars or Arrow); see `LearnedModel.predict`."""
+        return self.model.predict(read_frame(rows))
 
     @property
     def module(self) -> Any:
@@ -114,6 +114,14 @@ class ModelReport(SparseRecord):
     effects: list[Effect]
     evaluation: dict[str, Any] | None = None
     curves: list[CurvePoint] | None = None
+
+
+def read_frame(rows: Any) -> pa.Table:
+    """Rows of a frame of any library as a table; of a reader, all that are left."""
+    from deniable.engines.sources import as_arrow
+
+    held = as_arrow(rows)
+    return held if hasattr(held, "num_rows") else held.read_all()
 
 
 def budget_of(epsilon: Amount | None, delta: Amount | None, rho: Amount | None) -> Budget:

@@ -28,10 +28,12 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from deniable.dp.accounting import GaussianEvent, SelfComposedEvent, calibrate_gaussian
+from deniable.dp.accounting import ComposedEvent, GaussianEvent, SelfComposedEvent, calibrate_gaussian
 from deniable.dp.mechanisms import GaussianMechanism
+from deniable.dp.mechanisms.mechanism import calibrate_part
 from deniable.dp.samplers import SYSTEM, Entropy
 from deniable.errors import ParameterError
+from deniable.learn.calibration import CALIBRATED, Line, fit_line, plan_calibration, sum_missed
 from deniable.learn.features import (
     STEPS,
     Bins,
@@ -48,12 +50,14 @@ from deniable.learn.features import (
 from deniable.learn.logistic import MOST_TURNS, REACH, SHARPNESS, link_logistic
 from deniable.policy.budget import Amount, Budget, exact
 
-RESIDUE = STEPS
-"""Steps of a residual: RESIDUE is 1."""
+RESIDUE = 1 << 16
+"""Steps of a residual of a class: RESIDUE is 1. They are fine, so that a probability of 1 in 1,000 is not rounded."""
 LOGISTIC = link_logistic(RESIDUE)
 PASSES = 8
-CLIPS = {False: Fraction(7, 10), True: Fraction(1, 4)}
-"""The largest residual that counts, for classes and (True) for numbers from -1 to 1."""
+CLIPS = {False: Fraction(1), True: Fraction(1, 4)}
+"""The largest residual that counts, for classes (none is longer than 1) and (True) for numbers from -1 to 1."""
+WIDEST = {False: 1, True: 2}
+"""The longest residual there is: at a clip of this nothing is clipped."""
 SETTLING = 2
 """Passes whose releases only lead to the neighborhood, and are left out of the averages."""
 SHAPE = 1 << 16
@@ -63,6 +67,9 @@ HIGHEST = 8
 CURVES = 2
 """A curvature counts so many times: (1-p)^2 + (CURVES p (1-p))^2 hardly exceeds the residual's own largest square."""
 
+LEAST_REACH = 1 << 4
+"""Steps of 1/STEPS that predictions of a number reach at least."""
+
 Wholes = NDArray[np.int64]
 
 
@@ -71,7 +78,7 @@ class Loss:
     """Residual and curvature of a row as whole numbers, from its level and its target alone."""
 
     most: int
-    """The largest residual, in steps of 1/RESIDUE."""
+    """The largest residual, in steps."""
     most_squared: int
     """How far one row moves a histogram of residuals and curvatures, in squared L2 norm: the most in the table."""
     numeric: bool
@@ -81,14 +88,24 @@ class Loss:
     counts clipped rows too is shorter than Newton's, and never too long."""
 
     @property
+    def residue(self) -> int:
+        """Steps of a residual of 1; those of a number are steps of the target."""
+        return STEPS if self.numeric else RESIDUE
+
+    @property
     def unit(self) -> int:
         """What a curvature of 1 counts."""
         return int(self.curves[0]) if self.numeric else CURVES * RESIDUE
 
     @property
+    def bent(self) -> float:
+        """How far clipping may bend an effect, as a share of it."""
+        return 0.0 if self.most == WIDEST[self.numeric] * self.residue else BENT
+
+    @property
     def spread(self) -> float:
         """The variance of a row's residual for each unit of curvature."""
-        return (self.most / RESIDUE / 2) ** 2 if self.numeric else 1.0
+        return (self.most / self.residue / 2) ** 2 if self.numeric else 1.0
 
     @property
     def roughness(self) -> float:
@@ -108,11 +125,11 @@ class Loss:
 def build_loss(target: ClassTarget | NumberTarget, clip: Fraction) -> Loss:
     """The logistic loss of a value against all others, or the squared loss of a number, with clipped residuals."""
     numeric = isinstance(target, NumberTarget)
-    if not (0 if numeric else Fraction(1, 2)) < clip <= 1:
+    if not (0 if numeric else Fraction(1, 2)) < clip <= WIDEST[numeric]:
         raise ParameterError(
-            "clip cannot be used", expected="Above 0 and at most 1 for a number, above 1/2 and at most 1 for a class"
+            "clip cannot be used", expected="Above 0 and at most 2 for a number, above 1/2 and at most 1 for a class"
         )
-    most = max(1, int(clip * RESIDUE))
+    most = max(1, int(clip * (STEPS if numeric else RESIDUE)))
     if numeric:
         return Loss(most, 2 * most**2, True, np.zeros(1, np.int64), np.array([most]))
     away, curve = np.array([[0], [RESIDUE]]) - LOGISTIC.table, CURVES * LOGISTIC.bends
@@ -125,9 +142,13 @@ class BoostedPlan:
     """Shapes by `passes` turns of every column, after one release that counts the rows and one for the intercept.
 
     **Guarantee.** `releases` of the Gaussian mechanism, each on a vector that one row moves by at most the square root
-    of `loss.most_squared`, and a unit by so much for each of its rows; composition is adaptive. **Utility.** A bin
-    with curvature c errs by about the noise's deviation / (c sqrt(passes - SETTLING)), less what smoothing takes off.
-    **Runtime.** passes passes over the rows, a few operations for each column.
+    of `loss.most_squared`, and a unit by so much for each of its rows; for a number one more of `last`, see
+    `calibration.py`; composition is adaptive. **Utility.** A bin with curvature c errs by about the noise's deviation
+    / (c sqrt(passes - SETTLING)), less what smoothing takes off. For a class nothing is clipped by default, so that
+    probabilities add up to the number of rows that have it. For a number residuals are clipped: each shape alone tells
+    where most rows are, not their mean, and only the level and the stretch of the sum of all are those of the mean.
+    With a clip of 2 nothing is clipped, for 8 times the noise. **Runtime.** passes passes over the rows, a few
+    operations for each column.
     """
 
     design: Design
@@ -135,6 +156,8 @@ class BoostedPlan:
     mechanism: GaussianMechanism
     loss: Loss
     passes: int = PASSES
+    last: GaussianMechanism | None = None
+    """Of a number: what its level and stretch are measured with at the end."""
 
     @property
     def releases(self) -> int:
@@ -142,9 +165,10 @@ class BoostedPlan:
         return 2 + self.passes * len(self.design.features)
 
     @property
-    def event(self) -> SelfComposedEvent:
-        """The same Gaussian every time."""
-        return SelfComposedEvent(self.mechanism.event, self.releases)
+    def event(self) -> SelfComposedEvent | ComposedEvent:
+        """The same Gaussian every time, and for a number the last one."""
+        turns = SelfComposedEvent(self.mechanism.event, self.releases)
+        return turns if self.last is None else ComposedEvent((turns, self.last.event))
 
     def fit(self, codes: Codes, truth: Wholes, entropy: Entropy = SYSTEM, progress: Progress | None = None) -> Fit:
         """Count, then let every column take its turns."""
@@ -155,11 +179,27 @@ class BoostedPlan:
         for done, block in enumerate(self._list_turns(), start=1):
             shape, bins = shapes[block], codes[:, block]
             released = self.mechanism.release(sum_residuals(self.loss, levels, truth, bins, shape.width), entropy)
-            moved = shape.take_turn(released, noise, self.loss)
+            if block or self.loss.numeric:
+                moved = shape.take_turn(released, noise, self.loss, float(shapes[0].values[0]))
+            else:
+                moved = shape.start_at(*find_odds(float(released[0]) / RESIDUE, rows, noise / RESIDUE))
             levels += np.append(moved, 0)[bins]
             if progress is not None:
                 progress(done / (self.releases - 1))
-        return self._convert(shapes, rows)
+        line = None if self.last is None else self._find_line(self.last, shapes, levels, truth, rows, entropy)
+        return self._convert(shapes, rows, line)
+
+    @staticmethod
+    def _find_line(
+        last: GaussianMechanism, shapes: list[Shape], levels: Wholes, truth: Wholes, rows: float, entropy: Entropy
+    ) -> Line:
+        """Where the sum of the shapes has to lie; its middle and how far it reaches follow from what is public."""
+        means = [shape.find_mean() for shape in shapes]
+        middle = int(np.clip(sum(means), -1, 1) * STEPS)
+        reaches = [np.abs(shape.values - mean).max() for shape, mean in zip(shapes, means, strict=True)]
+        reach = int(np.clip(sum(reaches) * STEPS, LEAST_REACH, 2 * STEPS))
+        told = levels // (SHAPE // STEPS)
+        return fit_line(last, sum_missed(truth, told, middle, reach), rows, middle, reach, entropy)
 
     def count_rows(self, rows: int, entropy: Entropy) -> float:
         """The number of rows with noise, at least 1: each counts as much as the largest residual."""
@@ -176,20 +216,24 @@ class BoostedPlan:
         for _ in range(self.passes):
             yield from range(1, self.design.blocks)
 
-    def _convert(self, shapes: list[Shape], rows: float) -> Fit:
+    def _convert(self, shapes: list[Shape], rows: float, line: Line | None) -> Fit:
         """Shapes as coefficients, each column's about its mean, which goes to the intercept."""
-        level = 0.0
-        for shape in shapes[1:]:
-            level += shape.center()
+        means = [shape.find_mean() for shape in shapes]
+        level, whole = 0.0, None if self.loss.numeric else sum(means)
+        for shape, mean in zip(shapes[1:], means[1:], strict=True):
+            level += shape.center(None if whole is None else whole - mean)
         values = np.concatenate([shape.values for shape in shapes])
         variances = np.concatenate([shape.variances for shape in shapes])
         values[0] += level
         if isinstance(self.target, NumberTarget):
             # No errors: how far clipped residuals are from a number's effect depends on values that were not measured.
+            if line is not None:
+                values *= line.stretch
+                values[0] += line.start
             values = values * float(self.target.column.half)
             values[0] += float(self.target.column.middle)
             return Fit(values, None, rows)
-        return Fit(values, np.sqrt(variances + (BENT * values) ** 2), rows)
+        return Fit(values, np.sqrt(variances + (self.loss.bent * values) ** 2), rows)
 
 
 def plan_boosted(
@@ -207,14 +251,27 @@ def plan_boosted(
     loss = build_loss(target, CLIPS[isinstance(target, NumberTarget)] if clip is None else exact(clip, "clip"))
     made, squared = design.cut(), Fraction(rows**2 * loss.most_squared)
     releases = 2 + passes * len(made.features)
+    if loss.numeric:
+        mechanism = calibrate_part(budget, int(squared), (1 - CALIBRATED) / releases)
+        return BoostedPlan(made, target, mechanism, loss, passes, plan_calibration(budget, rows, numeric=True))
     variance = calibrate_gaussian(budget, sensitivity_squared=releases * squared)
     return BoostedPlan(made, target, GaussianMechanism(variance, squared), loss, passes)
+
+
+def find_odds(more: float, rows: float, noise: float) -> tuple[float, float]:
+    """The log odds of a class with their variance, from the noisy sum of residuals at even odds.
+
+    Counts below the noise count as much as it.
+    """
+    there, others = (max(rows / 2 + each, 1 + noise) for each in (more, -more))
+    slope = 1 / there + 1 / others
+    return math.log(there / others), slope + (noise * slope) ** 2
 
 
 def sum_residuals(loss: Loss, levels: Wholes, truth: Wholes, bins: NDArray[np.int32], width: int) -> Wholes:
     """The sums of residuals and then of curvatures in each bin, as exact integers.
 
-    `bincount` adds whole numbers of at most 2 RESIDUE in 64-bit floating point: exact below 2**42 rows.
+    `bincount` adds whole numbers of at most 2 RESIDUE in 64-bit floating point: exact below 2**36 rows.
     """
     sums = [np.bincount(bins, weights=part, minlength=width + 1)[:width] for part in loss.look_up(levels, truth)]
     return np.concatenate(sums).astype(np.int64)
@@ -246,28 +303,64 @@ class Shape:
         """How many bins there are."""
         return len(self.steps)
 
-    def take_turn(self, released: Wholes, noise: float, loss: Loss) -> Wholes:
-        """Learn from one release: a Newton step from the averages, smoothed; and by how many steps each bin moved."""
+    def take_turn(self, released: Wholes, noise: float, loss: Loss, level: float) -> Wholes:
+        """Learn from one release: a Newton step from the averages, smoothed; and by how many steps each bin moved.
+
+        `level` is the model's, about which the shape of a class lies.
+        """
         self.turns += 1
         kept = max(1, self.turns - SETTLING)
-        slopes, curves = released[: self.width] / RESIDUE, released[self.width :] / loss.unit
+        slopes, curves = released[: self.width] / loss.residue, released[self.width :] / loss.unit
         for mean, new in ((self.slopes, slopes), (self.curves, curves), (self.origins, self.steps / SHAPE)):
             mean += (new - mean) / kept
         # Half the deviation of its own noise is the least curvature that is believed.
         curve = np.maximum(self.curves, noise / loss.unit / math.sqrt(kept) / 2)
-        variance = loss.spread / curve + (noise / RESIDUE) ** 2 / (kept * curve**2)
-        self.values, self.variances = smooth(self.origins + self.slopes / curve, variance, self.kernels)
+        variance = loss.spread / curve + (noise / loss.residue) ** 2 / (kept * curve**2)
+        step = self.slopes / curve
+        if not loss.numeric:
+            step = np.where(variance < KNOWN, bend_step(level + self.origins, step), step)
+        self.values, self.variances = smooth(self.origins + step, variance, self.kernels)
+        return self._move()
+
+    def start_at(self, level: float, variance: float) -> Wholes:
+        """Take a value that is known; and by how many steps each bin moved."""
+        self.values, self.variances = np.full(self.width, level), np.full(self.width, variance)
+        return self._move()
+
+    def _move(self) -> Wholes:
         before = self.steps
         self.steps = np.rint(np.clip(self.values, -HIGHEST, HIGHEST) * SHAPE).astype(np.int64)
         self.values = self.steps / SHAPE
         return self.steps - before
 
-    def center(self) -> float:
-        """Take the mean, weighted by curvature, off the values; and what it was."""
+    def find_mean(self, level: float | None = None) -> float:
+        """The mean of the values over the rows, as curvatures tell how many are in each bin.
+
+        For classes the curvature of a row is p (1-p): with the log odds that all other columns add up to on average
+        (`level`) it is divided by that.
+        """
         weights = np.maximum(self.curves, 0.0) + 1e-9
-        mean = float(weights @ self.values / weights.sum())
+        if level is not None:
+            chances = 1 / (1 + np.exp(-np.clip(level + self.values, -HIGHEST, HIGHEST)))
+            weights /= chances * (1 - chances)
+        return float(weights @ self.values / weights.sum())
+
+    def center(self, level: float | None = None) -> float:
+        """Take the mean off the values; and what it was."""
+        mean = self.find_mean(level)
         self.values = self.values - mean
         return mean
+
+
+def bend_step(level: Numbers, step: Numbers) -> Numbers:
+    """A Newton step of log odds, taken in probabilities: a long one would go far beyond a probability that is near.
+
+    A chance falls to no less than an eighth in one step, of a class or of the others.
+    """
+    chances = 1 / (1 + np.exp(-np.clip(level, -REACH, REACH)))
+    moved = chances + chances * (1 - chances) * step
+    moved = np.clip(moved, chances / 8, 1 - (1 - chances) / 8)
+    return np.asarray(np.log(moved / chances) - np.log((1 - moved) / (1 - chances)))
 
 
 WALKS = (0.1, 0.3, 1.0, 3.0, 10.0, 20.0)
@@ -278,8 +371,10 @@ EFFECTS = (0.1, 0.2, 0.4, 0.8, 1.6)
 """How far categories may lie from their mean."""
 
 
+KNOWN = 1 / 16
+"""Steps of log odds whose variance is below this are bent: others are mostly noise, which smoothing takes off."""
 BENT = 1 / 8
-"""How far clipping residuals may bend an effect, as a share of it: measured up to 0.11 for the clip of classes."""
+"""How far clipping residuals may bend an effect, as a share of it: measured up to 0.11 for a clip of 0.7 of classes."""
 NEARLY = math.log(10)
 """Kernels whose likelihood is within this (in logarithms) of the best explain nearly as well."""
 

@@ -526,9 +526,17 @@ def build_labels_target(table: TableSchema, name: str, others: str = "linear, bo
     column = build_feature(find_column(table, name), table)
     if not isinstance(column, Labels):
         raise ParameterError(f"'{name}' is a number, and has no listed values to tell apart", remedy=f"Use {others}")
-    if len(column.labels) < 2:
-        raise ParameterError(f"'{name}' has one declared value", expected="At least two, to tell them apart")
+    _refuse_single(column)
     return LabelsTarget(column)
+
+
+def _refuse_single(column: Labels) -> None:
+    if len(column.labels) < 2:
+        raise ParameterError(
+            f"'{column.name}' has one declared value, so there is nothing to tell apart",
+            expected="At least two declared values",
+            remedy="Name another target, or declare its other values in the policy",
+        )
 
 
 def build_target(table: TableSchema, name: str, positive: str | None = None) -> ClassTarget | NumberTarget:
@@ -545,6 +553,7 @@ def build_target(table: TableSchema, name: str, positive: str | None = None) -> 
         return ClassTarget(column, column.labels[1])
     known = [str(label) for label in column.labels]
     if positive is None:
+        _refuse_single(column)
         raise ParameterError(
             f"'{name}' has {len(known)} values, and a model tells one from the others",
             remedy="Say which (--positive VALUE), or tell all apart with --method multinomial or bayes",

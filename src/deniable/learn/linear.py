@@ -205,15 +205,16 @@ def moments_of(design: Design, released: Numbers) -> Moments:
 def solve_ridge(design: Design, released: Numbers, deviation: float, penalty: float) -> Fit:
     """Coefficients and their errors from moments with noise of this deviation.
 
-    Entries are measured from their noisy means, so that what noise hides is shrunk to the mean of the target; the
-    intercept is not penalized. Where the rows have an eigenvalue e, noise has one of up to n = 2 deviation sqrt(width):
-    in place of 1/e stands e / (e^2 + n^2), which is 1/e where the rows speak and 0 where only noise does (a Wiener
-    filter). The penalty, per row, is added to each e.
+    Entries are measured from their noisy means, so that what noise hides is shrunk to the mean of the target, and where
+    noise hides that too, to the middle of its bounds; the intercept is not penalized. Where the rows have an eigenvalue
+    e, noise has one of up to n = 2 deviation sqrt(width): in place of 1/e stands e / (e^2 + n^2), which is 1/e where
+    the rows speak and 0 where only noise does (a Wiener filter). The penalty, per row, is added to each e.
     """
     found = moments_of(design, released)
     inverse, pull = _filter_inverse(found, penalty * found.rows, 4 * design.width * deviation**2)
     weights = inverse @ (found.centering @ found.right)
-    level = float(np.clip(found.right[0] / found.rows, -1.0, 1.0))
+    # The mean of a target anywhere within its bounds, given a noisy one: of few rows it is near their middle.
+    level = float(np.clip(found.right[0] * found.rows / (found.rows**2 + 3 * deviation**2), -1.0, 1.0))
     whole = np.concatenate([[level - found.means @ weights], weights])
     left = float(found.square - 2 * whole @ found.right + whole @ found.gram @ whole)
     residual, hidden = max(deviation, left) / found.rows, _bound_hidden(design, found, weights, deviation)

@@ -187,7 +187,11 @@ class LearnedModel:
         return tuple(map(str, self.target.column.labels)) if isinstance(self.target, LabelsTarget) else ("",)
 
     def predict(self, rows: pa.Table | pa.RecordBatch) -> Numbers:
-        """The probability of the positive value, or the expected number within its bounds, for each row.
+        """What the model tells of each row: the probability of the positive value, or the number, within its bounds.
+
+        A number is an estimate of the mean of such rows. Of boosted and mlp only the mean over all rows and the stretch
+        are fitted to that; where clipping cuts long residuals, a single group's mean may be missed (see their plans).
+        A module of torch and a boosted model with a smaller clip tell too little of a rare value.
 
         For a model of all values, a column of probabilities for each of them; of groups, which one is nearest, from 0;
         of components, a column of coordinates for each.

@@ -31,6 +31,15 @@ from deniable.dp.mechanisms import GaussianMechanism
 from deniable.dp.mechanisms.mechanism import calibrate_part
 from deniable.dp.samplers import SYSTEM, Entropy, bernoulli
 from deniable.errors import ParameterError
+from deniable.learn.calibration import (
+    CALIBRATED,
+    MOST_SQUARED,
+    fit_line,
+    shift_classes,
+    sum_classes,
+    sum_missed,
+)
+from deniable.learn.calibration import FINE as CHANCE
 from deniable.learn.features import (
     CHUNK,
     STEPS,
@@ -54,6 +63,9 @@ Goal = ClassTarget | NumberTarget | LabelsTarget
 RESIDUE = STEPS
 """Steps of a residual: RESIDUE is 1."""
 LOGISTIC = link_logistic(RESIDUE)
+CHANCES = link_logistic(CHANCE)
+LEAST_REACH = 1 / 64
+"""Predictions of a number reach at least so far from their middle."""
 HIDDEN, MOST_HIDDEN = 16, 256
 TURNS, MOST_TURNS = 300, 10_000
 RATE, LEAST_RATE = Fraction(1, 10), Fraction(1, 10_000)
@@ -92,14 +104,16 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class PerceptronPlan:
-    """A perceptron by `turns` noisy gradients of samples, after one release that counts rows and entries.
+    """A perceptron by `turns` noisy gradients of samples, between one release of counts and one of its level.
 
     **Guarantee.** One release of `counting`, as of a logistic regression; then `turns` releases of `mechanism`, each of
     a sample that has every person with chance `rate`, on a sum that a person in the sample moves by at most
-    `settings.most`. The sample is secret and drawn anew in every turn: `event` is what that costs (see
-    `dp/accounting/sampled.py`). The weights between turns are post-processing. **Utility.** For the same budget all
-    people in every turn (a rate of 1) have less noise; samples save time. **Runtime.** turns passes over samples, about
-    6 hidden width operations for each row.
+    `settings.most`; then one of `last` on all rows (`calibration.py`). The sample is secret and drawn anew in every
+    turn: `event` is what that costs (see `dp/accounting/sampled.py`). The weights between turns are post-processing.
+    **Utility.** For the same budget all people in every turn (a rate of 1) have less noise; samples save time.
+    Clipping bends what is told of single groups; over all rows together, probabilities add up to the number of each
+    value, and numbers have the right mean and stretch, but for noise. **Runtime.** turns passes over samples, about 6
+    hidden width operations for each row.
     """
 
     design: Design
@@ -111,12 +125,15 @@ class PerceptronPlan:
     """What the turns cost; None where everyone takes part in each."""
     unit: str | None = None
     """The column that tells persons apart, where one may have several rows."""
+    last: GaussianMechanism | None = None
+    """What the level is measured with at the end: see `calibration.py`. A module of torch has none."""
 
     @property
     def event(self) -> ComposedEvent:
-        """The counts, and then the turns."""
+        """The counts, then the turns, then the level."""
         turns = self.sampled or SelfComposedEvent(self.mechanism.event, self.settings.turns)
-        return ComposedEvent((self.counting.event, turns))
+        level = () if self.last is None else (self.last.event,)
+        return ComposedEvent((self.counting.event, turns, *level))
 
     @property
     def outputs(self) -> int:
@@ -151,7 +168,36 @@ class PerceptronPlan:
             if progress is not None:
                 progress((turn + 1) / chosen.turns)
         shares = estimate_shares(self.design, counts)
-        return Fit(mean / (chosen.turns - late), None, rows, tuple(shares.tolist()))
+        weights = mean / (chosen.turns - late)
+        if self.last is not None:
+            weights = self.calibrate(self.last, weights, entries, truth, rows, shares, entropy)
+        return Fit(weights, None, rows, tuple(shares.tolist()))
+
+    def calibrate(
+        self,
+        last: GaussianMechanism,
+        weights: Numbers,
+        entries: Entries,
+        truth: Wholes,
+        rows: float,
+        shares: Numbers,
+        entropy: Entropy = SYSTEM,
+    ) -> Numbers:
+        """The weights with their outputs moved (and for a number stretched) to where the truth is."""
+        network = Network.read(weights, self.design.width, self.outputs)
+        parts = [network.tell(entries[at : at + CHUNK]) for at in range(0, max(len(entries), 1), CHUNK)]
+        outer = weights[network.inner.size :].reshape(self.outputs, -1).copy()
+        if isinstance(self.target, NumberTarget):
+            middle, reach = find_reach(self.design, weights, shares)
+            told = np.concatenate([np.floor(part[:, 0] / WEIGHT).astype(np.int64) for part in parts])
+            line = fit_line(last, sum_missed(truth, told, middle, reach), rows, middle, reach, entropy)
+            outer *= line.stretch
+            outer[0, 0] += line.start
+        else:
+            sums = sum_classes(truth, np.concatenate([expect_classes(part) for part in parts]))
+            moved = shift_classes(last, sums, entropy)
+            outer[:, 0] += moved if self.outputs > 1 else moved[1] - moved[0]
+        return np.concatenate([weights[: network.inner.size], outer.ravel()])
 
     def place_weights(self) -> Numbers:
         """The weights to start from."""
@@ -174,8 +220,9 @@ def plan_perceptron(
     rate: Amount | None = None,
     clip: Amount | None = None,
     pace: float | None = None,
+    calibrated: bool = True,
 ) -> PerceptronPlan:
-    """The plan that keeps a budget; numbers become broken lines.
+    """The plan that keeps a budget; numbers become broken lines. `calibrated`: the level is measured at the end.
 
     Where no rate is said, samples are drawn if they have a price: a unit that is replaced has none, since it may be in
     the sample before and after, nor has a budget without a delta, or a very small or large one. Then everyone takes
@@ -197,25 +244,31 @@ def plan_perceptron(
         )
     made, both = design.bend(), 2 if replaced else 1
     once, squared = (both * unit.rows_learned) ** 2 * made.blocks * STEPS**2, (both * chosen.most) ** 2
-    sampled = None
+    level = (both * unit.rows_learned) ** 2 * MOST_SQUARED[isinstance(target, NumberTarget)]
+    sampled, left = None, 1 - COUNTED - (CALIBRATED if calibrated else 0)
     if chosen.rate < 1:
-        sampled = _price_samples(budget, Fraction(squared), chosen, given=rate is not None)
+        sampled = _price_samples(budget, Fraction(squared), chosen, left, given=rate is not None)
         chosen = chosen if sampled is not None else replace(chosen, rate=Fraction(1))
     if sampled is not None:
-        allowed = split_budget(budget)[0] * COUNTED
-        counting = GaussianMechanism(round_up(once / allowed + SMOOTHING), Fraction(once))
+        allowed = split_budget(budget)[0]
+        counting, last = (
+            GaussianMechanism(round_up(moved / (allowed * share) + SMOOTHING), Fraction(moved))
+            for moved, share in ((once, COUNTED), (level, CALIBRATED))
+        )
         mechanism = GaussianMechanism(sampled.variance, Fraction(squared))
     else:
-        counting = calibrate_part(budget, once, COUNTED)
-        mechanism = calibrate_part(budget, squared, (1 - COUNTED) / chosen.turns)
+        counting, last = calibrate_part(budget, once, COUNTED), calibrate_part(budget, level, CALIBRATED)
+        mechanism = calibrate_part(budget, squared, left / chosen.turns)
     owner = unit.column if unit.rows_learned > 1 else None
-    return PerceptronPlan(made, target, mechanism, counting, chosen, sampled, owner)
+    return PerceptronPlan(made, target, mechanism, counting, chosen, sampled, owner, last if calibrated else None)
 
 
-def _price_samples(budget: Budget, squared: Fraction, chosen: Settings, *, given: bool) -> SampledGaussianEvent | None:
+def _price_samples(
+    budget: Budget, squared: Fraction, chosen: Settings, share: Fraction, *, given: bool
+) -> SampledGaussianEvent | None:
     """The turns on samples within a budget; None where they have no price in it, and no rate was given."""
     try:
-        return calibrate_sampled(budget, squared, chosen.rate, chosen.turns, 1 - COUNTED)
+        return calibrate_sampled(budget, squared, chosen.rate, chosen.turns, share)
     except ParameterError:
         if given:
             raise
@@ -300,6 +353,10 @@ class Network:
         cells = np.clip(reached, -BEND * SHARPNESS, BEND * SHARPNESS - 1).astype(np.int64) + BEND * SHARPNESS
         return np.hstack([np.full((len(entries), 1), STEPS), TANH[cells]])
 
+    def tell(self, entries: Entries) -> Numbers:
+        """The outputs of each row, as whole numbers in steps of 1 / (WEIGHT STEPS)."""
+        return self.activate(entries.astype(np.float64)).astype(np.float64) @ self.outer.T
+
     def sum_gradients(self, target: Goal, entries: Entries, truth: Wholes, persons: Wholes, most: int) -> Wholes:
         """The sum over rows of clipped gradients, as exact integers in steps of 1 / (FINE STEPS)."""
         total = np.zeros(self.inner.size + self.outer.size, np.int64)
@@ -317,6 +374,28 @@ class Network:
         residues = find_residues(target, left.astype(np.float64) @ self.outer.T, truth)
         back = (residues.astype(np.float64) @ self.outer[:, 1:]).astype(np.int64) * (STEPS**2 - left[:, 1:] ** 2)
         return back // (RESIDUE * WEIGHT * STEPS**2 // FINE), residues * (FINE // RESIDUE)
+
+
+def find_reach(design: Design, weights: Numbers, shares: Numbers) -> tuple[int, int]:
+    """Around which prediction of a number the others lie, and how far, in steps of 1/STEPS: from what is public.
+
+    How far is the sum over the columns of what one value of each changes for the average row; a row beyond that counts
+    as there.
+    """
+    owners = design.owners
+    rows = np.vstack([shares, np.where(owners == owners[:, None], np.eye(design.width), shares)])
+    middle, *told = compute_outputs(weights, rows, 1)[:, 0]
+    away = np.abs(np.array(told) - middle)
+    whole = sum(float(away[owners == block].max()) for block in range(1, design.blocks))
+    return int(np.clip(middle, -1, 1) * STEPS), int(np.clip(whole, LEAST_REACH, 2) * STEPS)
+
+
+def expect_classes(logits: Numbers) -> Wholes:
+    """Each value's probability for each row, in steps of 1/CHANCE, from whole logits alone."""
+    if logits.shape[1] > 1:
+        return share_classes(logits, CHANCE)
+    positive = CHANCES.look_up(logits[:, 0])
+    return np.column_stack([CHANCE - positive, positive])
 
 
 def compute_outputs(weights: Numbers, rows: Numbers, outputs: int) -> Numbers:

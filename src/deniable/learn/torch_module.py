@@ -146,7 +146,7 @@ def plan_torch(
 
     `stated` are the epsilon and delta of the guarantee: Opacus' accountant must not claim more for this noise.
     """
-    torch, made = import_torch(), plan_perceptron(design, target, budget, unit, **own)
+    torch, made = import_torch(), plan_perceptron(design, target, budget, unit, **own, calibrated=False)
     network = given if isinstance(given, torch.nn.Module) else given(made.design.width - 1, made.outputs)
     module = read_module(network, claim_by_opacus(made, *stated))
     refuse_module(module, made)

@@ -83,7 +83,7 @@ class FederatedServer:
     def find_place(self, ticket: str) -> int:
         """The place of a ticket."""
         for known, place in self.tickets.items():
-            if hmac.compare_digest(known, ticket):
+            if hmac.compare_digest(known.encode(), ticket.encode("utf-8", "surrogatepass")):
                 return place
         raise DataError("this ticket is not one of the round", remedy="Join the round first")
 
@@ -95,7 +95,7 @@ class FederatedServer:
             self._require_step(step)
             try:
                 self._take(place, step, text)
-            except (ValueError, KeyError, TypeError, AttributeError):
+            except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
                 raise DataError(
                     "the message is not one of this step", remedy="Use the client of this program"
                 ) from None
