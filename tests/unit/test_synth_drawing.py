@@ -10,8 +10,8 @@ import pytest
 from deniable.policy.budget import ApproxDP
 from deniable.synth.bins import collapse_again, collapse_domain
 from deniable.synth.domain import Domain
-from deniable.synth.estimate import Estimates
 from deniable.synth.draw import draw_records
+from deniable.synth.estimate import Estimates
 from deniable.synth.generate import draw_given_columns
 from deniable.synth.marginal import Codes, Marginal, convert_budget, count
 from deniable.synth.methods import METHODS, run_method

@@ -103,7 +103,7 @@ def _round_targets(
         for place in free
     }
     for clique, table in estimates.tables.items():
-        margins = {(axis,): found[place,] for axis, place in enumerate(clique)}
+        margins: dict[Clique, Floats] = {(axis,): found[place,] for axis, place in enumerate(clique)}
         moved = fit_margins(table * (records / table.sum()), margins, MARGIN_ROUNDS)
         rounded = apportion_counts(moved.ravel(), records, generator, mixed=False)
         found[clique] = rounded.reshape(table.shape).astype(np.float64)
