@@ -368,7 +368,10 @@ release:
     [
         ("{order: {columns: [came, left], strict: true}}, {order: [left, came]}", "came < left; left <= came"),
         ("{sum: {parts: [came, left], total: paid}}, {holds: came > 10}", "came + left = paid; came > 10"),
-        ("{impossible: {when: {sex: [F, M]}}}", "impossible sex"),
+        ("{impossible: {when: {sex: [F, M]}}}", "impossible sex = F or M"),
+        ("{impossible: {when: {sex: F}}}, {impossible: {when: {sex: M}}}", "impossible sex = F; impossible sex = M"),
+        ("{determines: {from: [came], to: [came]}}", "'came' is said to be determined by itself"),
+        ("{sum: {parts: [came, left], total: left}}", "'left' is a part of the sum and its total"),
         ("{holds: day < '2020-01-01'}", "day < '2020-01-01'"),
         ("{holds: wage > 3}", "there is no column 'wage'"),
         ("{holds: came > }", "it ends too early"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from datetime import date
 from fractions import Fraction
@@ -88,6 +89,34 @@ def test_a_model_with_a_changed_shape_is_refused(tmp_path: Path) -> None:
     (tmp_path / "m.json").write_text(json.dumps(plain))
     with pytest.raises(IntegrityError):
         load(tmp_path / "m.json")
+
+
+def _list_paths(held: object, path: tuple[object, ...] = ()) -> list[tuple[object, ...]]:
+    parts = held.items() if isinstance(held, dict) else enumerate(held[:3]) if isinstance(held, list) else ()
+    return [path, *(found for key, part in parts for found in _list_paths(part, (*path, key)))]
+
+
+def test_one_value_changed_is_refused_or_the_model_still_draws_rows(tmp_path: Path) -> None:
+    save(_model(), path := tmp_path / "model.json")
+    whole = path.read_text(encoding="utf-8")
+    for place in _list_paths(json.loads(whole))[1:]:
+        for odd in (None, -1, True, float("nan"), 2**70, 1e308, [], [None], "x", {}):
+            changed = held = json.loads(whole)
+            for key in place[:-1]:
+                held = held[key]
+            held[place[-1]] = odd
+            path.write_text(json.dumps(changed), encoding="utf-8")
+            with contextlib.suppress(IntegrityError, ParameterError):
+                generate(load(path), 3)
+
+
+@pytest.mark.parametrize("odd", [True, -1.0, float("nan"), None])
+def test_an_estimate_that_is_no_count_is_refused(odd: object, tmp_path: Path) -> None:
+    held = json.loads(json.dumps(to_plain(_model())))
+    held["estimates"]["columns"][0][0] = odd
+    (path := tmp_path / "model.json").write_text(json.dumps(held), encoding="utf-8")
+    with pytest.raises(IntegrityError):
+        load(path)
 
 
 def test_values_outside_the_declaration_become_null_or_the_nearest_bound() -> None:

@@ -21,9 +21,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from deniable.assess.utility import Numbers, build_comparison_domain, measure_variation
+from deniable.assess.utility import Inputs, Numbers, build_comparison_domain, code_inputs, measure_variation
 from deniable.attacks.membership import measure_separation
-from deniable.synth.domain import Attribute, Bins, Domain, Labels, Surrogate
+from deniable.synth.domain import Attribute, Bins, Labels, Surrogate
 from deniable.synth.encode import encode_column, find_steps, to_array
 from deniable.synth.marginal import Codes
 
@@ -95,7 +95,7 @@ def score_tables(real: pa.Table, made: pa.Table, attributes: Sequence[Attribute]
         _build_report(_score_shapes(pairs), _score_trends(pairs)),
         _build_report(_score_validity(pairs, real, made, attributes), _score_structure(real, made, attributes)),
         {str(k): found.score for k, found in marginals.items() if found is not None},
-        _score_boosting(seen, drawn, measure.domain, ordered, target) if target is not None else None,
+        _score_boosting(code_inputs(coded, real, made), ordered, target) if target is not None else None,
     )
 
 
@@ -279,10 +279,9 @@ TURNS, DEPTH, RATE, RIDGE, LEAST_WEIGHT = 60, 3, 0.2, 1.0, 1.0
 MOST_RECORDS = 10_000
 
 
-def _score_boosting(
-    real: Codes, made: Codes, domain: Domain, ordered: frozenset[int], target: str
-) -> TrainedScore | None:
+def _score_boosting(inputs: Inputs, ordered: frozenset[int], target: str) -> TrainedScore | None:
     """Train on half of the real records and on as many synthetic ones, test on the other half; none on a few rows."""
+    real, made, domain = inputs.real, inputs.made, inputs.domain
     half, place = min(real.shape[1] // 2, MOST_RECORDS), domain.names.index(target)
     if half < 2 or not made.shape[1] or len(domain) < 2:
         return None
@@ -290,13 +289,13 @@ def _score_boosting(
     order = lots.permutation(real.shape[1])
     seen, tested = real[:, order[:half]], real[:, order[half : 2 * half]]
     drawn = made[:, lots.permutation(made.shape[1])[:half]]
-    inputs = [p for p in range(len(domain)) if p != place]
-    sizes = [domain.sizes[p] for p in inputs]
-    rising = [p in ordered for p in inputs]
+    others = [p for p in range(len(domain)) if p != place]
+    sizes = [domain.sizes[p] for p in others]
+    rising = [p in ordered for p in others]
     truth, found = tested[place], []
     for side in (drawn, seen):
-        model = train_boosting(side[inputs], sizes, rising, side[place], domain.sizes[place])
-        scores = model.score(tested[inputs])
+        model = train_boosting(side[others], sizes, rising, side[place], domain.sizes[place])
+        scores = model.score(tested[others])
         found.append((float((scores.argmax(axis=0) == truth).mean()), _measure_area(scores, truth)))
     majority = float((truth == np.bincount(seen[place]).argmax()).mean())
     return TrainedScore(target, found[0][0], found[1][0], found[0][1], found[1][1], majority)

@@ -21,6 +21,7 @@ from deniable.errors import ParameterError
 from deniable.policy.schema import ColumnType
 from deniable.synth.bins import CollapsedDomain
 from deniable.synth.domain import Attribute, Bins, Clique, Coded, Domain, Labels
+from deniable.synth.encode import encode_column, find_steps, to_array
 from deniable.synth.marginal import Codes, count
 
 MOST_CLIQUES = 2000
@@ -48,6 +49,49 @@ def _stretch_bins(attribute: Bins) -> NDArray[np.int32]:
     begins = np.array(attribute.cuts[:-1], dtype=np.int64) * STRETCHES // attribute.steps
     codes = np.unique(begins, return_inverse=True)[1].astype(np.int32)
     return np.append(codes, codes[-1] + 1).astype(np.int32) if attribute.nullable else codes
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Inputs:
+    """Two tables as classifiers see them: codes of both, and over what."""
+
+    real: Codes
+    made: Codes
+    domain: Domain
+
+
+def code_inputs(attributes: Sequence[Coded], real: pa.Table, made: pa.Table) -> Inputs:
+    """Listed values as they are, and numbers and dates in stretches of about as many real rows each.
+
+    A number that a sixteenth of the real rows have, such as an exact zero, is a stretch of its own: in equal parts of
+    the declared range what it says would be hidden. Cuts follow real rows: for the steward, not for release.
+    """
+    parts = [_code_input(each, real.column(each.name), made.column(each.name)) for each in attributes]
+    sizes = tuple(size for *_, size in parts)
+    seen, drawn = (np.stack([part[side] for part in parts]).astype(np.int32) for side in (0, 1))
+    return Inputs(seen, drawn, Domain(tuple(each.name for each in attributes), sizes))
+
+
+def _code_input(attribute: Coded, *columns: pa.ChunkedArray) -> tuple[Codes, Codes, int]:
+    if not isinstance(attribute, Bins):
+        first, second = (encode_column(attribute, column) for column in columns)
+        return first, second, attribute.size
+    (real, real_null), (made, made_null) = (find_steps(attribute, to_array(column)) for column in columns)
+    ends = _cut_evenly(real[~real_null])
+    missing = ends.size + 1 if attribute.nullable else 0
+    seen = np.where(real_null, missing, np.searchsorted(ends, real, side="right"))
+    drawn = np.where(made_null, missing, np.searchsorted(ends, made, side="right"))
+    return seen.astype(np.int32), drawn.astype(np.int32), ends.size + 1 + attribute.nullable
+
+
+def _cut_evenly(steps: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The steps at which stretches begin, but for the first."""
+    values, counts = np.unique(steps, return_counts=True)
+    often = counts * STRETCHES >= steps.size
+    frequent, others = values[often], np.repeat(values[~often], counts[~often])
+    places = np.arange(1, STRETCHES) * others.size // STRETCHES
+    begins = np.concatenate([frequent, frequent + 1, others[places] if others.size else others])
+    return np.unique(begins).astype(np.int64)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Sequence
 from fractions import Fraction
+from typing import Any
 
 from deniable.errors import ParameterError, nearest
 from deniable.policy.access import AttackLimits, JointLimit, KeyPlace, Minimize, ReleaseSettings, Synthesize
@@ -11,7 +12,7 @@ from deniable.policy.check import tree_checker
 from deniable.policy.check.tree_checker import Chosen, Item, Section, build_spec, strip_places
 from deniable.policy.conditions import read_condition
 from deniable.policy.schema import Anonymize, Column, ColumnType, Frozen, Role, Spec, TableSchema
-from deniable.policy.truths import columns_of, declare_column, describe_contradiction
+from deniable.policy.truths import columns_of, declare_column, describe_contradiction, list_names
 from deniable.policy.yaml_tree import Leaf, Mistakes
 
 
@@ -192,6 +193,10 @@ def find_wrong_types(truth: Spec, columns: Sequence[Column]) -> str:
     anew = {c.name for c in columns if c.role is Role.IDENTIFIER and declare_column(c).listed is None}
     if truth.kind != "determines" and (made := sorted(columns_of(truth) & anew)):
         return f"'{made[0]}' is an identifier, which is made anew, so nothing else can be told of it"
+    if truth.kind == "determines" and (both := _list_common(truth.options["from"], truth.options["to"])):
+        return f"'{both[0]}' is said to be determined by itself"
+    if truth.kind == "sum" and (both := _list_common(truth.options["parts"], [truth.options["total"]])):
+        return f"'{both[0]}' is a part of the sum and its total"
     types = {column.name: column.type for column in columns}
     kinds = {_kind_of(types[name]) for name in columns_of(truth)}
     if truth.kind == "sum" and kinds != {"number"}:
@@ -199,6 +204,10 @@ def find_wrong_types(truth: Spec, columns: Sequence[Column]) -> str:
     if truth.kind == "order" and len(kinds) > 1:
         return "columns of different types are put in order"
     return ""
+
+
+def _list_common(first: Any, second: Any) -> list[str]:
+    return sorted(set(list_names(first)) & set(list_names(second)))
 
 
 def _kind_of(kind: ColumnType) -> str:

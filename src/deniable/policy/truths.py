@@ -71,7 +71,12 @@ def describe_truth(truth: Spec) -> str:
         case "holds":
             return str(options["condition"])
         case _:
-            return f"impossible {' with '.join(sorted(columns_of(truth)))}"
+            when = options["when"] if isinstance(options["when"], Mapping) else {}
+            return f"impossible {' with '.join(f'{name} = {_show_values(when[name])}' for name in sorted(when))}"
+
+
+def _show_values(value: Any) -> str:
+    return " or ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
 
 
 @dataclass(frozen=True, slots=True)

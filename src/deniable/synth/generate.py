@@ -18,8 +18,8 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -28,20 +28,27 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from deniable.errors import NOTHING_CHARGED, ParameterError, nearest
+from deniable.synth.bins import clear_noise
 from deniable.synth.constraints import ConstraintEngine
-from deniable.synth.domain import Bins, Clique, Domain, Labels, Surrogate, arrow_type
+from deniable.synth.domain import BINS, Bins, Clique, Domain, Labels, Surrogate, arrow_type
+from deniable.synth.draw import (
+    apportion_counts,
+    draw_along_cliques,
+    draw_children,
+    draw_column,
+    draw_leaves,
+    draw_records,
+    fit_records,
+    split_clique,
+    unpack_codes,
+)
 from deniable.synth.encode import decode_column, encode_column, generate_surrogates
 from deniable.synth.estimate import Estimates, dependence_of
 from deniable.synth.estimate.graphical_model import (
     ConditionalModel,
     ConditionPlan,
-    Leaf,
-    find_unmet_cliques,
     fit_condition,
-    order_by_strength,
-    order_cliques,
     plan_condition,
-    split_leaves,
 )
 from deniable.synth.estimate.residuals import fit_axis_margins, project_to_simplex
 from deniable.synth.marginal import Codes, Floats, index_cells
@@ -55,6 +62,9 @@ FEWEST_TRIED, MOST_TRIED, TRIES = 20_000, 1_000_000, 2
 """How many records are drawn at least to keep those that meet a condition, how many at most in all, and how often."""
 
 Where = Mapping[str, str]
+LONG_STRETCH = 0.25
+"""Where records are so near together that bins were cut again, a stretch of more than so many of a column's values is
+mostly empty."""
 NULL_TEXT = "null"
 """How a condition writes null."""
 LONGEST_SHOWN = 60
@@ -136,8 +146,11 @@ def weigh_members(description: Description, place: int, members: NDArray[np.int6
     if members.size == 1 or not description.one_way:
         return np.ones(members.size)
     estimated = float(description.estimates.columns[place][int(description.collapsed.maps[place][members[0]])])
-    weights: Floats = project_to_simplex(description.one_way[place].counts[members], estimated) + 1e-9
-    return weights
+    counts, deviation = description.one_way[place].counts, math.sqrt(description.one_way[place].variance)
+    uneven = place in description.domain.ordered and counts.size > BINS + 1  # some equal bins were cut again
+    if uneven and members.size > LONG_STRETCH * counts.size:
+        return clear_noise(counts[members], deviation, max(estimated, 0.0)) + 1e-9
+    return project_to_simplex(counts[members], estimated) + 1e-9
 
 
 def _parse_scalar(attribute: Labels | Bins, text: str) -> pa.Scalar:
@@ -262,7 +275,7 @@ def _draw_conditionally(
     codes = draw_along_cliques(inner, cut, records, generator, list(model.tables))
     for place, code in given.items():
         codes[place] = code
-    _draw_leaves(codes, domain, plan.leaves, generator)
+    draw_leaves(codes, domain, plan.leaves, generator)
     return codes
 
 
@@ -305,150 +318,6 @@ def _decode_batch(model: SynthModel, drawn: Codes, start: tuple[int, int], only:
         for attribute, own in zip(coded, codes, strict=True)
     ]
     return pa.record_batch(columns, names=[attribute.name for attribute in coded])
-
-
-TRIES_A_RECORD, FEWEST_TRIES = 60, 6
-MOST_VISITS = 1_000_000_000
-"""How many cells are looked at, all tries together, before there are fewer tries: some 10 seconds."""
-FEWEST_FITTED = 1000
-"""Records that are fitted at least: fewer would be moved to the most frequent cells, which parts of a record favor."""
-ONE_COLUMN = 0.5
-"""The share of tries that change one column; the others change the columns of one clique."""
-
-
-def draw_records(estimates: Estimates, domain: Domain, records: int, seed: int | tuple[int, ...]) -> Codes:
-    """So many records over the collapsed domain.
-
-    Columns in tables that form circles are drawn first and then changed until the tables fit; what hangs on them is
-    drawn last, exactly.
-    """
-    generator = np.random.default_rng(seed)
-    order = order_cliques(estimates.tables, {clique: dependence_of(estimates, clique) for clique in estimates.tables})
-    unmet = find_unmet_cliques(estimates.tables, order)
-    if not (records and unmet):
-        return draw_along_cliques(estimates, domain, records, generator, order)
-    made = max(records, FEWEST_FITTED)
-    core, leaves = split_leaves(estimates.tables)
-    inner = replace(estimates, tables=core)
-    codes = draw_along_cliques(inner, domain, made, generator, order_by_strength(inner))
-    targets = {clique: table * (made / table.sum()) for clique, table in core.items()}
-    _fit_records(codes, targets, domain, sorted({place for clique in core for place in clique}), generator)
-    _draw_leaves(codes, domain, leaves, generator)
-    return codes if made == records else codes[:, generator.permutation(made)[:records]]
-
-
-def _draw_leaves(codes: Codes, domain: Domain, leaves: Sequence[Leaf], generator: np.random.Generator) -> None:
-    """Columns that hang on others, given these, the innermost first."""
-    for clique, table, place in reversed(leaves):
-        known = tuple(each for each in clique if each != place)
-        rows = table.transpose([clique.index(each) for each in (*known, place)]).reshape(domain.cells(known), -1)
-        codes[place] = draw_children(index_cells(codes, domain, known), rows, generator)
-
-
-def _fit_records(
-    codes: Codes, targets: Mapping[Clique, Floats], domain: Domain, free: Sequence[int], generator: np.random.Generator
-) -> None:
-    """Change values in free columns, record by record, until the cliques have their target counts as nearly as can be.
-
-    Each change takes values of another record, and is kept where the squared differences of all cliques together fall.
-    Moving records clique by clique (the gradual update of PrivSyn, Zhang et al. 2021) has no such test: there, cliques
-    that share columns undo one another, and columns that nearly determine one another come apart.
-    """
-    from deniable.synth.kernels import exchange_values
-
-    cliques = list(targets)
-    width = np.array([len(clique) for clique in cliques], dtype=np.int64)
-    places, strides = np.zeros((2, len(cliques), int(width.max())), dtype=np.int64)
-    excess = []
-    for k, clique in enumerate(cliques):
-        places[k, : width[k]], strides[k, : width[k]] = clique, strides_of(domain.shape(clique))
-        counts = np.bincount(index_cells(codes, domain, clique), minlength=domain.cells(clique))
-        excess.append(counts - targets[clique].ravel())
-    offset = np.cumsum([0, *(part.size for part in excess[:-1])])
-    holding = [[k for k, clique in enumerate(cliques) if place in clique] for place in range(len(domain))]
-    first = np.cumsum([0, *(len(own) for own in holding)])
-    held = np.array([k for own in holding for k in own], dtype=np.int64)
-    records = np.ascontiguousarray(codes.T)
-    # A try of one column visits the cliques that hold it; one of a clique about twice as many.
-    visits = (2 - ONE_COLUMN) * held.size / len(domain) * codes.shape[1]
-    each = min(TRIES_A_RECORD, max(FEWEST_TRIES, MOST_VISITS / visits))
-    state = generator.integers(0, 2**63, 1, dtype=np.uint64)
-    exchange_values(
-        records, np.array(free, dtype=np.int64), places, strides, width, offset, np.concatenate(excess), first, held,
-        int(each * codes.shape[1]), ONE_COLUMN, state,
-    )  # fmt: skip
-    codes[:] = records.T
-
-
-def strides_of(shape: tuple[int, ...]) -> NDArray[np.int64]:
-    """How far apart cells are that differ by one in each column."""
-    return np.array([math.prod(shape[axis + 1 :]) for axis in range(len(shape))], dtype=np.int64)
-
-
-def draw_column(weights: Floats, records: int, generator: np.random.Generator) -> NDArray[np.int64]:
-    """So many values of one column, in no order."""
-    counts = apportion_counts(weights, records, generator)
-    return generator.permutation(np.repeat(np.arange(counts.size), counts))
-
-
-def draw_children(parent: NDArray[np.integer], table: Floats, generator: np.random.Generator) -> NDArray[np.int32]:
-    """One value for each record, given its parent's value (a row of the table)."""
-    order = np.argsort(parent.astype(np.uint16) if table.shape[0] <= 1 << 16 else parent, kind="stable")  # radix sort
-    sizes = np.bincount(parent, minlength=table.shape[0])
-    drawn = [draw_column(row + 1e-12, int(size), generator) for row, size in zip(table, sizes, strict=True) if size]
-    values = np.empty(parent.size, dtype=np.int32)
-    values[order] = np.concatenate(drawn) if drawn else []
-    return values
-
-
-def draw_along_cliques(
-    estimates: Estimates, domain: Domain, records: int, generator: np.random.Generator, order: Sequence[Clique]
-) -> Codes:
-    """Records drawn clique by clique: the columns that a clique adds, given those of it that are drawn already."""
-    codes = np.zeros((len(domain), records), dtype=np.int32)
-    done: set[int] = set()
-    for clique in order:
-        table = estimates.tables[clique]
-        known, fresh = split_clique(clique, done)
-        if fresh:
-            flat = table.transpose([clique.index(place) for place in known + fresh])
-            rows = flat.reshape(domain.cells(known), domain.cells(fresh))
-            given = index_cells(codes, domain, known) if known else np.zeros(records, dtype=np.int64)
-            unpack_codes(codes, domain, fresh, draw_children(given, rows, generator))
-            done.update(fresh)
-    for place in set(range(len(domain))) - done:
-        codes[place] = draw_column(estimates.columns[place], records, generator)
-    return codes
-
-
-def split_clique(clique: Clique, done: set[int]) -> tuple[Clique, Clique]:
-    """The columns of a clique that are there, and those that are not."""
-    return tuple(p for p in clique if p in done), tuple(p for p in clique if p not in done)
-
-
-def unpack_codes(codes: Codes, domain: Domain, places: Clique, values: NDArray[np.int32]) -> None:
-    """One number a record back into the columns that it stands for."""
-    for place in reversed(places):
-        codes[place] = values % domain.sizes[place]
-        values = values // domain.sizes[place]
-
-
-def apportion_counts(weights: Floats, total: int, generator: np.random.Generator) -> NDArray[np.int64]:
-    """Whole numbers in proportion to weights, adding up to the total: whole parts, and the rest by lot.
-
-    The lot is systematic: one uniform start, equal steps along the fractions, so each entry gets its fraction on
-    average and no two draws fall on one entry.
-    """
-    wanted = weights / weights.sum() * total
-    counts: NDArray[np.int64] = np.floor(wanted).astype(np.int64)
-    missing = int(total - counts.sum())
-    if missing > 0:
-        order = generator.permutation(weights.size)
-        along = np.cumsum((wanted - counts)[order])
-        marks = generator.random() + np.arange(missing)
-        places = np.minimum(np.searchsorted(along, marks * along[-1] / missing, side="right"), weights.size - 1)
-        np.add.at(counts, order[places], 1)
-    return counts
 
 
 MIXED_SHARE = 1e-6
@@ -519,7 +388,7 @@ def _fit_within_groups(
         targets[old + new] = flat.reshape(domain.shape(old + new))
     free = [place for place in range(len(domain)) if place not in given]
     if targets and free:
-        _fit_records(codes, targets, domain, free, generator)
+        fit_records(codes, targets, domain, free, generator)
 
 
 def _predict_margins(codes: Codes, estimates: Estimates, domain: Domain, given: set[int]) -> dict[int, Floats]:

@@ -25,15 +25,16 @@ def _uniform(state: Any) -> float:
 
 @numba.njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def exchange_values(
-    records: Any, free: Any, places: Any, strides: Any, width: Any, offset: Any, excess: Any, first: Any, held: Any,
-    tries: int, single: float, state: Any,
+    records: Any, donors: Any, free: Any, places: Any, strides: Any, width: Any, offset: Any, excess: Any,
+    first: Any, held: Any, tries: int, single: float, state: Any,
 ) -> int:  # fmt: skip
     """Change records in place until the cliques come near their targets; says how many changes were made.
 
-    `records` has a row for each record. Clique k has `width[k]` columns at `places[k]`, and its cells begin at
-    `offset[k]` of `excess`, which holds counts less targets. The cliques with column j are `held[first[j]:first[j+1]]`.
+    `records` has a row for each record, and so has `donors`, which may be the same. Clique k has `width[k]`
+    columns at `places[k]`, and its cells begin at `offset[k]` of `excess`, which holds counts less targets. The cliques
+    with column j are `held[first[j]:first[j+1]]`.
 
-    In each try a record takes some values of another record, both chosen by lot: of one free column, or of the free
+    In each try a record takes some values of a donor, both chosen by lot: of one free column, or of the free
     columns of one clique. The change is kept where the squared excess, summed over all cells of all
     cliques, falls. A record that leaves cell a for cell b changes that sum by 2 (excess[b] - excess[a] + 1), so a try
     costs only the cliques that hold a changed column.
@@ -45,12 +46,12 @@ def exchange_values(
     is_free[free] = True
     made = 0
     for turn in range(tries):
-        own, other = int(_uniform(state) * records.shape[0]), int(_uniform(state) * records.shape[0])
+        own, other = int(_uniform(state) * records.shape[0]), int(_uniform(state) * donors.shape[0])
         size = _choose_columns(chosen, free, is_free, places, width, single, state)
         differing = 0
         for j in range(size):
             place = chosen[j]
-            if records[own, place] != records[other, place]:
+            if records[own, place] != donors[other, place]:
                 chosen[differing] = place
                 changed[place] = True
                 differing += 1
@@ -66,7 +67,7 @@ def exchange_values(
                     place = places[k, axis]
                     here = records[own, place] * strides[k, axis]
                     a += here
-                    b += records[other, place] * strides[k, axis] if changed[place] else here
+                    b += donors[other, place] * strides[k, axis] if changed[place] else here
                 old[moved], new[moved] = a, b
                 moved += 1
                 gain += excess[a] - excess[b] - 1.0
@@ -76,7 +77,7 @@ def exchange_values(
                 excess[old[m]] -= 1.0
                 excess[new[m]] += 1.0
             for j in range(differing):
-                records[own, chosen[j]] = records[other, chosen[j]]
+                records[own, chosen[j]] = donors[other, chosen[j]]
         for j in range(differing):
             changed[chosen[j]] = False
     return made

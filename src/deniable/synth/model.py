@@ -26,6 +26,7 @@ from deniable.synth.domain import Attribute, Bins, Domain, Labels, ShapedText, S
 from deniable.synth.estimate import Estimates
 from deniable.synth.estimate.residuals import Residuals, compute_collapsed_residuals
 from deniable.synth.marginal import Marginal
+from deniable.synth.model_check import check_attributes, check_described
 
 FITTED_METHODS = frozenset({"hierarchical"})
 """Methods whose tables were fitted to one another before they are reported: their errors are no longer independent."""
@@ -154,6 +155,7 @@ def from_plain(held: dict[str, Any]) -> SynthModel:
     """The model that plain values stand for."""
     held = _upgrade_form(held)
     attributes = tuple(attribute_from_plain(entry) for entry in held["attributes"])
+    check_attributes(attributes, held["attributes"])
     coded = [attribute for attribute in attributes if not isinstance(attribute, Surrogate)]
     ordered, given = frozenset(held["ordered"]), frozenset(held.get("given", ()))
     domain = build_domain(coded, ordered, given)
@@ -165,6 +167,7 @@ def from_plain(held: dict[str, Any]) -> SynthModel:
     if len(one_way) not in (0, len(domain)) or any(m.size != s for m, s in zip(maps, domain.sizes, strict=True)):
         raise ValueError
     collapsed = CollapsedDomain(domain.resize(tuple(int(m.max()) + 1 for m in maps)), maps)
+    check_described(held, domain, collapsed.domain)
     cliques = tuple(
         Marginal(
             tuple(p["clique"]),

@@ -177,7 +177,7 @@ def compare_view(view: ModelView, model: SynthModel, asked: Question, rows: pa.T
     real, made = _encode(model, rows), _encode(model, drawn)
     joined = model.description.collapsed
     view = _beside(view, model, joined.apply(real), joined.apply(made))
-    found = _utility(model, real, made, asked) | {"regression": _regression(model, rows, drawn, asked)}
+    found = _utility(model, rows, drawn, asked) | {"regression": _regression(model, rows, drawn, asked)}
     if asked.scores:
         from deniable.assess.scores import score_tables
 
@@ -255,10 +255,11 @@ def _beside(view: ModelView, model: SynthModel, real: Codes, made: Codes) -> Mod
     return view
 
 
-def _utility(model: SynthModel, real: Codes, made: Codes, question: Question) -> dict[str, Any]:
+def _utility(model: SynthModel, rows: pa.Table, drawn: pa.Table, question: Question) -> dict[str, Any]:
     from deniable.assess.utility import (
         build_comparison_domain,
         choose_target,
+        code_inputs,
         compare_classifiers,
         measure_variation,
         measure_workload,
@@ -266,16 +267,17 @@ def _utility(model: SynthModel, real: Codes, made: Codes, question: Question) ->
     from deniable.synth.domain import Labels, Surrogate
     from deniable.synth.inspect import locate_columns
 
-    measure = build_comparison_domain(
-        [attribute for attribute in model.attributes if not isinstance(attribute, Surrogate)]
-    )
-    real, made, domain = measure.apply(real), measure.apply(made), measure.domain
+    coded = [attribute for attribute in model.attributes if not isinstance(attribute, Surrogate)]
+    measure = build_comparison_domain(coded)
+    real, made = (measure.apply(_encode(model, table)) for table in (rows, drawn))
+    domain = measure.domain
     listed = [attribute.name for attribute in model.attributes if isinstance(attribute, Labels)]
     wanted = question.target or choose_target(domain, listed)
     if wanted is not None and wanted not in domain.names:
         raise ParameterError(f"the model has no column '{wanted}'", remedy=nearest(wanted, domain.names))
     found = [v for way in (1, 2, 3) if (v := measure_variation(real, made, domain, way)) is not None]
-    rates = compare_classifiers(real, made, domain, wanted) if wanted is not None else None
+    inputs = code_inputs(coded, rows, drawn) if wanted is not None else None
+    rates = compare_classifiers(inputs.real, inputs.made, inputs.domain, wanted) if inputs and wanted else None
     asked = measure_workload(real, made, domain, [locate_columns(model, columns) for columns in question.marginals])
     return {
         "variation": [{**asdict(entry), "score": entry.score} for entry in found],

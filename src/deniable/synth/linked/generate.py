@@ -23,8 +23,9 @@ from deniable.errors import Infeasible, ParameterError
 from deniable.policy.truths import columns_of
 from deniable.synth.constraints import ConstraintEngine
 from deniable.synth.domain import Attribute, Bins, Labels, Surrogate
+from deniable.synth.draw import draw_records
 from deniable.synth.encode import convert_steps, decode_column, draw_steps, generate_surrogates
-from deniable.synth.generate import Condition, Where, draw_given_columns, draw_records, parse_values, restore_codes
+from deniable.synth.generate import Condition, Where, draw_given_columns, parse_values, restore_codes
 from deniable.synth.linked import FamilyModel, LinkedModel
 from deniable.synth.linked.link import (
     AFTER,
