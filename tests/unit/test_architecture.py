@@ -167,7 +167,7 @@ def test_a_circle_would_be_found() -> None:
 
 def test_there_are_few_modules_and_few_small_ones() -> None:
     copied = SRC / "deniable" / "world" / "findings"  # files that a world is written with; nothing imports them
-    assert len([path for path in FILES if path.parent != copied]) <= 491
+    assert len([path for path in FILES if path.parent != copied]) <= 494
     lengths = {path: text.count("\n") for path, text in FILES.items() if path.name != "__init__.py"}
     assert len([path for path, lines in lengths.items() if lines < 60]) <= 40
     assert {path.name: lines for path, lines in lengths.items() if lines > 600} == {}
