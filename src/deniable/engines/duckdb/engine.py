@@ -12,7 +12,7 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -81,6 +81,12 @@ class Attached:
         return bool(self.stamps) and isinstance(self.held, Files) and stamp_paths(self.held.paths) != self.stamps
 
 
+class Changed(DataError):
+    """A file was changed while it was read: nothing of what was read is used, and it may be read again."""
+
+
+LAST = (False, False, True)
+"""How often a statement is run whose files are changed while it reads; the last time that is refused."""
 OPEN: weakref.WeakSet[DuckDBEngine] = weakref.WeakSet()
 """The engines of this process."""
 
@@ -154,24 +160,29 @@ class DuckDBEngine:
                 self._sources[name] = attached
 
     @contextmanager
-    def _read_steadily(self, sql: str) -> Iterator[None]:
-        """Around a statement: what it reads is as it was looked into, from before it begins until it has ended.
+    def _read_steadily(self, sql: str, *, alone: bool = False) -> Iterator[Any]:
+        """Around a statement: a cursor on which what it reads is as it was looked into, from its begin to its end.
 
-        It is searched for the names of sources. Where one that does not fit any more is only named, as a column may be,
-        nothing is refused.
+        It is this thread's, or one of its own. The statement is searched for the names of sources. Where one that does
+        not fit any more is only named, as a column may be, nothing is refused.
         """
-        folded, known = sql.casefold(), self._scans
-        named = [each for each in known if any(f.casefold() in folded for f in (quote(each), f"FROM {each}"))]
-        refusals = {name: refusal for name in named if (refusal := self._try_again(name)) is not None}
+        folded = sql.casefold()
+        with self._lock:
+            self._require_open()
+            known = self._scans
+            named = [each for each in known if any(f.casefold() in folded for f in (quote(each), f"FROM {each}"))]
+            refusals = {name: refusal for name in named if (refusal := self._try_again(name)) is not None}
+            cursor, copies = self._new_cursor() if alone else self._cursor(), self._copies or {}
+            read = [self._sources[name] for name in named if name not in refusals and name not in copies]
         try:
-            yield
+            yield cursor
         except InternalError:
             if refusals:
                 raise next(iter(refusals.values())) from None
-            raise
-        copies = self._copies or {}
-        if any(name not in refusals and name not in copies and self._is_changed(name) for name in named):
-            raise DataError(  # what was read may be of both
+            if not any(each.changed for each in read):
+                raise
+        if any(each.changed for each in read):  # what was read may be of both
+            raise Changed(
                 "a file was changed while it was read",
                 expected="A file that is replaced whole, by a rename",
                 remedy="Ask again once it is written",
@@ -236,20 +247,24 @@ class DuckDBEngine:
         one_row: bool = False,
     ) -> pa.Table:
         """Run one reading statement of our own making, on this thread's cursor; frames are seen by it alone."""
-        with self._read_steadily(sql):
-            cursor = self._cursor()
-            self._teach_spelling(sql)
-            with self._track_statement(cursor, seconds), translate_errors(), _register_frames(cursor, frames or {}):
-                if one_row and parameters is None:
-                    return read_row(cursor, self._local.statements, sql)
-                return read_relation(cursor, sql, parameters).to_arrow_table()
+        for last in LAST:
+            with suppress(*(() if last else (Changed,))), self._read_steadily(sql) as cursor:
+                self._teach_spelling(sql)
+                with self._track_statement(cursor, seconds), translate_errors(), _register_frames(cursor, frames or {}):
+                    if one_row and parameters is None:
+                        return read_row(cursor, self._local.statements, sql)
+                    return read_relation(cursor, sql, parameters).to_arrow_table()
+        raise InternalError("a statement was not run")
 
     def run_within(self, sql: str, most: int, *, seconds: float, frames: Mapping[str, pa.Table]) -> pa.Table:
         """The same for a statement whose rows may have no more bytes than that."""
-        with self._read_steadily(sql):
-            cursor = self._cursor()
-            with self._track_statement(cursor, seconds), translate_errors(), _register_frames(cursor, frames):
-                return read_within(read_relation(cursor, sql), most)
+        with (
+            self._read_steadily(sql) as cursor,
+            self._track_statement(cursor, seconds),
+            translate_errors(),
+            _register_frames(cursor, frames),
+        ):
+            return read_within(read_relation(cursor, sql), most)
 
     def stream(
         self, sql_or_table: str, batch_rows: int = BATCH_ROWS, parameters: Parameters | None = None
@@ -264,8 +279,7 @@ class DuckDBEngine:
         sql = f"SELECT * FROM {quote(sql_or_table)}" if known else sql_or_table
         steady = ExitStack()
         with steady:
-            steady.enter_context(self._read_steadily(sql))
-            cursor = self._new_cursor()
+            cursor = steady.enter_context(self._read_steadily(sql, alone=True))
             self._teach_spelling(sql)
             with self._track_statement(cursor, None), translate_errors():
                 reader = read_batches(read_relation(cursor, sql, parameters), batch_rows)
