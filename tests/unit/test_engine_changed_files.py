@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import os
+import threading
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +38,7 @@ WRITE = {
     "parquet": pq.write_table,
     "arrow": lambda rows, path: pyarrow.feather.write_feather(rows, path, compression="uncompressed"),
 }
+ORDERS = (["visit", "person", "age"], ["age", "visit", "person"], ["person", "visit", "age"])
 QUESTION = "SELECT COUNT(*) AS n, COUNT(DISTINCT person) AS people, AVG(age) AS age FROM t WHERE visit <> 'x{}'"
 
 
@@ -181,3 +185,30 @@ def test_a_large_file_that_is_changed_while_it_is_read_gives_nothing(
         monkeypatch.undo()
         found = engine.run('SELECT count(DISTINCT "person") AS n FROM "t"').to_pylist()
         assert found == [{"n": PEOPLE}]
+
+
+def test_one_person_counts_once_while_a_file_is_replaced_again_and_again(tmp_path: Path) -> None:
+    """Questions of several threads beside one who replaces the file: each answer is of one file, or there is none."""
+    rows, orders, found, over = made(True), itertools.cycle(ORDERS), list[float](), threading.Event()
+    path = tmp_path / "t.parquet"
+    replace_file(path, rows)
+    with DuckDBEngine() as engine:
+        engine.attach("t", path)
+
+        def replace_often() -> None:
+            while not over.wait(0.05):
+                replace_file(path, rows.select(next(orders)))
+
+        def count() -> None:
+            for _ in range(5):
+                with suppress(DataError):
+                    found.append(engine.run('SELECT count(DISTINCT "person") AS n FROM "t"')["n"][0].as_py())
+
+        threads = [threading.Thread(target=each) for each in (replace_often, count, count, count)]
+        for thread in threads:
+            thread.start()
+        for thread in threads[1:]:
+            thread.join()
+        over.set()
+        threads[0].join()
+    assert {*found} <= {PEOPLE}
