@@ -191,52 +191,7 @@ def _join_stretches(counts: Floats, deviation: float) -> NDArray[np.int32]:
             code, held, length = code + 1, 0.0, 0
         mapping[place] = code
         held, length = held + count, length + 1
-    if code and held < RARE_DEVIATIONS * deviation * np.sqrt(length):
-        mapping[mapping == code] = code - 1  # what noise hides at the end belongs to the stretch before it
     return mapping
-
-
-CERTAIN_DEVIATIONS = 2.0
-"""How far a sum of neighbors must stand out beyond the largest of as many sums of noise as there are of its length."""
-
-
-def clear_noise(counts: Floats, deviation: float, total: float) -> Floats:
-    """Counts of neighbors that add up to a total, with nothing where noise alone may be all that there is.
-
-    From the whole to the single value, each half of a stretch keeps its part of the records, if its noisy sum stands
-    out of the noise of its values, or that of a part of it does; else the other half has all of them. Where neither
-    does, all values of a half are as likely. Cutting negative counts alone would leave half of the noise on every empty
-    value: far from the others, where bounds are wide, a few such records decide a mean.
-
-    >>> clear_noise(np.array([50.0, 2.0, -3.0, 3.0]), 2.0, 50.0)
-    array([50.,  0.,  0.,  0.])
-    """
-    sums, kept = np.concatenate([[0.0], np.cumsum(counts)]), np.zeros(counts.size)
-    seen: dict[tuple[int, int], float] = {}
-
-    def find_sums(first: int, after: int) -> float:
-        told, size = float(sums[after] - sums[first]), after - first
-        middle = (first + after) // 2
-        parts = find_sums(first, middle) + find_sums(middle, after) if size > 1 else 0.0
-        least = math.sqrt(2 * math.log(counts.size / size)) + CERTAIN_DEVIATIONS
-        seen[first, after] = told if told > least * deviation * math.sqrt(size) else parts
-        return seen[first, after]
-
-    find_sums(0, counts.size)
-    waiting = [(0, counts.size, total)]
-    while waiting:
-        first, after, held = waiting.pop()
-        middle = (first + after) // 2
-        halves = [(first, middle), (middle, after)]
-        if after - first <= 1:
-            kept[first:after] = held
-        elif whole := sum(seen[half] for half in halves):
-            waiting += [(*half, held * seen[half] / whole) for half in halves if seen[half]]
-        else:
-            above = [max(float(sums[b] - sums[a]), 0.0) + 1e-9 for a, b in halves]
-            for (a, b), told in zip(halves, above, strict=True):
-                kept[a:b] = held * told / sum(above) / (b - a)
-    return kept
 
 
 FEWEST_GROUPS = 2

@@ -28,9 +28,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from deniable.errors import NOTHING_CHARGED, ParameterError, nearest
-from deniable.synth.bins import clear_noise
 from deniable.synth.constraints import ConstraintEngine
-from deniable.synth.domain import BINS, Bins, Clique, Domain, Labels, Surrogate, arrow_type
+from deniable.synth.domain import Bins, Clique, Domain, Labels, Surrogate, arrow_type
 from deniable.synth.draw import (
     apportion_counts,
     draw_along_cliques,
@@ -62,9 +61,6 @@ FEWEST_TRIED, MOST_TRIED, TRIES = 20_000, 1_000_000, 2
 """How many records are drawn at least to keep those that meet a condition, how many at most in all, and how often."""
 
 Where = Mapping[str, str]
-LONG_STRETCH = 0.25
-"""Where records are so near together that bins were cut again, a stretch of more than so many of a column's values is
-mostly empty."""
 NULL_TEXT = "null"
 """How a condition writes null."""
 LONGEST_SHOWN = 60
@@ -146,11 +142,8 @@ def weigh_members(description: Description, place: int, members: NDArray[np.int6
     if members.size == 1 or not description.one_way:
         return np.ones(members.size)
     estimated = float(description.estimates.columns[place][int(description.collapsed.maps[place][members[0]])])
-    counts, deviation = description.one_way[place].counts, math.sqrt(description.one_way[place].variance)
-    uneven = place in description.domain.ordered and counts.size > BINS + 1  # some equal bins were cut again
-    if uneven and members.size > LONG_STRETCH * counts.size:
-        return clear_noise(counts[members], deviation, max(estimated, 0.0)) + 1e-9
-    return project_to_simplex(counts[members], estimated) + 1e-9
+    weights: Floats = project_to_simplex(description.one_way[place].counts[members], estimated) + 1e-9
+    return weights
 
 
 def _parse_scalar(attribute: Labels | Bins, text: str) -> pa.Scalar:
