@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 from dataclasses import replace
+from fractions import Fraction
 
 import numpy as np
 import pyarrow as pa
@@ -19,11 +20,14 @@ from deniable.synth.bins import (
     RARE_DEVIATIONS,
     _join_neighbors,
     _join_rare,
+    find_empty,
     group_codes,
 )
 from deniable.synth.describe import describe_table
+from deniable.synth.domain import Domain
 from deniable.synth.generate import generate
 from deniable.synth.marginal import Marginal
+from seeded import SeededEntropy
 
 
 def _marginal(counts: list[float], variance: float) -> Marginal:
@@ -102,3 +106,80 @@ def test_values_have_their_shares_whatever_the_number_of_rows(rows: int) -> None
         return float(np.abs(sum(held) / (each * draws) - truth).sum() / 2)
 
     assert distance(rows, max(30_000 // rows, 1)) <= 1.1 * distance(3000, 10) + 0.005
+
+
+WIDE = tuple(range(41)) + tuple(range(1040, 257_000, 1000))
+"""Forty single steps, and 256 bins of a thousand steps each."""
+
+
+def _empty_ones(counts: np.ndarray, deviation: float, seed: int, cuts: tuple[int, ...] = WIDE) -> list[bool]:
+    domain = Domain(("x",), (len(cuts) - 1,), frozenset({0}), cuts={0: cuts})
+    noisy = counts + np.random.default_rng(seed).normal(0, deviation, counts.size)
+    return find_empty(domain, 0, _marginal(noisy.tolist(), deviation**2)).tolist()
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_bins_far_from_all_records_are_empty(seed: int) -> None:
+    counts = np.zeros(len(WIDE) - 1)
+    counts[:40] = 100.0
+    assert _empty_ones(counts, 20.0, seed) == [False] * 41 + [True] * 255  # the first wide one is near
+
+
+def test_rare_values_far_away_stay_where_the_noise_is_small() -> None:
+    counts = np.zeros(len(WIDE) - 1)
+    counts[:40], counts[170], counts[-1] = 30.0, 1.0, 2.0
+    empty = np.array(_empty_ones(counts, 0.1, 1))
+    assert np.flatnonzero(~empty[41:]).tolist() == [129, 254]
+
+
+def test_a_thin_spread_far_away_stays_where_its_sum_stands_out() -> None:
+    counts = np.full(len(WIDE) - 1, 3.0)
+    counts[:40] = 300.0
+    assert sum(_empty_ones(counts, 2.0, 2)[41:]) < 128
+
+
+@pytest.mark.parametrize("deviation", [0.1, 5.0, 1000.0])
+def test_equal_bins_that_are_all_alike_are_not_empty(deviation: float) -> None:
+    assert not any(_empty_ones(np.full(256, 12.0), deviation, 4, tuple(range(0, 2570, 10))))
+
+
+def test_columns_without_records_have_no_empty_bins() -> None:
+    assert not any(_empty_ones(np.zeros(len(WIDE) - 1), 0.0, 0))
+    assert not any(_empty_ones(np.full(len(WIDE) - 1, -5.0), 1.0, 0))
+
+
+def test_null_is_never_far_from_the_others() -> None:
+    domain = Domain(("x",), (len(WIDE),), frozenset({0}), nulls=frozenset({0}), cuts={0: WIDE})
+    counts = [30.0] * 40 + [0.0] * 256 + [0.0]
+    found = find_empty(domain, 0, _marginal(counts, 1.0))
+    assert found[41:].tolist() == [True] * 255 + [False]
+
+
+def _wide_table(lots: np.random.Generator, rows: int, nullable: bool) -> tuple[pa.Table, TableSchema]:
+    decimal = ColumnType.DECIMAL
+    small = np.round(lots.exponential(40.0, rows), 2)
+    held = [None if nullable and place % 5 == 0 else value for place, value in enumerate(small.tolist())]
+    others = {name: lots.integers(0, 4, rows) for name in ("y", "z")}
+    columns = (
+        Column("x", decimal, bounds=Bounds(Fraction(0), Fraction(10**6), Fraction(1, 100)), nullable=nullable),
+        *(Column(n, ColumnType.INTEGER, bounds=Bounds(Fraction(0), Fraction(3), Fraction(1))) for n in others),
+    )
+    return pa.table({"x": held, **others}), TableSchema("t", "t.parquet", columns, PrivacyUnit())
+
+
+@pytest.mark.parametrize("nullable", [True, False])
+@pytest.mark.parametrize("epsilon", ["1", "30"])
+@pytest.mark.parametrize("method", ["auto", "mst", "correlated", "mwem", "independent"])
+def test_wide_bounds_do_not_move_the_mean_of_small_numbers(method: str, epsilon: str, nullable: bool) -> None:
+    rows, table = _wide_table(np.random.default_rng(3), 3000, nullable)
+    budget = ApproxDP(Fraction(epsilon), Fraction(1, 10**6))
+    model = describe_table(rows, table, budget, method, entropy=SeededEntropy(5))
+    drawn = generate(model, 3000).column("x").drop_null().to_numpy()
+    real = rows.column("x").drop_null().to_numpy()
+    assert drawn.mean() == pytest.approx(real.mean(), rel=0.3)
+
+
+def test_a_condition_can_still_ask_for_a_value_that_noise_hides() -> None:
+    rows, table = _wide_table(np.random.default_rng(3), 500, nullable=False)
+    model = describe_table(rows, table, ApproxDP(Fraction(30), Fraction(1, 10**6)), entropy=SeededEntropy(5))
+    assert generate(model, 20, where={"x": "900000"}).column("x").to_pylist() == [900000.0] * 20

@@ -133,7 +133,9 @@ class CollapsedDomain:
 def collapse_domain(domain: Domain, one_way: list[Marginal]) -> CollapsedDomain:
     """Join the values that the noise hides."""
     maps = [
-        _join_neighbors(m, place in domain.nulls) if place in domain.ordered else _join_rare(m)
+        _join_neighbors(m, place in domain.nulls, find_empty(domain, place, m))
+        if place in domain.ordered
+        else _join_rare(m)
         for place, m in enumerate(one_way)
     ]
     sizes = tuple(int(mapping.max()) + 1 for mapping in maps)
@@ -163,12 +165,14 @@ def _join_rare(marginal: Marginal) -> NDArray[np.int32]:
     return mapping
 
 
-def _join_neighbors(marginal: Marginal, null: bool = False) -> NDArray[np.int32]:
+def _join_neighbors(
+    marginal: Marginal, null: bool = False, empty: NDArray[np.bool_] | None = None
+) -> NDArray[np.int32]:
     """Stretches of neighbors; null, the last code where there is one, is nobody's neighbor and stays by itself."""
-    if not null:
-        return _join_stretches(marginal.counts, np.sqrt(marginal.variance))
-    mapping = _join_stretches(marginal.counts[:-1], np.sqrt(marginal.variance))
-    return np.append(mapping, mapping.max(initial=-1) + 1).astype(np.int32)
+    numbers = slice(0, marginal.counts.size - null)
+    seen = np.ones(marginal.counts.size, dtype=bool) if empty is None else ~empty
+    mapping = _join_stretches(marginal.counts[numbers], np.sqrt(marginal.variance), seen[numbers])
+    return np.append(mapping, mapping.max(initial=-1) + 1).astype(np.int32) if null else mapping
 
 
 def count_intervals(total: float, deviation: float) -> float:
@@ -180,18 +184,77 @@ def count_intervals(total: float, deviation: float) -> float:
     return min(max(math.sqrt(total / max(deviation, 1e-9)), FEWEST_INTERVALS), MOST_INTERVALS)
 
 
-def _join_stretches(counts: Floats, deviation: float) -> NDArray[np.int32]:
-    """Neighbors joined from the left until a stretch holds its part of the records, and more than its noise."""
-    total = float(np.maximum(counts, 0).sum())
+def _join_stretches(counts: Floats, deviation: float, seen: NDArray[np.bool_]) -> NDArray[np.int32]:
+    """Neighbors joined from the left until a stretch holds its part of the records, and more than its noise.
+
+    What is not seen counts for nothing, and belongs to what is before it; at the beginning, to what comes after.
+    """
+    total = float(np.maximum(counts[seen], 0).sum())
     enough = total / count_intervals(total, deviation)
     mapping = np.zeros(counts.size, dtype=np.int32)
     code, held, length = 0, 0.0, 0
     for place, count in enumerate(counts):
-        if length and held >= max(enough, RARE_DEVIATIONS * deviation * np.sqrt(length)):
-            code, held, length = code + 1, 0.0, 0
+        if seen[place]:
+            if length and held >= max(enough, RARE_DEVIATIONS * deviation * np.sqrt(length)):
+                code, held, length = code + 1, 0.0, 0
+            held, length = held + count, length + 1
         mapping[place] = code
-        held, length = held + count, length + 1
     return mapping
+
+
+CERTAIN_DEVIATIONS = 2.0
+"""How far a sum of neighbors must stand out beyond the largest of as many sums of noise as there are of its length."""
+MOST_RECORDS, BEYOND = 0.9, 1.0
+"""What lies away from so many of the records, by more than so many times the range of these, is far."""
+
+
+def find_empty(domain: Domain, place: int, marginal: Marginal) -> NDArray[np.bool_]:
+    """The values of a column in bins that are far from most records, and that noise alone may fill.
+
+    Half of the noise on empty values is above zero. Near the records that hardly matters; where bounds are much wider
+    than values, a few records far away decide a mean.
+
+    >>> from deniable.dp.accounting import NoOpEvent
+    >>> wide = Domain(("x",), (6,), frozenset({0}), cuts={0: (0, 1, 2, 3, 10, 100, 1000)})
+    >>> find_empty(wide, 0, Marginal((0,), np.array([50.0, 60, 40, 1, 2, -1]), 1.0, NoOpEvent())).tolist()
+    [False, False, False, False, True, True]
+    """
+    empty = np.zeros(marginal.counts.size, dtype=bool)
+    if place not in domain.cuts:
+        return empty
+    cuts = np.array(domain.cuts[place], dtype=np.float64)
+    counts = marginal.counts[: cuts.size - 1]
+    unseen = _find_hidden(counts, math.sqrt(marginal.variance))
+    shares = np.cumsum(np.where(unseen, 0.0, np.maximum(counts, 0.0)))
+    ends = [(1 - MOST_RECORDS) / 2 * shares[-1], (1 + MOST_RECORDS) / 2 * shares[-1]]
+    first, last = np.searchsorted(shares, ends)
+    reach = BEYOND * (cuts[last + 1] - cuts[first])
+    far = (cuts[1:] <= cuts[first] - reach) | (cuts[:-1] >= cuts[last + 1] + reach)
+    empty[: counts.size] = unseen & far
+    return empty
+
+
+def _find_hidden(counts: Floats, deviation: float) -> NDArray[np.bool_]:
+    """Neighbors none of which stands out of the noise, alone or together with others, beside some that do.
+
+    From the whole to the single value, a half of a stretch is hidden if neither its sum nor that of a part of it stands
+    out, while the other half, or a part of that, does.
+    """
+    levels = 1 + max(counts.size - 1, 0).bit_length()
+    padded = np.zeros((2, 1 << (levels - 1)))
+    padded[0, : counts.size], padded[1, : counts.size] = counts, 1.0
+    shown, below = list[NDArray[np.bool_]](), np.zeros(1 << (levels - 1), dtype=bool)
+    for _ in range(levels):
+        sums, lengths = padded
+        least = np.sqrt(2 * np.log(counts.size / np.maximum(lengths, 1.0))) + CERTAIN_DEVIATIONS
+        shown.append(below | ((sums > least * deviation * np.sqrt(lengths)) & (lengths > 0)))
+        if sums.size > 1:
+            padded, below = padded.reshape(2, -1, 2).sum(axis=2), shown[-1].reshape(-1, 2).any(axis=1)
+    hidden = np.zeros(1, dtype=bool)
+    for one in shown[-2::-1]:
+        pairs = one.reshape(-1, 2)
+        hidden = (hidden[:, np.newaxis] | (~pairs & pairs.any(axis=1)[:, np.newaxis])).ravel()
+    return hidden[: counts.size]
 
 
 FEWEST_GROUPS = 2

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import date, datetime, timedelta
 from fractions import Fraction
 from itertools import pairwise
@@ -46,6 +46,8 @@ class Domain:
     """The places of columns that are never drawn, only drawn from: what they have to do with one another is no use."""
     nulls: frozenset[int] = frozenset()
     """The places of ordered columns whose last code is null, which is no neighbor of the largest value."""
+    cuts: Mapping[int, tuple[int, ...]] = field(default_factory=dict, compare=False)
+    """By the places of numbers and dates in bins, where their bins begin and where the last one ends."""
 
     def __post_init__(self) -> None:
         if len(self.names) != len(self.sizes) or len(set(self.names)) != len(self.names):
@@ -62,7 +64,7 @@ class Domain:
 
     def resize(self, sizes: tuple[int, ...]) -> Domain:
         """The same columns with other numbers of values."""
-        return replace(self, sizes=sizes)
+        return replace(self, sizes=sizes, cuts={})
 
     def shape(self, clique: Clique) -> tuple[int, ...]:
         """The sizes of a clique's columns."""
@@ -204,7 +206,8 @@ def build_domain(
     """The domain of coded attributes; numbers and dates are ordered, unless told otherwise."""
     rising = frozenset(i for i, a in enumerate(coded) if isinstance(a, Bins)) if ordered is None else ordered
     nulls = frozenset(i for i in rising if coded[i].nullable)
-    return Domain(tuple(a.name for a in coded), tuple(a.size for a in coded), rising, given, nulls)
+    cuts = {i: a.cuts for i, a in enumerate(coded) if i in rising and isinstance(a, Bins)}
+    return Domain(tuple(a.name for a in coded), tuple(a.size for a in coded), rising, given, nulls, cuts)
 
 
 def surrogate_prefix(name: str) -> str:

@@ -28,6 +28,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from deniable.errors import NOTHING_CHARGED, ParameterError, nearest
+from deniable.synth.bins import find_empty
 from deniable.synth.constraints import ConstraintEngine
 from deniable.synth.domain import Bins, Clique, Domain, Labels, Surrogate, arrow_type
 from deniable.synth.draw import (
@@ -61,6 +62,8 @@ FEWEST_TRIED, MOST_TRIED, TRIES = 20_000, 1_000_000, 2
 """How many records are drawn at least to keep those that meet a condition, how many at most in all, and how often."""
 
 Where = Mapping[str, str]
+LEAST = 1e-15
+"""What a value weighs that noise alone may fill, beside others in records."""
 NULL_TEXT = "null"
 """How a condition writes null."""
 LONGEST_SHOWN = 60
@@ -137,12 +140,17 @@ def weigh_members(description: Description, place: int, members: NDArray[np.int6
     """What the values behind one joined code weigh: their noisy counts, made to be counts of the table that was seen.
 
     Counts are brought to the estimate of the joined code, never to the number of rows that are drawn: noise would weigh
-    more the more the two differ.
+    more the more the two differ. Values that are far from the others, and that noise alone may fill, weigh next to
+    nothing, so that a condition can still ask for them.
     """
     if members.size == 1 or not description.one_way:
         return np.ones(members.size)
     estimated = float(description.estimates.columns[place][int(description.collapsed.maps[place][members[0]])])
-    weights: Floats = project_to_simplex(description.one_way[place].counts[members], estimated) + 1e-9
+    marginal = description.one_way[place]
+    empty = find_empty(description.domain, place, marginal)[members]
+    weights = np.full(members.size, LEAST)
+    seen = ~empty if not empty.all() else empty
+    weights[seen] = project_to_simplex(marginal.counts[members[seen]], estimated) + 1e-9
     return weights
 
 
