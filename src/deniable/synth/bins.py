@@ -249,11 +249,11 @@ def _find_hidden(counts: Floats, deviation: float) -> NDArray[np.bool_]:
         least = np.sqrt(2 * np.log(counts.size / np.maximum(lengths, 1.0))) + CERTAIN_DEVIATIONS
         shown.append(below | ((sums > least * deviation * np.sqrt(lengths)) & (lengths > 0)))
         if sums.size > 1:
-            padded, below = padded.reshape(2, -1, 2).sum(axis=2), shown[-1].reshape(-1, 2).any(axis=1)
+            padded, below = padded.reshape(2, -1, 2).sum(axis=2), shown[-1][::2] | shown[-1][1::2]
     hidden = np.zeros(1, dtype=bool)
     for one in shown[-2::-1]:
-        pairs = one.reshape(-1, 2)
-        hidden = (hidden[:, np.newaxis] | (~pairs & pairs.any(axis=1)[:, np.newaxis])).ravel()
+        other = one.reshape(-1, 2)[:, ::-1].ravel()
+        hidden = np.repeat(hidden, 2) | (~one & other)
     return hidden[: counts.size]
 
 
