@@ -120,7 +120,7 @@ def test_a_collapsed_table_has_the_new_codes_and_their_members() -> None:
     with pytest.raises(ValueError, match="shorter"):
         held.apply(np.array([[0, 1, 2]], dtype=np.int32))
     assert held.members(0, 1).tolist() == [1, 2]
-    assert held.sum_counts(0, np.array([5.0, 2.0, 3.0])).tolist() == [5.0, 5.0]
+    assert held.sum_counts(0, Marginal((0,), np.array([5.0, 2.0, 3.0]), 1.0, EVENT)).tolist() == [5.0, 5.0]
     assert held.sizes(0).tolist() == [1.0, 2.0]
 
 

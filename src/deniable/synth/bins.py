@@ -121,8 +121,9 @@ class CollapsedDomain:
         """The old codes behind a new one."""
         return np.flatnonzero(self.maps[place] == code)
 
-    def sum_counts(self, place: int, counts: Floats) -> Floats:
-        """Old one-way counts added up to new codes."""
+    def sum_counts(self, place: int, marginal: Marginal) -> Floats:
+        """Old one-way counts added up to new codes, without what noise alone may have put far from most records."""
+        counts = np.where(find_empty(self.domain, place, marginal), 0.0, marginal.counts)
         return np.bincount(self.maps[place], counts, self.domain.sizes[place]).astype(np.float64)
 
     def sizes(self, place: int) -> Floats:
@@ -204,18 +205,19 @@ def _join_stretches(counts: Floats, deviation: float, seen: NDArray[np.bool_]) -
 
 CERTAIN_DEVIATIONS = 2.0
 """How far a sum of neighbors must stand out beyond the largest of as many sums of noise as there are of its length."""
-MOST_RECORDS, BEYOND = 0.9, 1.0
-"""What lies away from so many of the records, by more than so many times the range of these, is far."""
+FEW_RECORDS, BEYOND = 0.05, 4.0
+"""What lies away from all records but so many at each end, by more than so many times the range of these, is far."""
 
 
 def find_empty(domain: Domain, place: int, marginal: Marginal) -> NDArray[np.bool_]:
     """The values of a column in bins that are far from most records, and that noise alone may fill.
 
     Half of the noise on empty values is above zero. Near the records that hardly matters; where bounds are much wider
-    than values, a few records far away decide a mean.
+    than values, a few records far away decide a mean. Where all such values together stand out of the noise, records
+    lie thinly somewhere among them: the nearest are kept until the others look like noise.
 
     >>> from deniable.dp.accounting import NoOpEvent
-    >>> wide = Domain(("x",), (6,), frozenset({0}), cuts={0: (0, 1, 2, 3, 10, 100, 1000)})
+    >>> wide = Domain(("x",), (6,), frozenset({0}), cuts={0: (0, 1, 2, 3, 99, 200, 300)})
     >>> find_empty(wide, 0, Marginal((0,), np.array([50.0, 60, 40, 1, 2, -1]), 1.0, NoOpEvent())).tolist()
     [False, False, False, False, True, True]
     """
@@ -223,14 +225,17 @@ def find_empty(domain: Domain, place: int, marginal: Marginal) -> NDArray[np.boo
     if place not in domain.cuts:
         return empty
     cuts = np.array(domain.cuts[place], dtype=np.float64)
-    counts = marginal.counts[: cuts.size - 1]
-    unseen = _find_hidden(counts, math.sqrt(marginal.variance))
-    shares = np.cumsum(np.where(unseen, 0.0, np.maximum(counts, 0.0)))
-    ends = [(1 - MOST_RECORDS) / 2 * shares[-1], (1 + MOST_RECORDS) / 2 * shares[-1]]
-    first, last = np.searchsorted(shares, ends)
-    reach = BEYOND * (cuts[last + 1] - cuts[first])
-    far = (cuts[1:] <= cuts[first] - reach) | (cuts[:-1] >= cuts[last + 1] + reach)
-    empty[: counts.size] = unseen & far
+    counts, deviation = marginal.counts[: cuts.size - 1], math.sqrt(marginal.variance)
+    before = np.append(0.0, np.cumsum(counts))
+    aside = max(FEW_RECORDS * before[-1], CERTAIN_DEVIATIONS * deviation * math.sqrt(counts.size))
+    if before[-1] > 4 * aside:  # else the noise hides even where half of the records are
+        lowest = cuts[np.flatnonzero(before > aside)[0] - 1]
+        highest = cuts[np.flatnonzero(before < before[-1] - aside)[-1] + 1]
+        away = np.maximum(lowest - cuts[1:], cuts[:-1] - highest)
+        hidden = _find_hidden(counts, deviation) & (away >= BEYOND * (highest - lowest))
+        farthest = np.flatnonzero(hidden)[np.argsort(-away[hidden], kind="stable")]
+        alike = np.cumsum(counts[farthest]) <= CERTAIN_DEVIATIONS * deviation * np.sqrt(np.arange(farthest.size) + 1)
+        empty[farthest[: np.max(np.flatnonzero(alike), initial=-1) + 1]] = True
     return empty
 
 

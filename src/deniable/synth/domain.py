@@ -47,7 +47,8 @@ class Domain:
     nulls: frozenset[int] = frozenset()
     """The places of ordered columns whose last code is null, which is no neighbor of the largest value."""
     cuts: Mapping[int, tuple[int, ...]] = field(default_factory=dict, compare=False)
-    """By the places of numbers and dates in bins, where their bins begin and where the last one ends."""
+    """By the places of numbers and dates in bins, where their bins begin and where the last one ends; also where codes
+    stand for several bins each."""
 
     def __post_init__(self) -> None:
         if len(self.names) != len(self.sizes) or len(set(self.names)) != len(self.names):
@@ -64,7 +65,7 @@ class Domain:
 
     def resize(self, sizes: tuple[int, ...]) -> Domain:
         """The same columns with other numbers of values."""
-        return replace(self, sizes=sizes, cuts={})
+        return replace(self, sizes=sizes)
 
     def shape(self, clique: Clique) -> tuple[int, ...]:
         """The sizes of a clique's columns."""

@@ -92,7 +92,7 @@ def _combine_two(first: Marginal, second: Marginal) -> Marginal:
 
 def project_columns(collapsed: CollapsedDomain, one_way: Sequence[Marginal], total: float) -> list[Floats]:
     """Columns over joined values, from their own measurements alone."""
-    return [project_to_simplex(collapsed.sum_counts(j, m.counts), total) for j, m in enumerate(one_way)]
+    return [project_to_simplex(collapsed.sum_counts(j, m), total) for j, m in enumerate(one_way)]
 
 
 def score_pairs(

@@ -100,7 +100,7 @@ def compute_collapsed_residuals(
 ) -> Residuals:
     """What measurements say over joined values; those by groups of them, which say something else, are left out."""
     columns = [
-        (collapsed.sum_counts(place, marginal.counts), marginal.variance * collapsed.sizes(place))
+        (collapsed.sum_counts(place, marginal), marginal.variance * collapsed.sizes(place))
         for place, marginal in enumerate(one_way)
     ]
     return compute_residuals(collapsed.domain, [marginal for marginal in measured if not marginal.maps], columns)

@@ -109,7 +109,7 @@ def _choose_columns(codes: Records, places: list[int]) -> Records:
 def _combine_levels(
     collapsed: CollapsedDomain, top: Marginal, measured: list[Marginal], other: int, parents: tuple[Groups, ...]
 ) -> Levels:
-    root = collapsed.sum_counts(other, top.counts)[np.newaxis, :]
+    root = collapsed.sum_counts(other, top)[np.newaxis, :]
     counts = [root, *(marginal.counts for marginal in measured)]
     spread = [top.variance * collapsed.sizes(other)[np.newaxis, :]]
     spread += [np.full(marginal.counts.shape, marginal.variance) for marginal in measured]
