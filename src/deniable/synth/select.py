@@ -147,11 +147,12 @@ IMPLIED_WORTH = 0.5
 add up in squares. Found by trial on tables with a few hidden factors, and no worse on those of `bench/synth.py`."""
 
 
-def select_tree(problem: SelectionProblem) -> Selection:
+def select_tree(problem: SelectionProblem, follow: bool = True) -> Selection:
     """The pairs of a spanning tree that pay, and columns once more: what every table is drawn along.
 
     Where many pairs pay beyond what the tree implies of them, or by chance alone, all that do. What is implied is
     drawn, so it differs from the real counts by chance at least, as far as its score does: less where copies imply it.
+    So it is where nothing will `follow` that scores pairs against the tree.
     """
     tree, scores = _find_tree(problem)
     problem = replace(problem, scores=scores)
@@ -166,7 +167,7 @@ def select_tree(problem: SelectionProblem) -> Selection:
     worth = np.maximum(beyond * weighed, _gain_by_chance(problem) * copies.loose * copies.weights)
     counted = dict(zip(problem.pairs, map(float, weighed), strict=True))
     every = select_pairs(replace(problem, scores=worth, weights=counted))
-    if sum(len(clique) == 2 for clique in every.cliques) > MOST_PAIRS * len(problem.pairs):
+    if not follow or sum(len(clique) == 2 for clique in every.cliques) > MOST_PAIRS * len(problem.pairs):
         return every
     kept = [place for place, pair in enumerate(problem.pairs) if pair in weights]
     pairs = [problem.pairs[place] for place in kept]
@@ -187,7 +188,39 @@ def _trust_shown_scores(problem: SelectionProblem, known: Floats, tree: Collecti
         return problem.scores
     chance = 1.0 - float(np.mean(problem.scores[beside] > known[beside]))
     told = problem.told - SCORE_DEVIATIONS * chance * problem.deviation
+    told = np.maximum(told, _average_scores(problem, known, beside))
     return np.where(beside, np.maximum(problem.scores, told), problem.scores)
+
+
+def _average_scores(problem: SelectionProblem, known: Floats, beside: NDArray[np.bool_]) -> Floats:
+    """What scores are on average of many alike: far nearer to their mean than the noise on each of them tells.
+
+    Where the mean of what pairs show beyond the implied stands out of its noise, each pair has it, and as much of its
+    own difference from the mean as the scores differ more than their noise does.
+    """
+    assert problem.told is not None and problem.chance is not None
+    noise = problem.column_errors[np.array(problem.pairs)].sum(axis=1)
+    floor = np.hypot(problem.chance, noise)
+    found = np.where(problem.told > 0, np.hypot(problem.told, floor), problem.told + floor)
+    expected = np.hypot(known, floor)
+    beyond = found - expected
+    pairs, noise_squared = int(beside.sum()), problem.deviation**2
+    mean = float(np.mean(beyond[beside]))
+    sure = 1.0 + SCORE_DEVIATIONS * math.sqrt(2 / pairs)
+    own = max(float(np.var(beyond[beside])) - sure * noise_squared, 0.0)
+    if not own and mean <= SCORE_DEVIATIONS * problem.deviation / math.sqrt(pairs):
+        return problem.scores
+    likely = mean + own / (own + noise_squared) * (beyond - mean)
+    spread = math.sqrt(own * noise_squared / (own + noise_squared))
+    return known + _cut_normal(likely, spread)
+
+
+def _cut_normal(mean: Floats, deviation: float) -> Floats:
+    """What normal numbers are above zero, on average; below, they count as zero."""
+    ratio = mean / max(deviation, 1e-9)
+    above = np.array([0.5 + 0.5 * math.erf(each / math.sqrt(2)) for each in ratio])
+    found: Floats = deviation / math.sqrt(2 * math.pi) * np.exp(-(ratio**2) / 2) + mean * above
+    return found
 
 
 def _share_joined(columns: int, tree: Sequence[Clique]) -> Floats:

@@ -82,6 +82,7 @@ def auto(codes: Records, domain: Domain, settings: MethodSettings, entropy: Entr
         spent = left - CLIQUE_SCORES
         measured, events, reason = _measure_in_rounds(codes, collapsed, domain, one_way, plan, spend, spent, entropy)
     else:
+        chosen = select_tree(problem, follow=False)
         measured = measure_cliques(codes, collapsed, domain, chosen, spend, left, entropy)
         events, reason = [marginal.event for marginal in measured], chosen.reason
     together = combine_marginals([*one_way, *measured])
