@@ -22,6 +22,7 @@ from deniable.synth.select import (
     DENOISED,
     Selection,
     SelectionProblem,
+    _average_scores,
     _find_tree,
     _trust_shown_scores,
     find_copies,
@@ -30,6 +31,7 @@ from deniable.synth.select import (
     select_pairs,
     select_tree,
 )
+from seeded import SeededEntropy
 
 
 def _problem(seed: int) -> SelectionProblem:
@@ -292,3 +294,69 @@ def test_scores_beside_the_tree_are_trusted_as_far_as_most_of_them_show() -> Non
         assert found == pytest.approx(np.array([650.0, 500 - off, 400 - off, 550.0, 300 - off, 450.0]))
     without = replace(problem, told=None)
     assert (_trust_shown_scores(without, np.zeros(6), tree) == without.scores).all()
+
+
+def _many_scores(beyond: float, spread: float, seed: int) -> tuple[SelectionProblem, np.ndarray]:
+    """780 pairs that a tree implies to 500 and that really show more; each score has five times that noise."""
+    lots, columns = np.random.default_rng(seed), 40
+    pairs = list(itertools.combinations(range(columns), 2))
+    truth = 500.0 + beyond + lots.normal(0, spread, len(pairs))
+    noisy = np.hypot(truth, 100.0) + lots.normal(0, 500.0, len(pairs))  # 100: what chance and noise make of any score
+    told = np.where(noisy > 100, np.sqrt(np.maximum(noisy**2 - 100.0**2, 0)), noisy - 100)
+    domain = Domain(tuple(f"c{i}" for i in range(columns)), (2,) * columns)
+    known = (
+        domain,
+        pairs,
+        told - 1000.0,
+        np.full(columns, 2.0),
+        np.full(columns, 50.0),
+        np.zeros(columns),
+        1.0,
+        1,
+        1e4,
+    )
+    return SelectionProblem(*known, told=told, deviation=500.0), truth
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize(("beyond", "spread"), [(150.0, 0.0), (150.0, 300.0), (0.0, 600.0)])
+def test_many_scores_tell_their_mean_and_spread_though_each_is_lost_in_noise(
+    beyond: float, spread: float, seed: int
+) -> None:
+    problem, truth = _many_scores(beyond, spread, seed)
+    implied = np.full(len(truth), 500.0)
+    found = _average_scores(problem, implied, [(0, 1)])
+    assert found[0] == problem.scores[0]  # a pair of the tree keeps its own
+    assert np.mean(found[1:] - 500) == pytest.approx(np.mean(np.maximum(truth - 500, 0)), rel=0.35)
+    if spread:
+        assert np.corrcoef(found[1:], truth[1:])[0, 1] > 0.4
+
+
+@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("implied", [500.0, 1500.0])
+def test_scores_that_show_no_more_than_is_implied_stay_as_they_are(seed: int, implied: float) -> None:
+    """Also where far more is implied than scores show: what follows from a tree was then told too high."""
+    problem, truth = _many_scores(0.0, 0.0, seed)
+    found = _average_scores(problem, np.full(len(truth), implied), [(0, 1)])
+    assert np.maximum(found[1:] - implied, np.maximum(problem.scores[1:] - implied, 0)).max() <= max(
+        float(problem.scores[1:].max() - implied), 25.0
+    )
+
+
+def test_tables_with_hidden_factors_are_measured_in_more_pairs_than_a_tree() -> None:
+    """All 190 pairs depend on one another, and no tree of them implies the rest."""
+    lots = np.random.default_rng(0)
+    hidden = lots.normal(size=(2000, 3))
+    codes = ((hidden @ lots.normal(size=(3, 20)) + lots.normal(size=(2000, 20))) > 0).astype(np.int32).T
+    domain, spend = Domain(tuple(f"c{i}" for i in range(20)), (2,) * 20), convert_budget(ApproxDP(1, 1e-6), 1)
+    real = np.cov(codes)
+
+    def distance(method: str) -> float:
+        errors = []
+        for seed in range(3):
+            description = run_method(codes, domain, METHODS[method], spend, SeededEntropy(seed))
+            drawn = draw_records(description.estimates, description.collapsed.domain, 20_000, seed)
+            errors.append(float(np.abs(np.cov(restore_codes(description, drawn, seed)) - real).mean()))
+        return float(np.mean(errors))
+
+    assert distance("auto") < 0.9 * min(distance("correlated"), distance("mst"))

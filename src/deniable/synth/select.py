@@ -161,7 +161,7 @@ def select_tree(problem: SelectionProblem, follow: bool = True) -> Selection:
     problem = replace(problem, weights=weights)
     drawn = copies.loose * np.sqrt([2 * problem.total * problem.domain.cells(pair) / math.pi for pair in problem.pairs])
     known = np.maximum(implied, copies.implied)
-    shown = _trust_shown_scores(problem, known, weights)
+    shown = np.maximum(_trust_shown_scores(problem, known, weights), _average_scores(problem, known, weights))
     beyond = np.maximum(shown - known, np.minimum(problem.scores, drawn))
     weighed = np.maximum([weights.get(pair, 1.0) for pair in problem.pairs], copies.weights)
     worth = np.maximum(beyond * weighed, _gain_by_chance(problem) * copies.loose * copies.weights)
@@ -188,19 +188,20 @@ def _trust_shown_scores(problem: SelectionProblem, known: Floats, tree: Collecti
         return problem.scores
     chance = 1.0 - float(np.mean(problem.scores[beside] > known[beside]))
     told = problem.told - SCORE_DEVIATIONS * chance * problem.deviation
-    told = np.maximum(told, _average_scores(problem, known, beside))
     return np.where(beside, np.maximum(problem.scores, told), problem.scores)
 
 
-def _average_scores(problem: SelectionProblem, known: Floats, beside: NDArray[np.bool_]) -> Floats:
+def _average_scores(problem: SelectionProblem, known: Floats, tree: Collection[Clique]) -> Floats:
     """What scores are on average of many alike: far nearer to their mean than the noise on each of them tells.
 
     Where the mean of what pairs show beyond the implied stands out of its noise, each pair has it, and as much of its
     own difference from the mean as the scores differ more than their noise does.
     """
-    assert problem.told is not None and problem.chance is not None
+    beside = np.array([pair not in tree for pair in problem.pairs], dtype=bool)
+    if problem.told is None or not beside.any():
+        return problem.scores
     noise = problem.column_errors[np.array(problem.pairs)].sum(axis=1)
-    floor = np.hypot(problem.chance, noise)
+    floor = noise if problem.chance is None else np.hypot(problem.chance, noise)
     found = np.where(problem.told > 0, np.hypot(problem.told, floor), problem.told + floor)
     expected = np.hypot(known, floor)
     beyond = found - expected
@@ -212,7 +213,7 @@ def _average_scores(problem: SelectionProblem, known: Floats, beside: NDArray[np
         return problem.scores
     likely = mean + own / (own + noise_squared) * (beyond - mean)
     spread = math.sqrt(own * noise_squared / (own + noise_squared))
-    return known + _cut_normal(likely, spread)
+    return np.where(beside, known + _cut_normal(likely, spread), problem.scores)
 
 
 def _cut_normal(mean: Floats, deviation: float) -> Floats:

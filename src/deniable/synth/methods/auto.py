@@ -5,8 +5,8 @@
 A tree of pairs says something of every pair, through the columns between: what it implies need not be measured. (Where
 most pairs pay by themselves they are measured at once.) That takes half of what is left at first. Measuring it again
 later loses nothing (`measure.combine_marginals`), so the second half goes wherever it helps most once the scores
-against the tree are known. Where nothing could stand out of the noise, nothing is scored, and the tree gets all; at a
-tiny budget columns stay independent."""
+against the tree are known. Where no further score could stand out of the noise, what pays by the first scores is
+measured at once; at a tiny budget columns stay independent."""
 
 from __future__ import annotations
 
