@@ -286,14 +286,15 @@ def test_scores_beside_the_tree_are_trusted_as_far_as_most_of_them_show() -> Non
     domain, pairs = Domain(tuple("abcd"), (4,) * 4), list(itertools.combinations(range(4), 2))
     told = np.array([900.0, 500.0, 400.0, 800.0, 300.0, 700.0])
     known = (domain, pairs, told - 250.0, np.full(4, 4.0), np.full(4, 10.0), np.zeros(4), 1.0, 1, 1e4)
-    problem, tree = SelectionProblem(*known, told=told, deviation=60.0), [(0, 1), (1, 2), (2, 3)]
-    assert np.flatnonzero(_trust_shown_scores(problem, np.zeros(6), tree) != problem.scores).tolist() == [1, 2, 4]
+    problem = SelectionProblem(*known, told=told, deviation=60.0)
+    beside = np.array([pair not in ((0, 1), (1, 2), (2, 3)) for pair in pairs])
+    assert np.flatnonzero(_trust_shown_scores(problem, np.zeros(6), beside) != problem.scores).tolist() == [1, 2, 4]
     for implied, off in ((0.0, 0.0), (100.0, 40.0), (200.0, 80.0), (300.0, 120.0)):
         # Scores of 250, 150 and 50 show more than that: three of three, two, one, none.
-        found = _trust_shown_scores(problem, np.full(6, implied), tree)
+        found = _trust_shown_scores(problem, np.full(6, implied), beside)
         assert found == pytest.approx(np.array([650.0, 500 - off, 400 - off, 550.0, 300 - off, 450.0]))
     without = replace(problem, told=None)
-    assert (_trust_shown_scores(without, np.zeros(6), tree) == without.scores).all()
+    assert (_trust_shown_scores(without, np.zeros(6), beside) == without.scores).all()
 
 
 def _many_scores(beyond: float, spread: float, seed: int) -> tuple[SelectionProblem, np.ndarray]:
@@ -325,7 +326,7 @@ def test_many_scores_tell_their_mean_and_spread_though_each_is_lost_in_noise(
 ) -> None:
     problem, truth = _many_scores(beyond, spread, seed)
     implied = np.full(len(truth), 500.0)
-    found = _average_scores(problem, implied, [(0, 1)])
+    found = _average_scores(problem, implied, np.arange(len(truth)) > 0)
     assert found[0] == problem.scores[0]  # a pair of the tree keeps its own
     assert np.mean(found[1:] - 500) == pytest.approx(np.mean(np.maximum(truth - 500, 0)), rel=0.35)
     if spread:
@@ -337,7 +338,7 @@ def test_many_scores_tell_their_mean_and_spread_though_each_is_lost_in_noise(
 def test_scores_that_show_no_more_than_is_implied_stay_as_they_are(seed: int, implied: float) -> None:
     """Also where far more is implied than scores show: what follows from a tree was then told too high."""
     problem, truth = _many_scores(0.0, 0.0, seed)
-    found = _average_scores(problem, np.full(len(truth), implied), [(0, 1)])
+    found = _average_scores(problem, np.full(len(truth), implied), np.arange(len(truth)) > 0)
     assert np.maximum(found[1:] - implied, np.maximum(problem.scores[1:] - implied, 0)).max() <= max(
         float(problem.scores[1:].max() - implied), 25.0
     )

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -161,7 +161,8 @@ def select_tree(problem: SelectionProblem, follow: bool = True) -> Selection:
     problem = replace(problem, weights=weights)
     drawn = copies.loose * np.sqrt([2 * problem.total * problem.domain.cells(pair) / math.pi for pair in problem.pairs])
     known = np.maximum(implied, copies.implied)
-    shown = np.maximum(_trust_shown_scores(problem, known, weights), _average_scores(problem, known, weights))
+    others = np.array([pair not in weights for pair in problem.pairs], dtype=bool)
+    shown = np.maximum(_trust_shown_scores(problem, known, others), _average_scores(problem, known, others))
     beyond = np.maximum(shown - known, np.minimum(problem.scores, drawn))
     weighed = np.maximum([weights.get(pair, 1.0) for pair in problem.pairs], copies.weights)
     worth = np.maximum(beyond * weighed, _gain_by_chance(problem) * copies.loose * copies.weights)
@@ -176,14 +177,13 @@ def select_tree(problem: SelectionProblem, follow: bool = True) -> Selection:
     return select_pairs(replace(problem, pairs=pairs, scores=worth, column_worth=alone))
 
 
-def _trust_shown_scores(problem: SelectionProblem, known: Floats, tree: Collection[Clique]) -> Floats:
+def _trust_shown_scores(problem: SelectionProblem, known: Floats, beside: NDArray[np.bool_]) -> Floats:
     """The scores of pairs beside the tree, each less fewer deviations the more of them show more than the tree implies.
 
     Deviations are taken off since chance makes some of many scores large. Where most pairs show more even so, it is not
     chance that does. Then a score counts as it was told: the noise on columns adds to it in squares, and what stands
     far out has little of it.
     """
-    beside = np.array([pair not in tree for pair in problem.pairs], dtype=bool)
     if problem.told is None or not beside.any():
         return problem.scores
     chance = 1.0 - float(np.mean(problem.scores[beside] > known[beside]))
@@ -191,43 +191,36 @@ def _trust_shown_scores(problem: SelectionProblem, known: Floats, tree: Collecti
     return np.where(beside, np.maximum(problem.scores, told), problem.scores)
 
 
-def _average_scores(problem: SelectionProblem, known: Floats, tree: Collection[Clique]) -> Floats:
+def _average_scores(problem: SelectionProblem, known: Floats, beside: NDArray[np.bool_]) -> Floats:
     """What scores are on average of many alike: far nearer to their mean than the noise on each of them tells.
 
     Where the mean of what pairs show beyond the implied stands out of its noise, each pair has it, and as much of its
     own difference from the mean as the scores differ more than their noise does.
     """
-    beside = np.array([pair not in tree for pair in problem.pairs], dtype=bool)
     if problem.told is None or not beside.any():
         return problem.scores
     noise = problem.column_errors[np.array(problem.pairs)].sum(axis=1)
     floor = noise if problem.chance is None else np.hypot(problem.chance, noise)
     found = np.where(problem.told > 0, np.hypot(problem.told, floor), problem.told + floor)
-    expected = np.hypot(known, floor)
-    beyond = found - expected
-    pairs, noise_squared = int(beside.sum()), problem.deviation**2
+    beyond, pairs, noisy = found - np.hypot(known, floor), int(beside.sum()), problem.deviation**2
+    own = max(float(np.var(beyond[beside])) - (1.0 + SCORE_DEVIATIONS * math.sqrt(2 / pairs)) * noisy, 0.0)
     mean = float(np.mean(beyond[beside]))
-    sure = 1.0 + SCORE_DEVIATIONS * math.sqrt(2 / pairs)
-    own = max(float(np.var(beyond[beside])) - sure * noise_squared, 0.0)
     if not own and mean <= SCORE_DEVIATIONS * problem.deviation / math.sqrt(pairs):
         return problem.scores
-    likely = mean + own / (own + noise_squared) * (beyond - mean)
-    spread = math.sqrt(own * noise_squared / (own + noise_squared))
-    return np.where(beside, known + _cut_normal(likely, spread), problem.scores)
+    likely = mean + own / (own + noisy) * (beyond - mean)
+    return np.where(beside, known + _cut_normal(likely, math.sqrt(own * noisy / (own + noisy))), problem.scores)
 
 
 def _cut_normal(mean: Floats, deviation: float) -> Floats:
     """What normal numbers are above zero, on average; below, they count as zero."""
     ratio = mean / max(deviation, 1e-9)
     above = np.array([0.5 + 0.5 * math.erf(each / math.sqrt(2)) for each in ratio])
-    found: Floats = deviation / math.sqrt(2 * math.pi) * np.exp(-(ratio**2) / 2) + mean * above
-    return found
+    return np.asarray(deviation / math.sqrt(2 * math.pi) * np.exp(-(ratio**2) / 2) + mean * above)
 
 
 def _share_joined(columns: int, tree: Sequence[Clique]) -> Floats:
     """Of each column, the share of the others that a tree joins with it."""
-    joined = [reach_columns(columns, tree, place).size - 1 for place in range(columns)]
-    return np.array(joined, dtype=np.float64) / max(columns - 1, 1)
+    return np.array([(reach_columns(columns, tree, j).size - 1) / max(columns - 1, 1) for j in range(columns)])
 
 
 def _gain_by_chance(problem: SelectionProblem) -> Floats:
