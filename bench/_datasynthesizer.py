@@ -1,6 +1,6 @@
 """DataSynthesizer's correlated mode (a Bayesian network of degree two); run by bench/synth.py in its environment.
 
-    python _datasynthesizer.py coded.csv made.csv EPSILON
+    python _datasynthesizer.py coded.csv made.csv EPSILON [SEED]
 
 Writes the synthetic table, and prints one line of JSON: CPU seconds of describing and generating, workers included.
 """
@@ -17,7 +17,7 @@ from pathlib import Path
 warnings.simplefilter("ignore")
 
 
-def main(real: str, made: str, epsilon: str) -> None:
+def main(real: str, made: str, epsilon: str, seed: str = "0") -> None:
     """Describe and generate; every column is declared categorical, as its codes are."""
     from DataSynthesizer.DataDescriber import DataDescriber
     from DataSynthesizer.DataGenerator import DataGenerator
@@ -27,13 +27,17 @@ def main(real: str, made: str, epsilon: str) -> None:
     before = _seconds()
     describer = DataDescriber(category_threshold=1000)
     describer.describe_dataset_in_correlated_attribute_mode(
-        dataset_file=real, epsilon=float(epsilon), k=2, attribute_to_is_categorical=dict.fromkeys(names, True)
+        dataset_file=real,
+        epsilon=float(epsilon),
+        k=2,
+        attribute_to_is_categorical=dict.fromkeys(names, True),
+        seed=int(seed),
     )
     with tempfile.TemporaryDirectory() as folder:
         description = str(Path(folder) / "description.json")
         describer.save_dataset_description_to_file(description)
         generator = DataGenerator()
-        generator.generate_dataset_in_correlated_attribute_mode(rows, description)
+        generator.generate_dataset_in_correlated_attribute_mode(rows, description, seed=int(seed))
         generator.save_synthetic_data(made)
     print(json.dumps({"seconds": _seconds() - before}))
 
@@ -44,4 +48,4 @@ def _seconds() -> float:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:4])
+    main(*sys.argv[1:5])

@@ -176,7 +176,8 @@ def make_peers(rows: pa.Table, table: object, command: list[str | Path], minutes
             names = compared.domain.names
             np.savetxt(real, codes.T, fmt="%d", delimiter=",", header=",".join(names), comments="")
             sizes.write_text(json.dumps(dict(zip(names, compared.domain.sizes, strict=True))))
-            whole = [{"REAL": real, "SIZES": sizes, "MADE": made}.get(str(part), part) for part in command]
+            given = {"REAL": real, "SIZES": sizes, "MADE": made, "RUN": str(run)}
+            whole = [given.get(str(part), part) for part in command]
             seconds = int(60 * minutes)
             limit = partial(resource.setrlimit, resource.RLIMIT_CPU, (seconds, seconds + 1))
             ended = subprocess.run(whole, capture_output=True, preexec_fn=limit)

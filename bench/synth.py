@@ -216,6 +216,8 @@ def private_pgm_on_tables(names: list[str], which: str) -> int:
 
 
 LEAST_KEPT = 0.7
+OWN_RUNS = 20
+"""Runs of our methods, which take a second each: two would tell a share to no better than a tenth."""
 
 
 def keep_findings(names: list[str], runs: int, which: str | None, sample: int, minutes: float) -> int:
@@ -234,7 +236,7 @@ def keep_findings(names: list[str], runs: int, which: str | None, sample: int, m
         require_true,
     )
 
-    shares, missed = [], 0
+    shares, missed, own = [], 0, max(runs, OWN_RUNS)
     for name in names:
         rows, table = FRAMES[name]()
         if sample:
@@ -242,14 +244,14 @@ def keep_findings(names: list[str], runs: int, which: str | None, sample: int, m
         findings, found = read_findings(name), {}
         require_true(findings, rows)
         for method in ("auto asked", "auto", "mst", "correlated"):
-            found[method] = count_kept(rows, findings, make_ours(rows, table, findings, method, 1.0), runs)
+            found[method] = count_kept(rows, findings, make_ours(rows, table, findings, method, 1.0), own)
         here, peer, unended = Path(__file__), "", ""
         if which and (python := prepare_peer("private-pgm", "mbi>=2", "mbi")):
             script, rho = here.with_name("_private_pgm.py"), float(rho_within(Fraction(1), Fraction(DELTA)))
             command: list[str | Path] = [python, script, which, "REAL", "SIZES", "MADE", str(rho)]
             peer = f"private-pgm {which}"
         elif sample and (python := prepare_peer("datasynthesizer", "DataSynthesizer", "DataSynthesizer")):
-            command = [python, here.with_name("_datasynthesizer.py"), "REAL", "MADE", "1"]
+            command = [python, here.with_name("_datasynthesizer.py"), "REAL", "MADE", "1", "RUN"]
             peer = "DataSynthesizer"
         if peer:
             try:
@@ -263,7 +265,8 @@ def keep_findings(names: list[str], runs: int, which: str | None, sample: int, m
         told = ", ".join(f"{method} {share:.2f}" for method, share in means.items()) + unended
         lost = ", ".join(f"{finding} {share:.0%}" for finding, share in found["auto asked"].items() if share < 1)
         size = f"{rows.num_rows:6,} x {len(table.columns):2d}"
-        print(f"{name:10s} {size}, {len(findings)} findings, {runs} runs: auto, asked for them, keeps {shares[-1]:.2f} "
+        print(f"{name:10s} {size}, {len(findings)} findings, {own} runs, {runs} of a peer: "
+              f"auto, asked for them, keeps {shares[-1]:.2f} "
               f"({'met' if shares[-1] >= means[best] else 'MISSED'}); {told}; "
               f"kept less than always: {lost or 'none'}", flush=True)  # fmt: skip
         for key in dict.fromkeys(map(find_source, findings)):

@@ -449,10 +449,8 @@ NOISE_LIMIT, PAIR_NOISE_LIMIT, WORKLOAD_NOISE_LIMIT, NOISE_CEILING = 0.02, 0.1, 
 was asked for; above a fifth it is left alone. Scores of finer groups hold more noise, and measuring them costs more
 than most bring: planted findings are seen more often with a fiftieth than with a twentieth, and tables at large are no
 worse for it."""
-IMPLIED = 0.5
-"""The power of the cells with which the noise of an implied pair grows."""
-DEVIATIONS = 2.5
-"""How far a score must stand out of its noise: many are tried."""
+IMPLIED, DEVIATIONS = 0.5, 2.5
+"""The power of the cells with which the noise of an implied pair grows; how far one of many scores must stand out."""
 GAIN_FACTOR = 2.0
 """How much more a clique must bring than it costs: the noise of a pair is also in every three columns that hold it."""
 
@@ -488,11 +486,13 @@ def group_workload(
 ) -> list[GroupedClique]:
     """What was asked for, each in as many cells as its share keeps out of the noise; none where that is hopeless.
 
-    A pair that is measured anyway is measured in full once more, so that both measurements can be joined.
+    A pair that is measured anyway is measured in full once more, so that both measurements can be joined. What has too
+    many cells loses values to groups: its pairs, which have fewer cells, say more of these.
     """
-    asked = [clique for clique in dict.fromkeys(workload) if domain.cells(clique) > 1]
-    share = WORKLOAD_SHARE / max(len(asked), 1)
+    share = WORKLOAD_SHARE / max(sum(domain.cells(clique) > 1 for clique in set(workload)), 1)
     most = forecast.most_cells(share, WORKLOAD_NOISE_LIMIT)
+    pairs = (pair for own in workload if domain.cells(own) > most for pair in itertools.combinations(own, 2))
+    asked = [clique for clique in dict.fromkeys([*workload, *pairs]) if domain.cells(clique) > 1]
     found = [group_clique(domain, columns, clique, math.inf if clique in done else most) for clique in asked]
     return [
         one for one in found if one.clique in done or forecast.noise(one.cells, share) <= NOISE_CEILING * forecast.total

@@ -168,7 +168,7 @@ def _measure_in_rounds(
 
 def _explain_choice(plan: _Plan, larger: list[GroupedClique]) -> str:
     asked, found = len(plan.asked), len(larger) - len(plan.asked)
-    told = f"{asked} cliques were asked for; " if asked else ""
+    told = f"{asked} cliques for what was asked; " if asked else ""
     if not found:
         return f"{told}none of {len(plan.tried)} further cliques shows enough beyond its noise"
     threes = sum(len(one.clique) > 2 for one in larger[asked:])
