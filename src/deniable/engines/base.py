@@ -17,7 +17,7 @@ from datetime import date, datetime
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, TypeVar, runtime_checkable
 
 from deniable.errors import DataError, Stopped, nearest
 from deniable.policy.schema import ColumnType, CsvDialect, TableSchema, normalize_spelling
@@ -33,6 +33,7 @@ Parameters = Sequence[Any] | Mapping[str, Any]
 """Values for `?` or `$1` (a sequence), or for `$name` (a mapping)."""
 
 BATCH_ROWS = 65_536
+Found = TypeVar("Found")
 
 
 def is_in_database(source: object) -> bool:
@@ -116,6 +117,12 @@ class Engine(Protocol):
 
         `frames` are rows in memory (public ones, such as noisy answers) that this statement alone can read by name.
         `one_row` tells that the statement gives one row of 64-bit integers, which can be had at less cost.
+        """
+
+    def read_whole(self, names: Collection[str], read: Callable[[], Found]) -> Found:
+        """What several statements of this thread read, of files as they are at one time.
+
+        Where one is changed meanwhile, nothing of what was read is used, and all of it is read again, or refused.
         """
 
     def stream(

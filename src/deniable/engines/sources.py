@@ -71,6 +71,14 @@ class Files:
     format: Format
     paths: tuple[Path, ...]
     table: str | None = None
+    named: tuple[Path, ...] = ()
+    """The names by which the files were found; links may lead from there to other files later."""
+
+    @property
+    def has_moved(self) -> bool:
+        """Whether the names by which the files were found lead elsewhere now."""
+        pairs = zip(self.named, self.paths, strict=True)
+        return any(name != path and os.path.realpath(name) != str(path) for name, path in pairs)
 
     @property
     def title(self) -> str:
@@ -94,7 +102,7 @@ def resolve_source(source: str | Path, root: Path) -> Files:
     if path.is_dir():
         return _list_folder(path)
     if path.exists():
-        return Files(forced or format_of(path), (_require_regular(path),), table)
+        return Files(forced or format_of(path), (_require_regular(path),), table, (path.absolute(),))
     if glob.has_magic(str(path)):
         return _require_one_format(sorted(Path(match) for match in glob.glob(str(path))), f"the pattern '{path.name}'")
     raise DataError(f"there is no file or folder '{path}'", remedy="Correct the source, or put the file there")
@@ -217,7 +225,8 @@ def _list_folder(folder: Path) -> Files:
 
 
 def _require_one_format(paths: list[Path], title: str) -> Files:
-    files = tuple(_require_regular(path) for path in paths if not path.is_dir())
+    named = [path.absolute() for path in paths if not path.is_dir()]
+    files = tuple(_require_regular(path) for path in named)
     if not files:
         raise DataError(f"{title} has no file that can be read", expected=f"Names end in {', '.join(SUFFIXES)}")
     formats = sorted({format_of(path) for path in files})
@@ -227,11 +236,11 @@ def _require_one_format(paths: list[Path], title: str) -> Files:
             expected="A folder is one table: CSV, Parquet or Arrow files of one format",
             remedy="Name one kind of file, as in 'folder/*.parquet'",
         )
-    return Files(formats[0], files)
+    return Files(formats[0], files, named=tuple(named))
 
 
 def _require_regular(path: Path) -> Path:
-    resolved = path.resolve()
+    resolved = Path(os.path.realpath(path))
     if not resolved.is_file():
         raise DataError(f"'{path.name}' is not an ordinary file", remedy="Copy the data to a file first")
     try:
