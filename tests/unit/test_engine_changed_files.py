@@ -386,3 +386,82 @@ def test_a_database_that_is_replaced_is_looked_into_again_before_a_charge(tmp_pa
         with pytest.raises(DataError, match="Nothing was charged"):
             count(curator, 4)
         assert spent(curator) == before
+
+
+AREAS = "person,cat\n" + "".join(f"p{i},{'ab'[i % 2]}\n" for i in range(PEOPLE))
+WITH_PUBLIC = """\
+version: 1
+dataset: visits
+tables:
+  t: {source: t.csv, unit: {column: person, max_groups: 1, max_rows_per_group: 1},
+      columns: {person: {}, cat: {categories: [a, b]}}}
+  pub: {source: pub.csv, public: true}
+budgets: {dataset: {epsilon: 100000}}
+accepts: [much-loss]
+"""
+JOINED = "SELECT pub.label, COUNT(*) AS n FROM t JOIN pub ON t.cat = pub.cat GROUP BY pub.label"
+
+
+@pytest.fixture
+def with_public(tmp_path: Path) -> Any:
+    (tmp_path / "t.csv").write_text(AREAS)
+    (tmp_path / "pub.csv").write_text("cat,label,big\na,LA,1\nb,LB,2\n")
+    (tmp_path / "policy.yaml").write_text(WITH_PUBLIC)
+    with Curator.open(tmp_path / "policy.yaml") as curator:
+        yield curator
+
+
+def put_public(folder: Path, content: str) -> None:
+    (folder / "fresh").write_text(content)
+    (folder / "fresh").replace(folder / "pub.csv")
+
+
+def test_a_public_table_whose_file_changed_is_described_again_before_a_charge(with_public: Any, tmp_path: Path) -> None:
+    free, total = "SELECT cat, big FROM pub", "SELECT SUM(big) AS s FROM pub"
+    assert with_public.query(free, epsilon=1).to_pylist()[0] == {"cat": "a", "big": 1}
+    assert with_public.query(total, epsilon=1).to_pylist() == [{"s": 3}]
+    assert len(with_public.query(JOINED, epsilon=100).to_pylist()) == 2
+    before = spent(with_public)
+    put_public(tmp_path, "cat,name\na,LA\nb,LB\n")
+    for question in (free, total, JOINED):
+        with pytest.raises(DeniableError, match=r"there is no column.*Nothing was charged"):
+            with_public.query(question, epsilon=100)
+    put_public(tmp_path, "cat,label,big\na,LA,one\nb,LB,two\n")
+    with pytest.raises(DeniableError, match=r"SUM takes a number, not text.*Nothing was charged"):
+        with_public.query(total, epsilon=1)
+    assert spent(with_public) == before
+    assert not [entry for entry in with_public.ledger.entries() if entry.act == "fail"]
+    put_public(tmp_path, "big,label,cat\n7,LC,a\n8,LD,b\n")
+    assert with_public.query(free, epsilon=1).to_pylist()[0] == {"cat": "a", "big": 7}
+    assert {row["label"] for row in with_public.query(JOINED, epsilon=100).to_pylist()} == {"LC", "LD"}
+
+
+def test_a_public_table_that_is_gone_stops_no_question_of_others(with_public: Any, tmp_path: Path) -> None:
+    with_public.query("SELECT cat FROM pub", epsilon=1)
+    (tmp_path / "pub.csv").unlink()
+    assert len(with_public.query("SELECT COUNT(*) AS n FROM t", epsilon=100).to_pylist()) == 1
+    with pytest.raises(DataError, match=r"is gone.*Nothing was charged"):
+        with_public.query(JOINED, epsilon=1)
+
+
+def test_a_free_question_that_fails_says_that_nothing_was_charged(
+    with_public: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any, **__: Any) -> None:
+        raise RuntimeError
+
+    with_public.query("SELECT cat FROM pub", epsilon=1)
+    monkeypatch.setattr("deniable.query.execute.present", fail)
+    with pytest.raises(DeniableError, match="Nothing was charged"):
+        with_public.query("SELECT cat FROM pub", epsilon=1)
+    with pytest.raises(DeniableError, match="The charge stands"):
+        with_public.query("SELECT COUNT(*) AS n FROM t", epsilon=1)
+
+
+def test_a_stored_answer_is_shown_with_the_public_table_of_now(with_public: Any, tmp_path: Path) -> None:
+    counted = "SELECT cat, COUNT(*) AS n FROM t GROUP BY cat"
+    question = f"SELECT pub.label FROM ({counted}) AS c JOIN pub ON c.cat = pub.cat ORDER BY pub.label"
+    for _ in range(3):
+        assert with_public.query(question, epsilon=100).to_pylist() == [{"label": "LA"}, {"label": "LB"}]
+    put_public(tmp_path, "cat,label\na,LC\nb,LD\n")
+    assert with_public.query(question, epsilon=100).to_pylist() == [{"label": "LC"}, {"label": "LD"}]
