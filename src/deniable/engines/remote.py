@@ -498,7 +498,7 @@ def refuse_misfits(doubtful: Mapping[str, str], counts: Sequence[int], title: st
     for name, count in zip(doubtful, counts, strict=True):
         if count:  # null where there are no rows
             raise DataError(
-                f"{count} values of column '{name}' of {title} are not of the declared type 'integer'",
+                base.tell_misfits(count, name, title, "integer"),
                 remedy="Correct the table, or the type in the policy",
                 column=name,
                 count=count,

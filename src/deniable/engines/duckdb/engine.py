@@ -45,6 +45,7 @@ from deniable.engines.duckdb.connection import (
     refuse_rounded,
     remove_scratch,
     render_beyond,
+    teach_spelling,
     translate_errors,
 )
 from deniable.engines.duckdb.csv import scan_csv
@@ -59,7 +60,6 @@ from deniable.engines.duckdb.scan import (
     spool,
     stamp_paths,
     take_copies,
-    teach_spelling,
 )
 from deniable.engines.sources import (
     Files,
