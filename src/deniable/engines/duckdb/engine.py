@@ -552,7 +552,8 @@ def _find_any(cursor: Any, conditions: Mapping[str, str], relation: str) -> dict
         return {}
     asked = ", ".join(f"bool_or({each})" for each in conditions.values())
     with translate_errors():
-        return dict(zip(conditions, cursor.execute(f"SELECT {asked} FROM {relation}").fetchone(), strict=True))
+        (row,) = cursor.execute(f"SELECT {asked} FROM {relation}").fetchall()
+    return dict(zip(conditions, row, strict=True))
 
 
 @contextmanager

@@ -246,8 +246,8 @@ def _read_once(
     source = f"{relation} AS source({slots(len(natives))})"
     for place, (name, native) in enumerate(natives.items()):
         if name in declared and native in _DATES:
-            condition = render_outside(slot(place), native)
-            refuse_beyond({name: connection.execute(f"SELECT 1 FROM {source} WHERE {condition} LIMIT 1").fetchone()})
+            asked = f"SELECT 1 FROM {source} WHERE {render_outside(slot(place), native)} LIMIT 1"
+            refuse_beyond({name: bool(connection.execute(asked).fetchall())})
     if _are_small(stamp_paths(files)):
         connection.execute(f"SELECT max(hash({slots(len(natives))})) FROM {source}").fetchall()
 
