@@ -138,7 +138,7 @@ def test_a_declared_column_that_is_missing_is_refused_with_the_nearest_name(
 
 def test_values_that_do_not_fit_the_declared_type_are_refused_without_being_shown(engine: Engine) -> None:
     schema = TableSchema("t", "", (Column("age", ColumnType.INTEGER),))
-    with pytest.raises(DataError, match="1 values of column 'age'") as refusal:
+    with pytest.raises(DataError, match="1 value of column 'age'") as refusal:
         engine.attach("t", pa.table({"age": ["31", "secret", None]}), schema)
     assert "secret" not in str(refusal.value)
 

@@ -9,6 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.feather
@@ -18,6 +19,7 @@ import pytest
 from deniable import Curator
 from deniable.curator.governance import withdrawals
 from deniable.engines.duckdb import DuckDBEngine
+from deniable.engines.fetching import FetchingEngine
 from deniable.errors import DataError, DeniableError
 
 PEOPLE, ROWS = 60, 600
@@ -212,3 +214,254 @@ def test_one_person_counts_once_while_a_file_is_replaced_again_and_again(tmp_pat
         over.set()
         threads[0].join()
     assert {*found} <= {PEOPLE}
+
+
+PLAIN = "SELECT COUNT(*) AS n FROM t WHERE visit <> 'x{}'"
+
+
+def count(curator: Curator, number: int) -> float:
+    (row,) = curator.query(PLAIN.format(number), epsilon=300, intervals=False).to_pylist()
+    return float(row["n"])
+
+
+def people(number: int, age: int, long: bool = False) -> pa.Table:
+    """So many people of one age, one row each."""
+    visits = [f"v{i}{os.urandom(60_000 * long).hex()}" for i in range(number)]
+    return pa.table({"person": [f"p{i}" for i in range(number)], "visit": visits, "age": [age] * number})
+
+
+def put_link(link: Path, target: str) -> None:
+    fresh = link.with_name("fresh")
+    fresh.symlink_to(target)
+    fresh.replace(link)
+
+
+@pytest.mark.parametrize("linked", ["file", "folder", "both"])
+def test_another_file_behind_a_link_is_looked_into_again_before_a_charge(tmp_path: Path, linked: str) -> None:
+    for name, number in (("jan", 40), ("feb", 90)):
+        (tmp_path / name).mkdir()
+        replace_file(tmp_path / name / "t.csv", people(number, 30))
+    (tmp_path / "mar").mkdir()
+    (tmp_path / "mar" / "t.csv").write_text("who,visit,age\nx,v,1\n")
+    inside, link = {
+        "file": ("t.csv", tmp_path / "t.csv"),
+        "folder": ("now/t.csv", tmp_path / "now"),
+        "both": ("now/*.csv", tmp_path / "now"),
+    }[linked]
+    target = "{}/t.csv" if linked == "file" else "{}"
+    put_link(link, target.format("jan"))
+    (tmp_path / "other.csv").write_text("person\nq1\n")
+    (tmp_path / "policy.yaml").write_text(POLICY.format(ending="csv").replace("source: t.csv", f"source: '{inside}'"))
+    with Curator.open(tmp_path / "policy.yaml") as curator:
+        assert abs(count(curator, 1) - 40) < 2
+        put_link(link, target.format("feb"))
+        assert abs(count(curator, 2) - 90) < 2
+        before = spent(curator)
+        put_link(link, target.format("mar"))
+        with pytest.raises(DataError, match="Nothing was charged"):
+            count(curator, 3)
+        link.unlink()
+        with pytest.raises(DataError, match="Nothing was charged"):
+            count(curator, 4)
+        assert spent(curator) == before
+        put_link(link, target.format("jan"))
+        assert abs(count(curator, 5) - 40) < 2
+
+
+def replace_after_statements(monkeypatch: pytest.MonkeyPatch, change: Any) -> None:
+    """After each statement that an engine ran, change a file."""
+    run = DuckDBEngine.run
+
+    def run_and_change(engine: DuckDBEngine, sql: str, *given: Any, **options: Any) -> pa.Table:
+        found = run(engine, sql, *given, **options)
+        if '"t"' in sql:
+            change()
+        return found
+
+    monkeypatch.setattr(DuckDBEngine, "run", run_and_change)
+
+
+SEVERAL = (
+    "SELECT COUNT(*) AS n, MEDIAN(age) AS age FROM t WHERE visit <> 'x{}'",
+    "SELECT COUNT(DISTINCT person) AS n, MEDIAN(age) AS age FROM t WHERE visit <> 'x{}'",
+    "SELECT COUNT(*) AS n, AVG(age) AS age FROM t WHERE age < (SELECT AVG(age) + 5 FROM t) AND visit <> 'x{}'",
+)
+
+
+@pytest.mark.parametrize("long", [False, True], ids=["small", "large"])
+@pytest.mark.parametrize("question", SEVERAL, ids=["median", "distinct", "inner"])
+@pytest.mark.parametrize("ending", WRITE)
+def test_all_statements_of_a_question_read_one_version_of_a_file(
+    tmp_path: Path, ending: str, question: str, long: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, versions = tmp_path / f"t.{ending}", iter([people(40, 90, long)])
+    with opened(tmp_path, ending, people(60, 10, long)) as curator:
+        count(curator, 1)
+        before = spent(curator)
+        replace_after_statements(monkeypatch, lambda: [replace_file(path, rows) for rows in versions])
+        (row,) = curator.query(question.format(1), epsilon=900, intervals=False).to_pylist()
+        assert (round(row["n"]), round(row["age"])) in ((60, 10), (40, 90))
+        assert spent(curator) == before + 1, "it is charged once, however often it is read"
+
+
+def test_all_questions_of_a_batch_read_one_version_of_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, versions = tmp_path / "t.parquet", iter([people(40, 90, True)])
+    with opened(tmp_path, "parquet", people(60, 10, True)) as curator:
+        replace_after_statements(monkeypatch, lambda: [replace_file(path, rows) for rows in versions])
+        asked = ["SELECT COUNT(*) AS n FROM t WHERE visit <> 'x1'", "SELECT MEDIAN(age) AS age FROM t"]
+        n, age = (table.to_pylist()[0] for table in curator.query_batch(asked, epsilon=900))
+        assert (round(n["n"]), round(age["age"])) in ((60, 10), (40, 90))
+        assert spent(curator) == 1
+
+
+def test_a_question_whose_large_file_changes_all_the_time_gives_nothing_and_its_charge_stands(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, versions = tmp_path / "t.parquet", itertools.cycle([people(40, 90, True), people(60, 10, True)])
+    with opened(tmp_path, "parquet", people(60, 10, True)) as curator:
+        count(curator, 1)
+        before = spent(curator)
+        replace_after_statements(monkeypatch, lambda: replace_file(path, next(versions)))
+        with pytest.raises(DeniableError, match="The charge stands"):
+            curator.query(SEVERAL[0].format(1), epsilon=900)
+        assert spent(curator) == before + 1
+        monkeypatch.undo()
+        assert round(count(curator, 2)) in (40, 60)
+
+
+@pytest.mark.parametrize("long", [False, True], ids=["small", "large"])
+def test_what_is_read_for_rows_that_leave_is_of_one_version(tmp_path: Path, long: bool) -> None:
+    path = tmp_path / "t.parquet"
+    replace_file(path, people(60, 10, long))
+    with FetchingEngine() as engine:
+        engine.attach("t", path)
+        assert engine.count("t") == 60
+        replace_file(path, people(40, 90, long))
+        for read in (lambda: engine.count("t"), lambda: engine.refuse_inexact("t", ["age"])):
+            with pytest.raises(DataError, match="changed while it was read"):
+                read()
+
+
+def test_what_is_read_as_a_whole_is_seen_by_its_thread_alone(tmp_path: Path) -> None:
+    path, found = tmp_path / "t.csv", list[int]()
+    replace_file(path, people(60, 10))
+    with DuckDBEngine() as engine:
+        engine.attach("t", path)
+
+        def read() -> list[int]:
+            first = engine.count("t")
+            replace_file(path, people(40, 90))
+            other = threading.Thread(target=lambda: found.append(engine.count("t")))
+            other.start()
+            other.join()
+            (length,) = {sum(batch.num_rows for batch in engine.stream("t"))}
+            return [first, engine.count("t"), length, engine.read_whole(["t"], lambda: engine.count("t"))]
+
+        assert engine.read_whole(["t"], read) == [60, 60, 60, 60]
+        assert found == [40]
+        assert engine.count("t") == 40
+
+
+def write_database(path: Path, columns: str, number: int) -> None:
+    fresh = path.with_name("fresh")
+    with duckdb.connect(fresh) as connection:
+        connection.execute(f"CREATE TABLE t AS SELECT {columns} FROM range({number}) r(i)")
+    fresh.replace(path)
+
+
+def test_a_database_that_is_replaced_is_looked_into_again_before_a_charge(tmp_path: Path) -> None:
+    path, columns = tmp_path / "t.duckdb", ["'p' || i AS person", "'v' AS visit", "30 AS age"]
+    write_database(path, ", ".join(columns), 40)
+    (tmp_path / "other.csv").write_text("person\nq1\n")
+    (tmp_path / "policy.yaml").write_text(POLICY.format(ending="duckdb"))
+    with Curator.open(tmp_path / "policy.yaml") as curator:
+        assert abs(count(curator, 1) - 40) < 2
+        write_database(path, ", ".join(reversed(columns)), 90)
+        assert abs(count(curator, 2) - 90) < 2
+        before = spent(curator)
+        write_database(path, ", ".join(columns[1:]), 90)
+        with pytest.raises(DataError, match="Nothing was charged"):
+            count(curator, 3)
+        path.unlink()
+        with pytest.raises(DataError, match="Nothing was charged"):
+            count(curator, 4)
+        assert spent(curator) == before
+
+
+AREAS = "person,cat\n" + "".join(f"p{i},{'ab'[i % 2]}\n" for i in range(PEOPLE))
+WITH_PUBLIC = """\
+version: 1
+dataset: visits
+tables:
+  t: {source: t.csv, unit: {column: person, max_groups: 1, max_rows_per_group: 1},
+      columns: {person: {}, cat: {categories: [a, b]}}}
+  pub: {source: pub.csv, public: true}
+budgets: {dataset: {epsilon: 100000}}
+accepts: [much-loss]
+"""
+JOINED = "SELECT pub.label, COUNT(*) AS n FROM t JOIN pub ON t.cat = pub.cat GROUP BY pub.label"
+
+
+@pytest.fixture
+def with_public(tmp_path: Path) -> Any:
+    (tmp_path / "t.csv").write_text(AREAS)
+    (tmp_path / "pub.csv").write_text("cat,label,big\na,LA,1\nb,LB,2\n")
+    (tmp_path / "policy.yaml").write_text(WITH_PUBLIC)
+    with Curator.open(tmp_path / "policy.yaml") as curator:
+        yield curator
+
+
+def put_public(folder: Path, content: str) -> None:
+    (folder / "fresh").write_text(content)
+    (folder / "fresh").replace(folder / "pub.csv")
+
+
+def test_a_public_table_whose_file_changed_is_described_again_before_a_charge(with_public: Any, tmp_path: Path) -> None:
+    free, total = "SELECT cat, big FROM pub", "SELECT SUM(big) AS s FROM pub"
+    assert with_public.query(free, epsilon=1).to_pylist()[0] == {"cat": "a", "big": 1}
+    assert with_public.query(total, epsilon=1).to_pylist() == [{"s": 3}]
+    assert len(with_public.query(JOINED, epsilon=100).to_pylist()) == 2
+    before = spent(with_public)
+    put_public(tmp_path, "cat,name\na,LA\nb,LB\n")
+    for question in (free, total, JOINED):
+        with pytest.raises(DeniableError, match=r"there is no column.*Nothing was charged"):
+            with_public.query(question, epsilon=100)
+    put_public(tmp_path, "cat,label,big\na,LA,one\nb,LB,two\n")
+    with pytest.raises(DeniableError, match=r"SUM takes a number, not text.*Nothing was charged"):
+        with_public.query(total, epsilon=1)
+    assert spent(with_public) == before
+    assert not [entry for entry in with_public.ledger.entries() if entry.act == "fail"]
+    put_public(tmp_path, "big,label,cat\n7,LC,a\n8,LD,b\n")
+    assert with_public.query(free, epsilon=1).to_pylist()[0] == {"cat": "a", "big": 7}
+    assert {row["label"] for row in with_public.query(JOINED, epsilon=100).to_pylist()} == {"LC", "LD"}
+
+
+def test_a_public_table_that_is_gone_stops_no_question_of_others(with_public: Any, tmp_path: Path) -> None:
+    with_public.query("SELECT cat FROM pub", epsilon=1)
+    (tmp_path / "pub.csv").unlink()
+    assert len(with_public.query("SELECT COUNT(*) AS n FROM t", epsilon=100).to_pylist()) == 1
+    with pytest.raises(DataError, match=r"is gone.*Nothing was charged"):
+        with_public.query(JOINED, epsilon=1)
+
+
+def test_a_free_question_that_fails_says_that_nothing_was_charged(
+    with_public: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any, **__: Any) -> None:
+        raise RuntimeError
+
+    with_public.query("SELECT cat FROM pub", epsilon=1)
+    monkeypatch.setattr("deniable.query.execute.present", fail)
+    with pytest.raises(DeniableError, match="Nothing was charged"):
+        with_public.query("SELECT cat FROM pub", epsilon=1)
+    with pytest.raises(DeniableError, match="The charge stands"):
+        with_public.query("SELECT COUNT(*) AS n FROM t", epsilon=1)
+
+
+def test_a_stored_answer_is_shown_with_the_public_table_of_now(with_public: Any, tmp_path: Path) -> None:
+    counted = "SELECT cat, COUNT(*) AS n FROM t GROUP BY cat"
+    question = f"SELECT pub.label FROM ({counted}) AS c JOIN pub ON c.cat = pub.cat ORDER BY pub.label"
+    for _ in range(3):
+        assert with_public.query(question, epsilon=100).to_pylist() == [{"label": "LA"}, {"label": "LB"}]
+    put_public(tmp_path, "cat,label\na,LC\nb,LD\n")
+    assert with_public.query(question, epsilon=100).to_pylist() == [{"label": "LC"}, {"label": "LD"}]

@@ -246,6 +246,6 @@ def test_numerics_are_whole_numbers_to_the_last_digit_and_what_is_no_number_is_n
         assert found.count(None) == 4
         for odd in ("0.5", "9223372036854775808"):
             owner.execute("UPDATE shown.whole SET n = CAST(%s AS numeric) WHERE n = 7", (odd,))
-            with pytest.raises(DataError, match=r"1 values of column 'n' .* not of the declared type 'integer'"):
+            with pytest.raises(DataError, match=r"1 value of column 'n' .* not of the declared type 'integer'"):
                 engine.attach("whole", source, schema)
             owner.execute("UPDATE shown.whole SET n = 7 WHERE n = CAST(%s AS numeric)", (odd,))

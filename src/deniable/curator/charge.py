@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from functools import wraps
+from functools import partial, wraps
 from threading import Event as Flag
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast
 
@@ -251,7 +251,7 @@ def run_job(
             recall_charges(context, receipt.request if receipt is not None else ""),
             after_the_charge(None if job.free else context, stop, charged=fresh, answer=opened.key),
         ):
-            measured = job.measure(engine)
+            measured = engine.read_whole((*job.private, *job.public), partial(job.measure, engine))
     release = receipt.release if receipt is not None else secrets.token_hex(12)
     answer = StoredAnswer(measured, release, datetime.now(UTC).replace(microsecond=0))
     if opened.key or request:

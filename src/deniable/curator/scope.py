@@ -29,7 +29,7 @@ from deniable.policy.document import Policy
 from deniable.policy.schema import Column, CsvDialect, TableSchema
 
 if TYPE_CHECKING:
-    from deniable.engines.base import Engine, Restriction
+    from deniable.engines.base import Engine, Field, Restriction
     from deniable.governance.grants import Asker
     from deniable.ledger.answer_store import AnswerStore
     from deniable.ledger.same_rows import Sketch
@@ -159,21 +159,18 @@ class Scope:
 
     def mark_source(self, epoch: str, name: str) -> None:
         """Leave for the steward what a source held when it was first measured in an epoch."""
-        if (epoch, name) not in self._shared.marked:
-            self._keep_mark(epoch, name)
-            self._shared.marked.add((epoch, name))
-
-    def source_changed(self, epoch: str, name: str) -> bool | None:
-        """Whether a source holds something else than when it was marked; None where it was not. For the steward."""
-        marked = self._shared.store.find(MARKS, _name_mark(epoch, name))
-        return None if marked is None else (self.digest_source(name) or "").encode() != marked
-
-    def _keep_mark(self, epoch: str, name: str) -> None:
-        mark = _name_mark(epoch, name)
-        copied = self._shared.copied_epoch(epoch)
+        if (epoch, name) in self._shared.marked:
+            return
+        mark, copied = json.dumps([epoch, name]), self._shared.copied_epoch(epoch)
         digest = None if self._shared.store.find(MARKS, mark) is not None else self.digest_source(name, copied)
         if digest is not None:
             self._shared.store.keep(MARKS, mark, mark, digest.encode())
+        self._shared.marked.add((epoch, name))
+
+    def source_changed(self, epoch: str, name: str) -> bool | None:
+        """Whether a source holds something else than when it was marked; None where it was not. For the steward."""
+        marked = self._shared.store.find(MARKS, json.dumps([epoch, name]))
+        return None if marked is None else (self.digest_source(name) or "").encode() != marked
 
     def seal_version(self, name: str, version: str) -> str:
         """A content version as it may leave: a digest under a key that stays in the answer store."""
@@ -352,7 +349,7 @@ class SharedTables:
         self.public = AttachedTables(self, {}, None, None)
         self.marked: set[tuple[str, str]] = set()
         self.named: dict[str, str] = {}
-        self._schemas: tuple[TableSchema, ...] | None = None
+        self._described: dict[str, tuple[tuple[Field, ...], TableSchema]] = {}
         self._lock = threading.RLock()
         self._withdrawals = 0
 
@@ -412,9 +409,7 @@ class SharedTables:
 
     def schemas(self) -> tuple[TableSchema, ...]:
         """The tables as a question may name them; a public table without declared columns shows its own."""
-        if self._schemas is None:
-            self._schemas = tuple(self._describe(table) for table in self.policy.tables)
-        return self._schemas
+        return tuple(self._describe(table) for table in self.policy.tables)
 
     def interrupt(self, thread: int) -> None:
         """Stop what engines do for a thread."""
@@ -436,10 +431,19 @@ class SharedTables:
             self._withdrawals = withdrawals
 
     def _describe(self, table: TableSchema) -> TableSchema:
-        if not table.public or table.columns:
-            return table
-        fields = self.public.attach(table.name).describe(table.name)
-        return replace(table, columns=tuple(Column(field.name, field.type) for field in fields))
+        from deniable.engines.base import is_elsewhere
+
+        known = self._described.get(table.name)
+        if not table.public or table.columns or (known and is_elsewhere(self.locate(table.name, None))):
+            return known[1] if known else table
+        # Of one that cannot be read now, what is known is shown: only questions that read it are refused.
+        with suppress(*((DeniableError,) if known else ())):
+            fields = self.public.attach(table.name).describe(table.name)
+            if known is None or known[0] != fields:
+                known = fields, replace(table, columns=tuple(Column(field.name, field.type) for field in fields))
+                self._described[table.name] = known
+        assert known is not None
+        return known[1]
 
 
 class AttachedTables:
@@ -557,10 +561,6 @@ def _drop_copies(folder: Path) -> None:
         with suppress(OSError):  # whole or not at all
             old.rename(gone)
             shutil.rmtree(gone, ignore_errors=True)
-
-
-def _name_mark(epoch: str, name: str) -> str:
-    return json.dumps([epoch, name])
 
 
 def refuse_twice(columns: Sequence[str]) -> None:

@@ -17,9 +17,9 @@ from datetime import date, datetime
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, TypeVar, runtime_checkable
 
-from deniable.errors import DataError, Stopped, nearest
+from deniable.errors import DataError, Stopped, nearest, pluralize
 from deniable.policy.schema import ColumnType, CsvDialect, TableSchema, normalize_spelling
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ Parameters = Sequence[Any] | Mapping[str, Any]
 """Values for `?` or `$1` (a sequence), or for `$name` (a mapping)."""
 
 BATCH_ROWS = 65_536
+Found = TypeVar("Found")
 
 
 def is_in_database(source: object) -> bool:
@@ -118,6 +119,12 @@ class Engine(Protocol):
         `one_row` tells that the statement gives one row of 64-bit integers, which can be had at less cost.
         """
 
+    def read_whole(self, names: Collection[str], read: Callable[[], Found]) -> Found:
+        """What several statements of this thread read, of files as they are at one time.
+
+        Where one is changed meanwhile, nothing of what was read is used, and all of it is read again, or refused.
+        """
+
     def stream(
         self, sql_or_table: str, batch_rows: int = BATCH_ROWS, parameters: Parameters | None = None
     ) -> Iterator[pa.RecordBatch]:
@@ -154,12 +161,36 @@ def refuse_late() -> Stopped:
     return Stopped("the work was stopped before it ended", remedy="Ask for less, or allow more time")
 
 
+FIRST_DAY, LAST_DAY = "0001-01-01", "9999-12-31"
+LAST_MOMENT = f"{LAST_DAY} 23:59:59.999999"
+HELD_DATES = {
+    ColumnType.DATE: f"BETWEEN DATE '{FIRST_DAY}' AND DATE '{LAST_DAY}'",
+    ColumnType.DATETIME: f"BETWEEN TIMESTAMP '{FIRST_DAY}' AND TIMESTAMP '{LAST_MOMENT}'",
+}
+"""The dates and times that an answer can hold."""
+
+
+def render_held(value: str, kind: ColumnType) -> str:
+    """The condition under which there is a value, and one that an answer can hold."""
+    return f"coalesce({value} {HELD_DATES[kind]}, false)" if kind in HELD_DATES else f"{value} IS NOT NULL"
+
+
+def tell_misfits(count: int, name: str, title: str, kind: str) -> str:
+    """How many values of a column are not of the type that is declared.
+
+    >>> tell_misfits(1, "age", "'people.csv'", "integer")
+    "1 value of column 'age' of 'people.csv' is not of the declared type 'integer'"
+    """
+    verb = "is" if count == 1 else "are"
+    return f"{pluralize(count, 'value')} of column '{name}' of {title} {verb} not of the declared type '{kind}'"
+
+
 def refuse_values(title: str) -> DataError:
     """The refusal of a table elsewhere whose values do not fit as they did when it was opened."""
     return DataError(
-        f"{title} could not be read as it was when it was attached",
+        f"{title} could not be read",
         expected="Values that fit their types",
-        remedy="Attach it again, or repair the table",
+        remedy="Repair the table, or start anew",
     )
 
 

@@ -52,6 +52,8 @@ class FetchingEngine(DuckDBEngine):
     table are refused. `open_there` opens the engine that counts at a source; without it, all rows are copied at once.
     """
 
+    reads_once = True
+
     def __init__(self, *, open_there: Callable[[str], Engine] | None = None, **limits: Any) -> None:
         super().__init__(**limits)
         self._open_there = open_there

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from decimal import Decimal
@@ -22,6 +22,7 @@ from deniable.engines import base, sources
 from deniable.engines.base import (
     BATCH_ROWS,
     Field,
+    Found,
     Parameters,
     Restriction,
     Source,
@@ -227,6 +228,11 @@ class RemoteEngine(ABC, Generic[V]):
         if statement is None:
             return self._local.run(sql, parameters, seconds=seconds, frames=frames, one_row=one_row)
         return self._run_there(statement, parameters, frames or {}, seconds)
+
+    def read_whole(self, names: Collection[str], read: Callable[[], Found]) -> Found:
+        """What several statements read, of the files among these sources as they are at one time."""
+        files = [name for name in names if name in self._list_local()]
+        return self._local.read_whole(files, read) if files else read()
 
     def translate(self, sql: str, frames: Frames) -> None:
         """Write a statement in the engine's language, and run nothing: what cannot be written fails here."""
@@ -492,7 +498,7 @@ def refuse_misfits(doubtful: Mapping[str, str], counts: Sequence[int], title: st
     for name, count in zip(doubtful, counts, strict=True):
         if count:  # null where there are no rows
             raise DataError(
-                f"{count} values of column '{name}' of {title} are not of the declared type 'integer'",
+                base.tell_misfits(count, name, title, "integer"),
                 remedy="Correct the table, or the type in the policy",
                 column=name,
                 count=count,

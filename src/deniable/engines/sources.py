@@ -12,6 +12,7 @@ import re
 import secrets
 import shutil
 import tempfile
+import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -71,6 +72,14 @@ class Files:
     format: Format
     paths: tuple[Path, ...]
     table: str | None = None
+    named: tuple[Path, ...] = ()
+    """The names by which the files were found; links may lead from there to other files later."""
+
+    @property
+    def has_moved(self) -> bool:
+        """Whether the names by which the files were found lead elsewhere now."""
+        pairs = zip(self.named, self.paths, strict=True)
+        return any(name != path and os.path.realpath(name) != str(path) for name, path in pairs)
 
     @property
     def title(self) -> str:
@@ -94,7 +103,7 @@ def resolve_source(source: str | Path, root: Path) -> Files:
     if path.is_dir():
         return _list_folder(path)
     if path.exists():
-        return Files(forced or format_of(path), (_require_regular(path),), table)
+        return Files(forced or format_of(path), (_require_regular(path),), table, (path.absolute(),))
     if glob.has_magic(str(path)):
         return _require_one_format(sorted(Path(match) for match in glob.glob(str(path))), f"the pattern '{path.name}'")
     raise DataError(f"there is no file or folder '{path}'", remedy="Correct the source, or put the file there")
@@ -217,7 +226,8 @@ def _list_folder(folder: Path) -> Files:
 
 
 def _require_one_format(paths: list[Path], title: str) -> Files:
-    files = tuple(_require_regular(path) for path in paths if not path.is_dir())
+    named = [path.absolute() for path in paths if not path.is_dir()]
+    files = tuple(_require_regular(path) for path in named)
     if not files:
         raise DataError(f"{title} has no file that can be read", expected=f"Names end in {', '.join(SUFFIXES)}")
     formats = sorted({format_of(path) for path in files})
@@ -227,11 +237,11 @@ def _require_one_format(paths: list[Path], title: str) -> Files:
             expected="A folder is one table: CSV, Parquet or Arrow files of one format",
             remedy="Name one kind of file, as in 'folder/*.parquet'",
         )
-    return Files(formats[0], files)
+    return Files(formats[0], files, named=tuple(named))
 
 
 def _require_regular(path: Path) -> Path:
-    resolved = path.resolve()
+    resolved = Path(os.path.realpath(path))
     if not resolved.is_file():
         raise DataError(f"'{path.name}' is not an ordinary file", remedy="Copy the data to a file first")
     try:
@@ -274,12 +284,12 @@ _MARKS = (
 def as_utf8(path: Path, declared: str | None, scratch: Path) -> Path:
     """The path itself when it is plain UTF-8 (or not yet known not to be), else a transcoded copy under `scratch`."""
     encoding = _resolve_codec(declared) if declared else _detect_encoding(path)
-    if encoding in ("utf-8", "utf-8-sig") and not _is_gzip(path):
+    if encoding in ("utf-8", "utf-8-sig") and path.suffix.lower() != ".gz":
         return path
     # A folder of its own lets the copy keep its name, which is what refusals call it by.
     copy = Path(tempfile.mkdtemp(dir=scratch)) / path.name.removesuffix(".gz")
-    with _open(path) as source, storage_errors(copy), copy.open("xb") as target:
-        _transcode(source, target, encoding, path.name)
+    with storage_errors(copy), copy.open("xb") as target:
+        _transcode(_read_blocks(path), target, encoding, path.name)
     return copy
 
 
@@ -303,8 +313,7 @@ def _resolve_codec(name: str) -> str:
 
 
 def _detect_encoding(path: Path) -> str:
-    with _open(path) as file:
-        start = file.read(512)
+    start = next(_read_blocks(path, 512), b"")
     for mark, encoding in _MARKS:
         if start.startswith(mark):
             return encoding
@@ -316,11 +325,11 @@ def _detect_encoding(path: Path) -> str:
     return "utf-8"
 
 
-def _transcode(source: BinaryIO, target: BinaryIO, encoding: str, name: str) -> None:
+def _transcode(blocks: Iterable[bytes], target: BinaryIO, encoding: str, name: str) -> None:
     decoder = codecs.getincrementaldecoder(encoding)()
     line = 1
     try:
-        while block := source.read(BLOCK):
+        for block in blocks:
             text = decoder.decode(block)
             target.write(text.encode("utf-8"))
             line += text.count("\n")
@@ -329,12 +338,18 @@ def _transcode(source: BinaryIO, target: BinaryIO, encoding: str, name: str) -> 
         raise DataError(f"'{name}' is not {encoding} after line {line}", remedy="Declare another encoding") from None
 
 
-def _is_gzip(path: Path) -> bool:
-    return path.suffix.lower() == ".gz"
-
-
-def _open(path: Path) -> BinaryIO:
-    return gzip.open(path, "rb") if _is_gzip(path) else path.open("rb")  # type: ignore[return-value]
+def _read_blocks(path: Path, size: int = BLOCK) -> Iterator[bytes]:
+    """The bytes of a file, unpacked; one that cannot be read to its end is refused."""
+    packed = path.suffix.lower() == ".gz"
+    try:
+        with gzip.open(path) if packed else path.open("rb") as file:
+            while block := file.read(size):
+                yield block
+    except (OSError, EOFError, zlib.error):  # which gzip raises of what is damaged, cut off or not packed
+        raise DataError(
+            f"'{path.name}' is not a whole gzip file" if packed else f"'{path.name}' cannot be read to its end",
+            remedy="Pack it again; if it is not packed, name it without .gz" if packed else "Write it again",
+        ) from None
 
 
 ARROW_STREAM = "__arrow_c_stream__"
@@ -538,9 +553,8 @@ def hash_file(path: Path) -> str:
     from concurrent.futures import ThreadPoolExecutor
 
     with path.open("rb") as file, ThreadPoolExecutor(max(2, os.cpu_count() or 2)) as pool:
-        return combine_hashes(
-            digest.hex() for digest in _hash_in_order(pool, iter(lambda: file.read(HASHED_BYTES), b""))
-        )
+        blocks = iter(lambda: file.read(HASHED_BYTES), b"")
+        return combine_hashes(digest.hex() for digest in _hash_in_order(pool, blocks))
 
 
 def hash_source(source: Any, root: Path) -> str | None:
@@ -579,12 +593,8 @@ def _hash_in_order(pool: ThreadPoolExecutor, blocks: Iterator[bytes]) -> Iterato
     # At most a handful of blocks are in flight, so that a large file does not queue up in memory.
     waiting = []
     for block in blocks:
-        waiting.append(pool.submit(_hash_block, block))
+        waiting.append(pool.submit(lambda block=block: hashlib.sha256(block).digest()))  # type: ignore[misc]
         if len(waiting) == 8:
             yield waiting.pop(0).result()
     for future in waiting:
         yield future.result()
-
-
-def _hash_block(block: bytes) -> bytes:
-    return hashlib.sha256(block).digest()

@@ -25,7 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from deniable.errors import DataError
+from deniable.errors import DataError, pluralize
 from deniable.kanonymity.builders.categories import Tree
 from deniable.kanonymity.builders.exact import Edge, Number, is_held, make_exact, write_number
 from deniable.kanonymity.builders.specs import make_builder
@@ -327,7 +327,8 @@ class ColumnRecoder:
         unknown = sum(text not in self._known for text in text_of(values))
         if unknown:
             raise DataError(
-                f"{unknown} values of column '{self.column.name}' are not among the leaves of its hierarchy",
+                f"{pluralize(unknown, 'value')} of column '{self.column.name}' "
+                f"{'is' if unknown == 1 else 'are'} not among the leaves of its hierarchy",
                 remedy="Add the leaves to the hierarchy, or set those cells to missing",
             )
 

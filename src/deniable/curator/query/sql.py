@@ -136,7 +136,10 @@ def compile_sql(context: Context, sql: str, asked: Budget | None, *, bias_share:
             expected="An epsilon, such as epsilon=0.5",
             remedy="The steward may write accounting: zcdp in the policy, with a delta",
         )
-    key = (sql, asked, context.asker.name if context.asker else "", None if bias_share is None else str(bias_share))
+    # The columns of a public table that declares none are those of its file, which may change.
+    described = tuple((t.name, t.columns) for t in tables if t.public and not context.policy.table(t.name).columns)
+    asker, share = context.asker.name if context.asker else "", None if bias_share is None else str(bias_share)
+    key = (sql, asked, asker, share, described)
     plan: QueryPlan = context.plans.get(
         key, lambda: _rehearse(context, compile_query(sql, tables, asked, bias_share=bias_share, pure=pure))
     )
@@ -294,7 +297,7 @@ def query(
     how = Presentation(check_confidence(confidence), intervals, nonnegative, _check_consistency(plan, consistent))
     job = job_of(plan, seconds=seconds)
     opened = open_job(context, job, request)
-    shown = (opened.key, plan.text, how, context.asker)
+    shown = (opened.key, *sorted(opened.versions.items()), plan.text, how, context.asker)
     known = context.shown.find(shown)
     if known is not None and known[0] == context.balance():
         return QueryAnswer(known[1], repeated=True)
@@ -328,7 +331,7 @@ def present_rows(
     """The rows of the question, finished where no private table is: a stored answer is as quick whatever happened."""
     from deniable.query.execute import present
 
-    with after_the_charge():
+    with after_the_charge(charged=not job.free):
         engine = context.scope.attach_public(*job.public)
         return present(plan, result.measured, engine, how, seconds=seconds)
 

@@ -24,7 +24,17 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
-from deniable.engines.base import Field, quote, refuse_late
+from deniable.engines.base import (
+    FIRST_DAY,
+    HELD_DATES,
+    LAST_DAY,
+    LAST_MOMENT,
+    SPELLING,
+    Field,
+    quote,
+    refuse_late,
+    spell_texts,
+)
 from deniable.errors import DataError, InternalError, ParameterError, StorageError
 from deniable.policy.schema import ColumnType
 from deniable.storage import is_own, lock_descriptor
@@ -105,6 +115,16 @@ def open_sealed(limits: Limits, paths: Iterable[Path], databases: Mapping[str, P
         return connection
 
 
+def teach_spelling(connection: Any) -> None:
+    """Let a connection spell texts as `normalize_spelling` does, if it does not yet."""
+    if not connection.execute("SELECT 1 FROM duckdb_functions() WHERE function_name = ?", [SPELLING]).fetchall():
+        connection.create_function(SPELLING, _spell_column, ["VARCHAR"], "VARCHAR", type="arrow")
+
+
+def _spell_column(texts: Any) -> pa.Array:
+    return spell_texts(texts.combine_chunks() if isinstance(texts, pa.ChunkedArray) else texts)
+
+
 def read_relation(connection: Any, sql: str, parameters: Any = None) -> Any:
     """The relation of one reading statement; anything else, or more than one, is our bug and does not run."""
     return connection.sql(parse_select(connection, sql), params=parameters)
@@ -172,9 +192,9 @@ def _translate_error(failure: Exception, about: str) -> Exception:
     if "No space left" in text or "temp_directory_size" in text:
         return StorageError("the disk for temporary files is full", remedy="Free some space")
     return DataError(
-        f"{about} could not be read as it was when it was attached",
-        expected="The file is there, is whole, and its values fit their types",
-        remedy="Attach it again, or repair the file",
+        f"{about} could not be read",
+        expected="A file that is there, is whole, and whose values fit their types",
+        remedy="Put the file back, or repair it",
     )
 
 
@@ -385,7 +405,6 @@ MOST_DIGITS = 38
 """Digits of a decimal that the engine reads as it is; wider ones of Parquet come as doubles."""
 _EXACT = 15
 """Every number of so many digits is the same after it was a double."""
-_FIRST, _LAST = "0001-01-01", "9999-12-31"
 
 
 def render_rounded(text: str, double: str) -> str:
@@ -433,16 +452,24 @@ def refuse_rounded(found: Mapping[str, bool | None], wide: Collection[str]) -> N
 
 def render_beyond(fields: Collection[Field], columns: Collection[str]) -> dict[str, str]:
     """For each column of dates or times, the condition under which no output can hold one."""
-    ends = {
-        ColumnType.DATE: f"BETWEEN DATE '{_FIRST}' AND DATE '{_LAST}'",
-        ColumnType.DATETIME: f"BETWEEN TIMESTAMP '{_FIRST}' AND TIMESTAMP '{_LAST} 23:59:59.999999'",
-    }
     return {
         field.name: f"CAST({quote(field.name)} AS {'DATE' if field.type is ColumnType.DATE else 'TIMESTAMP'}) NOT "
-        + ends[field.type]
+        + HELD_DATES[field.type]
         for field in fields
-        if field.type in ends and field.name in columns
+        if field.type in HELD_DATES and field.name in columns
     }
+
+
+def render_outside(column: str, native: str) -> str:
+    """The condition under which a date or a time of a native type is of no year from 1 to 9999.
+
+    It is written so that the engine finds most often in the statistics of a file that none is.
+    """
+    first, last = FIRST_DAY, LAST_DAY if native == "DATE" else LAST_MOMENT
+    if native == "TIMESTAMP WITH TIME ZONE":
+        first, last = f"{first} 00:00:00+00", f"{last}+00"
+    kind = "DATE" if native == "DATE" else "TIMESTAMPTZ" if native.endswith("ZONE") else "TIMESTAMP"
+    return f"{column} < {kind} '{first}' OR {column} > {kind} '{last}'"
 
 
 def refuse_beyond(found: Mapping[str, bool | None]) -> None:
@@ -450,7 +477,7 @@ def refuse_beyond(found: Mapping[str, bool | None]) -> None:
     for name in (name for name, beyond in found.items() if beyond):
         raise DataError(
             f"column '{name}' has dates before the year 1, after the year 9999, or without an end",
-            expected="Dates of the years 1 to 9999, where rows are released",
+            expected="Dates of the years 1 to 9999",
             remedy="Correct them in the source, make them null there, or leave the column out",
             column=name,
         )

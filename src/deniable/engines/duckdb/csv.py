@@ -20,7 +20,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from deniable.engines.base import Field, normalize_names
+from deniable.engines.base import Field, normalize_names, render_held, tell_misfits
 from deniable.engines.duckdb import scan
 from deniable.engines.duckdb.connection import Limits, find_probe, literal, literals, open_probe, translate_errors
 from deniable.engines.duckdb.scan import Scan, collect_declared_types, slot, slots
@@ -456,7 +456,8 @@ def _render_misfit(dialect: CsvDialect, column: str, kind: ColumnType) -> str:
 def _render_unlike(dialect: CsvDialect, column: str, kind: ColumnType) -> str:
     column = respell(column, kind, dialect)
     like = f"regexp_matches({column}, {literal(scan.INFERRED[kind])})"
-    return f"{column} IS NOT NULL AND NOT ({like} AND TRY_CAST({column} AS {scan.NATIVE[kind]}) IS NOT NULL)"
+    held = render_held(f"TRY_CAST({column} AS {scan.NATIVE[kind]})", kind)
+    return f"{column} IS NOT NULL AND NOT ({like} AND {held})"
 
 
 SHOWN = 10
@@ -522,9 +523,10 @@ def _refuse_values(connection: Any, layout: Layout, unfit: Mapping[int, int], de
         name = layout.names[position]
         path, found = _find_misfit_lines(connection, layout, position, declared[name])
         raise DataError(
-            f"{pluralize(count, 'value')} of column '{name}' of '{path.name}' are not of the declared type "
-            f"'{declared[name]}': at line {_join_numbers(found)}" + (" and more" if count > len(found) else ""),
-            remedy="Correct the file or the type in the policy, or read them as null: csv: {bad_rows: skip}. "
+            tell_misfits(count, name, f"'{path.name}'", declared[name])
+            + f": at line {_join_numbers(found)}"
+            + (" and more" if count > len(found) else ""),
+            remedy="Correct the file or the type in the policy, or read them as null: csv: {bad_rows: skip}"
             + _SPELLINGS.get(declared[name], ""),
             place=Place(path.name, found[0]),
             column=name,
@@ -532,8 +534,8 @@ def _refuse_values(connection: Any, layout: Layout, unfit: Mapping[int, int], de
         )
 
 
-_SPELLINGS = dict.fromkeys(NUMBERS, 'Numbers such as 12,50 need csv: {decimal: ","}') | dict.fromkeys(
-    DATES, "Dates such as 31.12.2024 need csv: {dates: day-first}"
+_SPELLINGS = dict.fromkeys(NUMBERS, '. Numbers such as 12,50 need csv: {decimal: ","}') | dict.fromkeys(
+    DATES, ". Dates such as 31.12.2024 need csv: {dates: day-first}"
 )
 
 

@@ -20,7 +20,17 @@ from typing import Any, ClassVar, Self
 import pyarrow as pa
 
 from deniable.engines import base, sources
-from deniable.engines.base import BATCH_ROWS, SPELLING, Field, Parameters, Restriction, Source, normalize_names, quote
+from deniable.engines.base import (
+    BATCH_ROWS,
+    SPELLING,
+    Field,
+    Found,
+    Parameters,
+    Restriction,
+    Source,
+    normalize_names,
+    quote,
+)
 from deniable.engines.duckdb.connection import (
     Limits,
     StatementCache,
@@ -35,6 +45,7 @@ from deniable.engines.duckdb.connection import (
     refuse_rounded,
     remove_scratch,
     render_beyond,
+    teach_spelling,
     translate_errors,
 )
 from deniable.engines.duckdb.csv import scan_csv
@@ -49,7 +60,6 @@ from deniable.engines.duckdb.scan import (
     spool,
     stamp_paths,
     take_copies,
-    teach_spelling,
 )
 from deniable.engines.sources import (
     Files,
@@ -77,16 +87,27 @@ class Attached:
 
     @property
     def changed(self) -> bool:
-        """Whether a file was written to, replaced or removed since. A file of a database names its columns itself."""
-        return bool(self.stamps) and isinstance(self.held, Files) and stamp_paths(self.held.paths) != self.stamps
+        """Whether a file was written to, replaced or removed since, or links lead to another file."""
+        return isinstance(self.held, Files) and (stamp_files(self.held) != self.stamps or self.held.has_moved)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Shown:
+    """What statements read: sources as they were looked into, each as it is or its copy, by one connection."""
+
+    connection: Any
+    sources: Mapping[str, Attached]
+    scans: Mapping[str, Scan]
+    copies: Mapping[str, Scan]
+    read: tuple[tuple[str, Scan], ...]
 
 
 class Changed(DataError):
     """A file was changed while it was read: nothing of what was read is used, and it may be read again."""
 
 
-LAST = (False, False, True)
-"""How often a statement is run whose files are changed while it reads; the last time that is refused."""
+AGAIN = 2
+"""How often more is read again whose files are changed while it is read, before that is refused."""
 OPEN: weakref.WeakSet[DuckDBEngine] = weakref.WeakSet()
 """The engines of this process."""
 
@@ -104,6 +125,8 @@ class DuckDBEngine:
     """
 
     dialect: ClassVar[str] = "duckdb"
+    reads_once: ClassVar[bool] = False
+    """Whether all that is ever read of a file is of one version: a changed one is refused, and not looked into."""
 
     def __init__(
         self,
@@ -154,26 +177,30 @@ class DuckDBEngine:
         """Look into files that were changed since, as when they were attached: columns may stand elsewhere now."""
         with self._lock:
             known = self._sources.get(name)
-            if known is not None and known.changed:
+            if known is not None and self._find_pinned() is None and known.changed:
+                if self.reads_once:
+                    raise refuse_changed()
                 attached, scan = self._inspect(name, known.source, known.schema, known.csv)
                 self._show(self._scans | {name: replace(scan, restrictions=self._scans[name].restrictions)})
                 self._sources[name] = attached
 
     @contextmanager
-    def _read_steadily(self, sql: str, *, alone: bool = False) -> Iterator[Any]:
+    def _read_steadily(self, sql: str, *, alone: bool = False, direct: bool = False) -> Iterator[Any]:
         """Around a statement: a cursor on which what it reads is as it was looked into, from its begin to its end.
 
         It is this thread's, or one of its own. The statement is searched for the names of sources. Where one that does
-        not fit any more is only named, as a column may be, nothing is refused.
+        not fit any more is only named, as a column may be, nothing is refused. `direct` reads no copies.
         """
-        folded = sql.casefold()
         with self._lock:
             self._require_open()
-            known = self._scans
-            named = [each for each in known if any(f.casefold() in folded for f in (quote(each), f"FROM {each}"))]
-            refusals = {name: refusal for name in named if (refusal := self._try_again(name)) is not None}
-            cursor, copies = self._new_cursor() if alone else self._cursor(), self._copies or {}
-            read = [self._sources[name] for name in named if name not in refusals and name not in copies]
+            pinned = self._find_pinned()
+            named = self._find_named(sql, self._scans if pinned is None else pinned.scans)
+            tried = {name: self._try_again(name) for name in named} if pinned is None else {}
+            refusals = {name: refusal for name, refusal in tried.items() if refusal is not None}
+            cursor = self._new_cursor() if alone else self._cursor()
+            sources, copies = (self._sources, self._copies) if pinned is None else (pinned.sources, pinned.copies)
+            known = refusals if direct else {**refusals, **(copies or {})}
+            read = [sources[name] for name in named if name not in known]
         try:
             yield cursor
         except InternalError:
@@ -182,11 +209,45 @@ class DuckDBEngine:
             if not any(each.changed for each in read):
                 raise
         if any(each.changed for each in read):  # what was read may be of both
-            raise Changed(
-                "a file was changed while it was read",
-                expected="A file that is replaced whole, by a rename",
-                remedy="Ask again once it is written",
-            )
+            raise refuse_changed()
+
+    def read_whole(self, names: Collection[str], read: Callable[[], Found]) -> Found:
+        """What several statements of this thread read, of these sources as they are at one time.
+
+        A small file is read from the copy that was taken then. Where another is changed meanwhile, nothing of what was
+        read is used, and all of it is read again.
+        """
+        if self._find_pinned() is not None:
+            return read()
+
+        def read_pinned() -> Found:
+            with self._lock:
+                for name in names:
+                    self._look_again(name)
+                self._cursor()
+                self._local.pinned = self._show_now()
+            try:
+                return read()
+            finally:
+                self._local.pinned = None
+
+        return self._read_again(read_pinned)
+
+    def _read_again(self, read: Callable[[], Found]) -> Found:
+        """What is read; again where a file was changed meanwhile, unless it is a part of what is read as a whole."""
+        for _ in range(AGAIN if self._find_pinned() is None else 0):
+            with suppress(Changed):
+                return read()
+        return read()
+
+    def _find_pinned(self) -> Shown | None:
+        pinned: Shown | None = getattr(self._local, "pinned", None)
+        return pinned
+
+    @staticmethod
+    def _find_named(sql: str, known: Iterable[str]) -> list[str]:
+        folded = sql.casefold()
+        return [each for each in known if any(f.casefold() in folded for f in (quote(each), f"FROM {each}"))]
 
     def _try_again(self, name: str) -> DataError | None:
         """Why a source that was changed does not fit any more; nobody reads it as it was."""
@@ -199,20 +260,17 @@ class DuckDBEngine:
 
     def refuse_inexact(self, name: str, columns: Collection[str]) -> None:
         """Refuse a source with values in these columns that no row could be released with as they are."""
-        self._look_again(name)
-        scan = self._find_scan(name)
-        rounded = {name: condition for name, condition in scan.rounded.items() if name in columns}
-        source = f"{scan.relation} AS source({slots(len(scan.fields))})"
-        refuse_rounded(self._find_any(rounded, source), scan.wide)
-        refuse_beyond(self._find_any(render_beyond(scan.fields, columns), quote(name)))
+        self._read_again(lambda: self._refuse_inexact(name, columns))
 
-    def _find_any(self, conditions: Mapping[str, str], relation: str) -> dict[str, bool | None]:
-        """Of conditions by name, which hold for a row."""
-        if not conditions:
-            return {}
-        asked = ", ".join(f"bool_or({each})" for each in conditions.values())
-        found = self.run(f"SELECT {asked} FROM {relation}")
-        return {name: found.column(place)[0].as_py() for place, name in enumerate(conditions)}
+    def _refuse_inexact(self, name: str, columns: Collection[str]) -> None:
+        with self._read_steadily(quote(name), direct=True) as cursor, self._track_statement(cursor, None):
+            self._look_again(name)
+            scan = self._find_scan(name)
+            rounded = {name: condition for name, condition in scan.rounded.items() if name in columns}
+            inexact = _find_any(cursor, rounded, f"{scan.relation} AS source({slots(len(scan.fields))})")
+            beyond = _find_any(cursor, render_beyond(scan.fields, columns), quote(name))
+        refuse_rounded(inexact, scan.wide)
+        refuse_beyond(beyond)
 
     def restrict(self, name: str, *restrictions: Restriction) -> None:
         """Show only some rows of a source from now on, instead of whatever restricted it before."""
@@ -247,14 +305,16 @@ class DuckDBEngine:
         one_row: bool = False,
     ) -> pa.Table:
         """Run one reading statement of our own making, on this thread's cursor; frames are seen by it alone."""
-        for last in LAST:
-            with suppress(*(() if last else (Changed,))), self._read_steadily(sql) as cursor:
+
+        def read() -> pa.Table:
+            with self._read_steadily(sql) as cursor:
                 self._teach_spelling(sql)
                 with self._track_statement(cursor, seconds), translate_errors(), _register_frames(cursor, frames or {}):
                     if one_row and parameters is None:
                         return read_row(cursor, self._local.statements, sql)
                     return read_relation(cursor, sql, parameters).to_arrow_table()
-        raise InternalError("a statement was not run")
+
+        return self._read_again(read)
 
     def run_within(self, sql: str, most: int, *, seconds: float, frames: Mapping[str, pa.Table]) -> pa.Table:
         """The same for a statement whose rows may have no more bytes than that."""
@@ -342,8 +402,8 @@ class DuckDBEngine:
                 expected="A path or a frame",
             )
         files = resolve_source(source, self._root)
-        stamps = stamp_paths(files.paths)  # first: what is changed while it is looked into is looked into again
-        attached = Attached(source, schema, dialect, files, () if files.format is Format.DUCKDB else stamps)
+        # Stamps come first: what is changed while it is looked into is looked into again.
+        attached = Attached(source, schema, dialect, files, stamp_files(files))
         match files.format:
             case Format.CSV:
                 return attached, scan_csv(files, schema, dialect, self._limits)
@@ -371,8 +431,10 @@ class DuckDBEngine:
     def _teach_spelling(self, sql: str) -> None:
         """Let the connection spell texts where a statement needs it: few do."""
         with self._lock:
-            if SPELLING in sql and self._connection is not None:
-                teach_spelling(self._connection)
+            pinned = self._find_pinned()
+            connection = self._connection if pinned is None else pinned.connection
+            if SPELLING in sql and connection is not None:
+                teach_spelling(connection)
 
     def _require_open(self) -> None:
         if not self._finalizer.alive:
@@ -380,17 +442,21 @@ class DuckDBEngine:
 
     def _find_scan(self, name: str) -> Scan:
         self._require_open()
-        if name not in self._scans:
+        pinned = self._find_pinned()
+        scans = self._scans if pinned is None else pinned.scans
+        if name not in scans:
             raise DataError(
                 f"no source '{name}' is attached",
-                expected="Attached are " + (", ".join(f"'{known}'" for known in self._scans) or "none"),
-                remedy=nearest(name, self._scans),
+                expected="Attached are " + (", ".join(f"'{known}'" for known in scans) or "none"),
+                remedy=nearest(name, scans),
             )
-        return self._scans[name]
+        return scans[name]
 
     def _cursor(self) -> Any:
         """This thread's cursor; a new one when sources were attached, or looked into again, since."""
         with self._lock:
+            if self._find_pinned() is not None:
+                return self._local.cursor
             self._refresh()
             if getattr(self._local, "connection", None) is not self._connection:
                 self._local.connection, self._local.cursor = self._connection, self._new_cursor()
@@ -399,13 +465,9 @@ class DuckDBEngine:
 
     def _new_cursor(self) -> Any:
         with self._lock, translate_errors():
-            self._refresh()
-            if self._copies is None:  # of what is as it was looked into, before it is copied and after
-                unchanged = {name: scan for name, scan in self._scans.items() if not self._is_changed(name)}
-                copies = take_copies(self._connection, unchanged)
-                self._copies = {name: scan for name, scan in copies.items() if not self._is_changed(name)}
-            cursor = self._connection.cursor()
-            for name, scan in self._list_scans():
+            shown = self._find_pinned() or self._show_now()
+            cursor = shown.connection.cursor()
+            for name, scan in shown.read:
                 if scan.rows is not None:
                     cursor.register(f"rows of {name}", scan.rows)
                 for place, listed in scan.find_value_lists():
@@ -413,6 +475,18 @@ class DuckDBEngine:
                     cursor.register(f"values {place} of {name}", values)
                 cursor.execute(scan.view(name))
             return cursor
+
+    def _show_now(self) -> Shown:
+        """What a new cursor reads; small files are copied first. What was changed is read by nobody as it was."""
+        self._refresh()
+        if self._copies is None:  # of what is as it was looked into, before it is copied and after
+            unchanged = {name: scan for name, scan in self._scans.items() if not self._is_changed(name)}
+            copies = take_copies(self._connection, unchanged)
+            self._copies = {name: scan for name, scan in copies.items() if not self._is_changed(name)}
+        copies = self._copies
+        shown = [name for name in self._scans if name in copies or not self._is_changed(name)]
+        read = tuple((name, copies.get(name, self._scans[name])) for name in shown)
+        return Shown(self._connection, dict(self._sources), dict(self._scans), copies, read)
 
     def _is_changed(self, name: str) -> bool:
         return name in self._sources and self._sources[name].changed
@@ -423,12 +497,6 @@ class DuckDBEngine:
             self._require_open()
             if self._connection is None:
                 self._reseal()
-
-    def _list_scans(self) -> Iterator[tuple[str, Scan]]:
-        """Each source as it is read: from its copy where there is one. What was changed is read by nobody as it was."""
-        copies = self._copies or {}
-        shown = (name for name in self._scans if name in copies or not self._is_changed(name))
-        return ((name, copies.get(name, self._scans[name])) for name in shown)
 
     def _batches(self, cursor: Any, reader: Any, batch_rows: int, steady: ExitStack) -> Iterator[pa.RecordBatch]:
         empty = True
@@ -456,11 +524,36 @@ class DuckDBEngine:
             key = stamp_file(path)
         except FileNotFoundError:
             raise DataError(
-                f"'{path.name}' is no longer there", remedy="Put the file back, or attach another"
+                f"'{path.name}' is no longer there", remedy="Put the file back, or correct the source"
             ) from None
         if key not in self._hashes:
             self._hashes[key] = sources.hash_file(path)
         return self._hashes[key]
+
+
+def stamp_files(files: Files) -> Stamps:
+    """What changes when one of these files does; what was last written to a database is in a file beside it."""
+    beside = (Path(f"{path}.wal") for path in files.paths if files.format is Format.DUCKDB)
+    return stamp_paths((*files.paths, *beside))
+
+
+def refuse_changed() -> Changed:
+    """The refusal of what was read of a file that was changed meanwhile."""
+    return Changed(
+        "a file was changed while it was read",
+        expected="A file that is replaced whole, by a rename",
+        remedy="Ask again once it is written",
+    )
+
+
+def _find_any(cursor: Any, conditions: Mapping[str, str], relation: str) -> dict[str, bool | None]:
+    """Of conditions by name, which hold for a row."""
+    if not conditions:
+        return {}
+    asked = ", ".join(f"bool_or({each})" for each in conditions.values())
+    with translate_errors():
+        (row,) = cursor.execute(f"SELECT {asked} FROM {relation}").fetchall()
+    return dict(zip(conditions, row, strict=True))
 
 
 @contextmanager

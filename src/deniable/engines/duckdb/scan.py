@@ -15,7 +15,6 @@ import duckdb
 import pyarrow as pa
 
 from deniable.engines.base import (
-    SPELLING,
     Field,
     Listed,
     Restriction,
@@ -23,9 +22,10 @@ from deniable.engines.base import (
     normalize_names,
     quote,
     read_listed,
+    render_held,
     require_columns,
     spell_plainly,
-    spell_texts,
+    tell_misfits,
 )
 from deniable.engines.duckdb.connection import (
     Limits,
@@ -34,7 +34,9 @@ from deniable.engines.duckdb.connection import (
     literal,
     literals,
     open_probe,
+    refuse_beyond,
     refuse_wide,
+    render_outside,
     translate_errors,
 )
 from deniable.engines.duckdb.connection import (
@@ -113,16 +115,6 @@ NUMBER = "DECIMAL(38, 9)"
 """As what the numbers in texts are compared."""
 
 
-def teach_spelling(connection: Any) -> None:
-    """Let a connection spell texts as `normalize_spelling` does, if it does not yet."""
-    if not connection.execute("SELECT 1 FROM duckdb_functions() WHERE function_name = ?", [SPELLING]).fetchall():
-        connection.create_function(SPELLING, _spell_column, ["VARCHAR"], "VARCHAR", type="arrow")
-
-
-def _spell_column(texts: Any) -> pa.Array:
-    return spell_texts(texts.combine_chunks() if isinstance(texts, pa.ChunkedArray) else texts)
-
-
 def slots(count: int) -> str:
     """Neutral names for the columns of a relation, by position: whatever the file calls them cannot matter."""
     return ", ".join(slot(position) for position in range(count))
@@ -139,7 +131,7 @@ def scan_parquet(files: Files, schema: TableSchema | None, limits: Limits) -> Sc
     relation = f"read_parquet({literals(files.paths)}, hive_partitioning = false, union_by_name = false)"
     with open_probe(limits) as connection, translate_errors(files.title):
         names, wide = normalize_names(raw.names), find_wide(raw)
-        found = scan_relation(connection, relation, names, schema, files.title, wide, paths=files.paths)
+        found = scan_relation(connection, relation, names, schema, files.title, wide, files.paths, paths=files.paths)
         _read_coarse_times(connection, relation, raw)
         return found
 
@@ -173,7 +165,8 @@ def scan_database(files: Files, schema: TableSchema | None, limits: Limits, regi
         if is_view:
             return _scan_view(connection, f"SELECT * FROM {relation}", schema, limits, registered, files.title)
         raw = [row[0] for row in connection.execute(f"DESCRIBE {relation}").fetchall()]
-        return scan_relation(connection, relation, normalize_names(raw), schema, files.title, database=(alias, path))
+        rest: Any = {"files": files.paths, "database": (alias, path)}
+        return scan_relation(connection, relation, normalize_names(raw), schema, files.title, **rest)
 
 
 def _scan_view(
@@ -203,16 +196,18 @@ def scan_arrow_files(files: Files, schema: TableSchema | None, limits: Limits, r
     for path, found in zip(files.paths, schemas, strict=True):
         _require_same_schema(found, schemas[0], path)
     rows = ds.dataset([str(path) for path in paths], format="ipc", schema=schemas[0])
-    return scan_rows(rows, schema, limits, registered, files.title)
+    return scan_rows(rows, schema, limits, registered, files.title, files=paths)
 
 
-def scan_rows(rows: Any, schema: TableSchema | None, limits: Limits, registered: str, title: str = "the frame") -> Scan:
+def scan_rows(
+    rows: Any, schema: TableSchema | None, limits: Limits, registered: str, title: str = "the frame", **rest: Any
+) -> Scan:
     """A Scan of an Arrow table or dataset."""
     refuse_wide(rows.schema, title)
     with open_probe(limits) as connection, translate_errors(title):
         connection.register(registered, rows)
         return scan_relation(
-            connection, quote(registered), normalize_names(rows.schema.names), schema, title, rows=rows
+            connection, quote(registered), normalize_names(rows.schema.names), schema, title, rows=rows, **rest
         )
 
 
@@ -223,15 +218,17 @@ def scan_relation(
     schema: TableSchema | None,
     title: str,
     wide: Collection[int] = (),
+    files: tuple[Path, ...] = (),
     **rest: Any,
 ) -> Scan:
     """A Scan with every column read as declared, or as it is; declared columns must be there and fit.
 
-    `wide` are the places of decimals that the engine gives as doubles.
+    `wide` are the places of decimals that the engine gives as doubles, `files` what is read.
     """
     natives = [row[1] for row in connection.execute(f"DESCRIBE SELECT * FROM {relation}").fetchall()]
     declared = collect_declared_types(names, schema, title)
     refuse_misfits(connection, relation, names, natives, declared, title)
+    _read_once(connection, relation, {n: natives[p] for p, n in enumerate(names)}, declared, files)
     expressions = tuple(render_value(slot(p), natives[p], declared.get(n)) for p, n in enumerate(names))
     fields = tuple(_make_field(n, natives[p], declared.get(n)) for p, n in enumerate(names))
     rounded = {
@@ -240,6 +237,19 @@ def scan_relation(
         if p in wide or (fields[p].native == "DOUBLE" and natives[p] not in ("FLOAT", "DOUBLE"))
     }
     return Scan(relation, fields, expressions, rounded=rounded, wide=frozenset(names[p] for p in wide), **rest)
+
+
+def _read_once(
+    connection: Any, relation: str, natives: Mapping[str, str], declared: Collection[str], files: tuple[Path, ...]
+) -> None:
+    """Refuse declared dates that no answer can hold; small files are read whole, so that what is damaged is found."""
+    source = f"{relation} AS source({slots(len(natives))})"
+    for place, (name, native) in enumerate(natives.items()):
+        if name in declared and native in _DATES:
+            asked = f"SELECT 1 FROM {source} WHERE {render_outside(slot(place), native)} LIMIT 1"
+            refuse_beyond({name: bool(connection.execute(asked).fetchall())})
+    if _are_small(stamp_paths(files)):
+        connection.execute(f"SELECT max(hash({slots(len(natives))})) FROM {source}").fetchall()
 
 
 def collect_declared_types(names: tuple[str, ...], schema: TableSchema | None, title: str) -> dict[str, ColumnType]:
@@ -274,7 +284,7 @@ def refuse_misfits(
         if count:
             name = names[position]
             raise DataError(
-                f"{count} values of column '{name}' of {title} are not of the declared type '{declared[name]}'",
+                tell_misfits(count, name, title, declared[name]),
                 remedy="Correct the file, or the type in the policy",
                 column=name,
                 count=count,
@@ -346,14 +356,26 @@ def _convert_to_arrow_file(path: Path, scratch: Path) -> Path:
             if file.read(6) != b"ARROW1":
                 file.seek(0)
                 with pa.ipc.open_stream(file) as stream:
-                    return spool(stream.schema, iter(stream), scratch)
+                    return spool(stream.schema, _read_whole(iter(stream), path), scratch)
             reader = pa.ipc.open_file(file)
             if normalize_names(reader.schema.names) == tuple(reader.schema.names):
                 return path
             batches = (reader.get_batch(index) for index in range(reader.num_record_batches))
-            return spool(reader.schema, batches, scratch)
-    except (pa.ArrowInvalid, pa.ArrowSerializationError, EOFError, OSError):
-        raise DataError(f"'{path.name}' is not a whole Arrow file", remedy="Write it again") from None
+            return spool(reader.schema, _read_whole(batches, path), scratch)
+    except (pa.ArrowException, EOFError, OSError):
+        raise _refuse_damaged(path) from None
+
+
+def _read_whole(batches: Iterator[pa.RecordBatch], path: Path) -> Iterator[pa.RecordBatch]:
+    """Batches of a file; what fails when they are read is the file, and not what is written meanwhile."""
+    try:
+        yield from batches
+    except (pa.ArrowException, OSError):
+        raise _refuse_damaged(path) from None
+
+
+def _refuse_damaged(path: Path) -> DataError:
+    return DataError(f"'{path.name}' is not a whole Arrow file", remedy="Write it again")
 
 
 NATIVE = {
@@ -368,6 +390,8 @@ _INTEGERS = {"TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "UTINYINT", 
 _NANOSECONDS = {"TIMESTAMP_NS": "TIMESTAMP", "TIMESTAMPTZ_NS": "TIMESTAMP WITH TIME ZONE"}
 """Times in nanoseconds, each with the type in microseconds that it is shown as."""
 _DATETIMES = {"TIMESTAMP", "TIMESTAMP_S", "TIMESTAMP_MS", "TIMESTAMP WITH TIME ZONE", *_NANOSECONDS}
+_DATES = {"DATE", *_DATETIMES} - {*_NANOSECONDS}
+"""Dates and times that can be of years before 1 and after 9999."""
 
 # What a text of each type looks like when nothing was declared. No plus sign and no leading zero: those are phone
 # numbers and codes. A float without point or exponent has at most 15 digits, which a double holds exactly.
@@ -452,7 +476,7 @@ def render_text(column: str, declared: ColumnType) -> str:
 def render_misfit(column: str, native: str, declared: ColumnType) -> str:
     """The condition under which a column holds a value that is not of the declared type."""
     present = f"NULLIF(trim({column}), '') IS NOT NULL" if native == "VARCHAR" else f"{column} IS NOT NULL"
-    misfit = f"{present} AND {render_value(column, native, declared)} IS NULL"
+    misfit = f"{present} AND NOT ({render_held(render_value(column, native, declared), declared)})"
     if declared in (ColumnType.DECIMAL, ColumnType.INTEGER):  # a number that is none is null in every format
         misfit += f" AND lower(trim(CAST({column} AS VARCHAR))) NOT IN ('nan', '-nan', '+nan')"
     return misfit

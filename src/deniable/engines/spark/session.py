@@ -186,9 +186,9 @@ def _translate_error(failure: Any, about: str) -> Exception:
     if "CONNECT" in type(failure).__name__.upper():
         return StorageError("the connection to Spark was lost", remedy="Look at the server's log, and ask again")
     return DataError(
-        f"{about} could not be read as it was when it was attached",
+        f"{about} could not be read",
         expected="Files and values that fit their types",
-        remedy="Look at Spark's log, attach the table again, or repair it",
+        remedy="Look at Spark's log, and repair the table",
     )
 
 

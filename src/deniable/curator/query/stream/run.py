@@ -322,9 +322,13 @@ def _read_period(context: Context, opened: Opened, closed: Sequence[Closed], per
         raise InternalError("a period is measured otherwise than it was priced", remedy="Nothing was read")
     private, public = now.tables
     engine = context.scope.attach(*private, *public)
-    if not plan.remembers:
-        return [each for node in now.nodes for step in node.steps for each in _read_step(engine, node, step)], b""
-    return _read_people(context, engine, opened, now, closed)
+
+    def read() -> tuple[Exact, bytes]:
+        if not plan.remembers:
+            return [each for node in now.nodes for step in node.steps for each in _read_step(engine, node, step)], b""
+        return _read_people(context, engine, opened, now, closed)
+
+    return engine.read_whole((*private, *public), read)
 
 
 def _read_step(engine: Engine, node: NodePlan, step: Step) -> Exact:
