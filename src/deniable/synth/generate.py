@@ -126,13 +126,18 @@ def parse_values(known: Mapping[str, Labels | Bins], where: Mapping[str, str]) -
 
 
 def estimate_share(description: Description, codes: Mapping[int, int]) -> float:
-    """The estimated share of records that have given values: what the model says of their columns together."""
+    """The estimated share of records that have given values: what the model says of their columns together.
+
+    Of a bin with several steps each has its part: the model says no more of them.
+    """
     estimates, domain, within = description.estimates, description.collapsed.domain, 1.0
     given = {place: int(description.collapsed.maps[place][code]) for place, code in codes.items()}
     for place, code in codes.items():
         members = description.collapsed.members(place, given[place])
         weights = weigh_members(description, place, members)
         within *= float(weights[members == code].sum() / weights.sum())
+        cuts = description.domain.cuts.get(place, ())
+        within /= cuts[code + 1] - cuts[code] if code + 1 < len(cuts) else 1
     return within * fit_condition(domain, estimates, plan_condition(domain, estimates, given)).share if codes else 1.0
 
 
