@@ -74,7 +74,8 @@ def draw_records(estimates: Estimates, domain: Domain, records: int, seed: int |
 def count_drawn(estimates: Estimates, records: int, most: int = FEWEST_FITTED) -> int:
     """How many records are drawn for so many: doubled until they are nearly as many as the table has, or enough.
 
-    >>> count_drawn(Estimates(150, (), {(0,): np.ones(1)}), 20), count_drawn(Estimates(150, (), {(0,): np.ones(1)}), 148)
+    >>> small = Estimates(150, (), {(0,): np.ones(1)})
+    >>> count_drawn(small, 20), count_drawn(small, 148)
     (160, 148)
     """
     drawn = records
