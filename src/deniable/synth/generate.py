@@ -101,7 +101,7 @@ def parse_condition(text: str) -> dict[str, str]:
     names = {name.strip() for name, sign, _ in parts if sign}
     if not names or len(names) < len(parts) or "" in names:
         expected = 'Each column once, separated by commas: sex=F,payer=null; "town=A, B" where a value has a comma'
-        raise ParameterError("a condition cannot be read", expected=expected)
+        raise ParameterError("a condition cannot be read", expected=expected, charge=NOTHING_CHARGED)
     return {name.strip(): value.strip() for name, _, value in parts}
 
 
@@ -121,6 +121,7 @@ def parse_values(known: Mapping[str, Labels | Bins], where: Mapping[str, str]) -
                 f"the model has no column '{_show_text(name)}' that conditions can speak of",
                 expected=f"Columns with declared values: {', '.join(known)}",
                 remedy=nearest(name, known) if len(name) <= LONGEST_SHOWN else "",
+                charge=NOTHING_CHARGED,
             )
     return tuple((name, _parse_scalar(known[name], text)) for name, text in where.items())
 
@@ -172,6 +173,7 @@ def _parse_scalar(attribute: Labels | Bins, text: str) -> pa.Scalar:
         raise ParameterError(
             f"'{_show_text(text)}' is not a value of column '{attribute.name}'",
             remedy=nearest(text, listed) if len(text) <= LONGEST_SHOWN else "",
+            charge=NOTHING_CHARGED,
         )
     return value
 
