@@ -468,8 +468,12 @@ def _check_type(called: Callable[..., Any], name: str, value: Any) -> None:
     raise ParameterError(
         f"{called.__name__}(): {name} is {_name_type(value)}",
         expected=f"It is {' or '.join(words)}",
-        charge=NOTHING_CHARGED if _takes_budget(called) else NO_BUDGET,
+        charge=NOTHING_CHARGED if _takes_budget(called) or called.__name__ in AFTER_A_CHARGE else NO_BUDGET,
     )
+
+
+AFTER_A_CHARGE = {"generate"}
+"""Calls that take no budget but use what was paid for, so that people ask whether they cost something again."""
 
 
 def _name_type(value: Any) -> str:

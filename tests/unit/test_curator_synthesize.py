@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -10,7 +11,7 @@ import pytest
 
 from deniable import Curator
 from deniable.curator.synthesize.inspect import steward
-from deniable.errors import AccessRefused, BudgetExceeded, ParameterError
+from deniable.errors import AccessRefused, BudgetExceeded, DeniableError, ParameterError
 from deniable.governance.grants import Asker, Role
 from deniable.policy.document import parse
 from deniable.release import verify
@@ -93,6 +94,31 @@ def test_a_model_without_tables_of_several_columns_has_no_noise_in_one(curator: 
     assert curator.inspect(clear)["noise_in_a_column"] < 0.1
     measured = curator.describe("visits", epsilon=5, delta=1e-5, workload=[("sex", "ward")], method="mwem")
     assert curator.inspect(measured)["method"] == "mwem"
+
+
+@pytest.mark.parametrize("call", ["describe", "synthesize", "train", "query"])
+def test_a_budget_that_protects_nobody_is_refused_by_all_and_charged_by_none(call: str, tmp_path: Path) -> None:
+    policy = parse(POLICY.replace("epsilon: 10,", "epsilon: 1000000,"))
+    with Curator(policy, sources={"visits": ROWS}) as curator:
+        calls = {
+            "describe": lambda: curator.describe("visits", epsilon=1e5, delta=1e-5),
+            "synthesize": lambda: curator.synthesize("visits", tmp_path / "made.csv", epsilon=1e5, delta=1e-5),
+            "train": lambda: curator.train("visits", "sex", epsilon=1e5, delta="1e-5"),
+            "query": lambda: curator.query("SELECT COUNT(*) FROM visits", epsilon=1e5),
+        }
+        with pytest.raises(DeniableError, match="above 10,000, which protects nobody"):
+            calls[call]()
+        assert not [entry for entry in curator.ledger.entries() if entry.technique]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"where": "sex"}, {"where": "sex=X"}, {"where": {"age": "1"}}, {"where": 5}, {"rows": "3"}, {"rows": -1}],
+)
+def test_a_refused_drawing_says_that_nothing_was_charged(curator: Curator, wrong: dict[str, Any]) -> None:
+    model = curator.describe("visits", epsilon=1, delta=1e-5, method="independent")
+    with pytest.raises(ParameterError, match=r"Nothing was charged\.$"):
+        Curator.generate(model, **wrong)
 
 
 def test_what_could_never_be_kept_is_refused_before_the_charge() -> None:

@@ -19,10 +19,11 @@ from deniable.learn.calibration import (
     fit_line,
     plan_calibration,
     shift_classes,
+    spread_rows,
     sum_classes,
     sum_missed,
 )
-from deniable.learn.features import STEPS
+from deniable.learn.features import STEPS, Design, Knots, Labels, Number
 from deniable.learn.linear import share_classes
 from deniable.learn.model import LearnedModel
 from deniable.learn.perceptron import expect_classes
@@ -100,6 +101,31 @@ def test_without_noise_the_odds_move_to_the_number_that_there_is() -> None:
     moved = shift_classes(_still(False), sum_classes(truth, share_classes(logits, FINE)))
     powers = np.array([0.5, 0.3, 0.2]) * np.exp(moved)
     assert np.allclose(powers / powers.sum(), np.bincount(truth) / 20_000, atol=2e-3)
+
+
+def test_without_noise_chances_that_differ_from_row_to_row_add_up_too() -> None:
+    """One logarithm of a ratio for all rows left sums 2 to 4 in a hundred too small or too large."""
+    draw = np.random.default_rng(4)
+    odds = np.column_stack([np.zeros(20_000), draw.normal(-1, 4, 20_000)])
+    truth = (draw.random(20_000) < 1 / (1 + np.exp(-odds[:, 1] - 1))).astype(np.int64)
+    logits = (odds * 2**26).round()
+    sums = sum_classes(truth, share_classes(logits, FINE))
+    for public, least, most in ((odds[:2000], 0.0, 0.01), (None, 0.03, 1.0)):
+        moved = shift_classes(_still(False), sums, public)
+        told = 1 / (1 + np.exp(-odds[:, 1] - moved[1] + moved[0]))
+        assert least <= abs(told.sum() / truth.sum() - 1) <= most
+
+
+def test_rows_that_are_made_for_the_level_have_the_released_shares() -> None:
+    labels = Labels("sex", ColumnType.TEXT, ("F", "M"), nullable=True)
+    knots = Knots(Number("age", ColumnType.INTEGER, Fraction(0), Fraction(90), True), 4)
+    shares = np.array([1, 0.5, 0.3, 0.2, 0.1, 0.4, 0.3, 0.1, 0.1])
+    rows = spread_rows(Design((labels, knots)), shares)
+    assert np.allclose(rows[:, 1:4].sum(axis=1), 1)
+    assert np.allclose(rows[:, 4:].sum(axis=1), 1)
+    assert np.allclose(rows.mean(axis=0)[[0, 1, 2, 3, 8]], shares[[0, 1, 2, 3, 8]], atol=1e-3)
+    assert np.abs(rows.mean(axis=0) - shares).max() < 0.12, "between knots values are spread evenly"
+    assert (rows == spread_rows(Design((labels, knots)), shares)).all()
 
 
 def test_without_noise_the_line_is_that_of_least_squares() -> None:

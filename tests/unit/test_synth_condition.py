@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from datetime import date, datetime
+from datetime import date, datetime, timedelta
 from fractions import Fraction
 
 import numpy as np
@@ -49,6 +49,22 @@ def test_every_row_meets_the_condition_and_the_rest_follows_the_model(model) -> 
     known = [smoker for smoker in men["smoker"].to_pylist() if smoker is not None]
     assert sum(known) / len(known) > 0.9
     assert len(set(men["id"].to_pylist())) == 500
+
+
+def test_without_a_number_of_rows_a_value_has_its_part_of_a_bin_of_many_steps() -> None:
+    """The rows of the whole bin came: over all values many times the table."""
+    size, lots = 20_000, np.random.default_rng(3)
+    pay = np.where(lots.random(size) < 0.5, None, lots.integers(0, 1024, size))
+    days = [date(2000, 1, 1) + timedelta(int(day)) for day in lots.integers(0, 5120, size)]
+    spans = (Bounds(0, 1023), Bounds(date(2000, 1, 1), date(2000, 1, 1) + timedelta(5119)))
+    columns = (Column("pay", ColumnType.INTEGER, bounds=spans[0]),
+               Column("seen", ColumnType.DATE, bounds=spans[1], nullable=False))  # fmt: skip
+    table = pa.table({"pay": pa.array(pay.tolist(), pa.int64()), "seen": pa.array(days, pa.date32())})
+    told = describe_table(table, TableSchema("pays", "pays.csv", columns, PrivacyUnit()), ApproxDP(20, 1e-6))
+    among = sum(generate(told, None, 1, {"pay": str(value)}).num_rows for value in range(500, 532))
+    assert among == pytest.approx(size / 2 * 32 / 1024, rel=0.4)
+    assert generate(told, None, 1, {"pay": "null"}).num_rows == pytest.approx(size / 2, rel=0.02)
+    assert 1 <= generate(told, None, 1, {"seen": "2005-05-05"}).num_rows < 10
 
 
 @pytest.mark.parametrize(

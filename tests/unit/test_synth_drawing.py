@@ -10,7 +10,7 @@ import pytest
 from deniable.policy.budget import ApproxDP
 from deniable.synth.bins import collapse_again, collapse_domain
 from deniable.synth.domain import Domain
-from deniable.synth.draw import draw_records
+from deniable.synth.draw import draw_records, halve_records
 from deniable.synth.estimate import Estimates
 from deniable.synth.generate import draw_given_columns
 from deniable.synth.marginal import Codes, Marginal, convert_budget, count
@@ -139,7 +139,7 @@ def test_few_records_have_the_whole_counts_of_exact_tables(cliques: list[tuple[i
     assert missed <= (8 if len(cliques) == 3 else 0)  # two records may stay exchanged where tables form a circle
 
 
-def test_few_records_of_noisy_tables_miss_no_column_by_more_than_rounding() -> None:
+def test_few_records_of_noisy_tables_miss_columns_by_little_more_than_rounding() -> None:
     """They were a lot from a thousand: of 100 records, some 8 stood elsewhere than the column said."""
     codes, records = _related_columns(), 100
     domain = Domain(tuple("abcde"), (VALUES,) * 5)
@@ -147,5 +147,40 @@ def test_few_records_of_noisy_tables_miss_no_column_by_more_than_rounding() -> N
     drawn = draw_records(estimates, domain, records, 1)
     for place, column in enumerate(estimates.columns):
         missed = np.abs(count(drawn, domain, (place,)) - column * (records / column.sum()))
-        assert missed.max() < 2
+        assert missed.max() < 3
         assert missed.sum() / 2 < VALUES / 3
+
+
+def _circle(records: int) -> tuple[Estimates, Domain]:
+    """All pairs of six columns, of which each but the first is the first or one more, counted exactly."""
+    lots = np.random.default_rng(11)
+    first = lots.integers(0, 6, records)
+    codes = np.stack([first, *((first + lots.integers(0, 2, records)) % 6 for _ in range(5))]).astype(np.int32)
+    domain = Domain(tuple("abcdef"), (6,) * 6)
+    tables = {pair: count(codes, domain, pair).astype(float) for pair in itertools.combinations(range(6), 2)}
+    columns = tuple(count(codes, domain, (place,)).astype(float) for place in range(6))
+    return Estimates(float(records), columns, tables), domain
+
+
+@pytest.mark.parametrize("records", [5, 20, 50, 1000])
+def test_few_records_of_tables_in_circles_have_no_pairs_that_no_record_has(records: int) -> None:
+    """Rounding circles to few records invented them: of 20 records, one pair in 25."""
+    estimates, domain = _circle(2000)
+    drawn = np.concatenate([draw_records(estimates, domain, records, seed) for seed in range(1000 // records)], axis=1)
+    assert np.mean((drawn[1:] - drawn[0]) % 6 > 1) < 0.012
+    shares = np.array([np.bincount(column, minlength=6) for column in drawn]) / drawn.shape[1]
+    assert np.abs(shares - np.array(estimates.columns) / 2000).max() < 0.04
+
+
+def test_half_of_the_records_are_as_like_the_others_as_whole_records_allow_and_each_stays_half_of_the_times() -> None:
+    lots = np.random.default_rng(12)
+    codes = np.stack([lots.integers(0, 4, 60), lots.integers(0, 15, 60), np.arange(60)]).astype(np.int32)
+    domain = Domain(tuple("abc"), (4, 15, 60))
+    stayed, size = np.zeros(60), 400
+    for seed in range(size):
+        half = halve_records(codes, domain, [(0,), (1,), (0, 1)], np.random.default_rng(seed))
+        assert half.shape == (3, 30)
+        for place in (0, 1):
+            assert np.abs(2 * count(half, domain, (place,)) - count(codes, domain, (place,))).max() <= 2
+        stayed += np.bincount(half[2], minlength=60)
+    assert np.abs(stayed / size - 0.5).max() < 4.5 * 0.5 / np.sqrt(size)

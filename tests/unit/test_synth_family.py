@@ -7,6 +7,7 @@ import itertools
 import json
 import re
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -30,6 +31,7 @@ from deniable.synth.linked import (
     FamilyModel,
     describe_family,
     describe_linked,
+    dump_family,
     generate,
     load_linked,
     save_linked,
@@ -157,6 +159,28 @@ def test_rows_of_each_table_follow_what_they_belong_to(made: Any) -> None:
     times = Counter(tests["visit"].to_pylist())
     assert np.mean([times[visit] for visit in ward if ward[visit] == "bones"]) > 1.6
     assert np.mean([times[visit] for visit in ward if ward[visit] != "bones"]) < 1.4
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda held: held["children"][0].__setitem__("memory", 10**7),
+        lambda held: held["children"][0].__setitem__("most", 10**9),
+        lambda held: held["children"][0]["columns"]["rows"][0].__setitem__("name", "odd"),
+        lambda held: held["children"][0]["rows"]["attributes"][0].__setitem__("name", "odd"),
+        lambda held: held["people"]["attributes"][1].__setitem__("name", "odd"),
+        lambda held: held["children"][0].__setitem__("child", "\ud800"),
+        lambda held: held["children"][0]["columns"]["rows"][1].__setitem__("step", "1e30000000"),
+        lambda held: held["children"][0]["columns"]["rows"][1].__setitem__("step", str(10**30)),
+    ],
+)
+def test_a_changed_file_of_people_is_refused(model: FamilyModel, tmp_path: Path, spoil: Callable[[Any], None]) -> None:
+    """They ended in an internal error, or never."""
+    held = json.loads(json.dumps(dump_family(model)))
+    spoil(held)
+    (path := tmp_path / "family.json").write_text(json.dumps(held), encoding="utf-8")
+    with pytest.raises(IntegrityError, match=r"'family.json' is not a model of ours"):
+        load_linked(path)
 
 
 def test_people_alone_and_a_model_from_its_file_are_the_same(model: FamilyModel, made: Any, tmp_path: Path) -> None:

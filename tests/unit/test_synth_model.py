@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import json
+from collections.abc import Callable
+from dataclasses import replace
 from datetime import date
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from deniable.errors import IntegrityError, ParameterError
 from deniable.policy.budget import ZCDP, ApproxDP
-from deniable.policy.schema import Bounds, Column, ColumnType, PrivacyUnit, Role, TableSchema
+from deniable.policy.schema import Bounds, Column, ColumnType, PrivacyUnit, Role, Spec, TableSchema
 from deniable.synth.describe import describe_table
 from deniable.synth.domain import attributes_of
 from deniable.synth.encode import encode_column
@@ -108,6 +111,43 @@ def test_one_value_changed_is_refused_or_the_model_still_draws_rows(tmp_path: Pa
             path.write_text(json.dumps(changed), encoding="utf-8")
             with contextlib.suppress(IntegrityError, ParameterError):
                 generate(load(path), 3)
+
+
+TRUTHS = (
+    Spec("order", {"columns": ("age", "charge")}), Spec("holds", {"condition": "age >= 10 OR smoker = false"}),
+    Spec("impossible", {"when": {"sex": ("F",), "age": (3,)}}),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda held: held["truths"][0].__setitem__("kind", "odd"),
+        lambda held: held["truths"][0].__setitem__("options", {}),
+        lambda held: held["truths"][0]["options"].__setitem__("columns", [[]]),
+        lambda held: held["truths"][0]["options"].__setitem__("columns", ["age", "sex"]),
+        lambda held: held["truths"][1]["options"].__setitem__("condition", "age >= " + "9" * 5000),
+        lambda held: held["truths"][2]["options"].__setitem__("when", ["sex"]),
+        lambda held: held["truths"][2]["options"]["when"].__setitem__("age", float("inf")),
+        lambda held: held["truths"][2]["options"]["when"].__setitem__("age", "1e30000000"),
+        lambda held: held["truths"][2]["options"]["when"].__setitem__("age", [[]]),
+        lambda held: held["attributes"][3].__setitem__("step", "1e-30000000"),
+        lambda held: held["attributes"][3].__setitem__("lower", "1e30000000"),
+        lambda held: held["attributes"][0].__setitem__("name", "\ud800"),
+        lambda held: held["event"].__setitem__("kind", "free"),
+        lambda held: held["columns"][0]["event"].__setitem__("variance", "1e30000000"),
+        lambda held: held["estimates"]["columns"].__setitem__(0, [0.0, 0.0]),
+    ],
+)
+def test_a_changed_part_is_refused_at_once_and_in_words(spoil: Callable[[Any], None], tmp_path: Path) -> None:
+    """They ended in an internal error, in a refusal that named no file, or never."""
+    held = json.loads(json.dumps(to_plain(replace(_model(), truths=TRUTHS))))
+    (path := tmp_path / "model.json").write_text(json.dumps(held), encoding="utf-8")
+    assert generate(load(path), 3).num_rows == 3
+    spoil(held)
+    path.write_text(json.dumps(held), encoding="utf-8")
+    with pytest.raises(IntegrityError, match=r"'model.json' is not a model of ours"):
+        load(path)
 
 
 @pytest.mark.parametrize("odd", [True, -1.0, float("nan"), None])

@@ -57,7 +57,7 @@ from deniable.learn.model import (
 )
 from deniable.learn.secure_sum import Terms
 from deniable.learn.structure import plan_components
-from deniable.policy.budget import ZCDP, ApproxDP, Budget
+from deniable.policy.budget import ZCDP, ApproxDP, Budget, read_rational
 from deniable.policy.schema import Neighboring, PrivacyUnit, TableSchema
 from deniable.release import Guarantee, Technique
 
@@ -377,7 +377,7 @@ def read_round(text: str | bytes) -> Round:
             raise ValueError
         design = Design(tuple(feature_from_plain(each) for each in held["features"]))
         target = None if held["target"] is None else target_from_plain(held["target"])
-        amounts = {name: Fraction(value) for name, value in held["budget"].items()}
+        amounts = {name: read_rational(value) for name, value in held["budget"].items()}
         budget: Budget = ZCDP(**amounts) if "rho" in amounts else ApproxDP(**amounts)
         numbers = {name: held[name] for name in ("rows", "clients", "least", "colluding")}
         if not all(type(value) is int and value >= 0 for value in numbers.values()) or numbers["rows"] < 1:

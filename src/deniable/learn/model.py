@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, replace
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from deniable.dp.accounting import Event, from_dict, to_dict
-from deniable.errors import DataError, IntegrityError, ParameterError
+from deniable.errors import DataError, DeniableError, IntegrityError, ParameterError
 from deniable.learn.features import (
     CHUNK,
     COMPONENT,
@@ -42,6 +41,7 @@ from deniable.learn.features import (
 )
 from deniable.learn.perceptron import compute_outputs, count_hidden
 from deniable.learn.torch_module import ARITHMETIC, TorchModule, read_module
+from deniable.policy.budget import read_rational
 from deniable.policy.schema import Bounds, Column, ColumnType, Neighboring, TableSchema
 from deniable.release import Guarantee, Technique
 from deniable.release.guarantee import to_text
@@ -365,7 +365,8 @@ def load_model(path: str | Path) -> LearnedModel:
         return from_plain(json.loads(path.read_text(encoding="utf-8")))
     except FileNotFoundError:
         raise DataError(f"there is no file '{path.name}'", remedy="Name a model that was written before") from None
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError, ParameterError):
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RuntimeError, MemoryError,
+            DeniableError):  # fmt: skip
         raise IntegrityError(
             f"'{path.name}' is not a learned model of ours, or was changed", remedy="Train the model again"
         ) from None
@@ -451,6 +452,16 @@ def from_plain(held: dict[str, Any]) -> LearnedModel:
     )
 
 
+LABELS = {ColumnType.TEXT: str, ColumnType.INTEGER: int, ColumnType.BOOLEAN: bool}
+"""What the listed values of a column are."""
+
+
+def _require_text(text: object) -> None:
+    if not isinstance(text, str):
+        raise ValueError
+    text.encode()  # raises for half a sign
+
+
 def target_from_plain(held: dict[str, Any]) -> Target:
     """The target that plain values stand for."""
     if held["kind"] in (GROUP, COMPONENT):
@@ -462,7 +473,11 @@ def target_from_plain(held: dict[str, Any]) -> Target:
         return NumberTarget(column)
     if not isinstance(column, Labels):
         raise ValueError
-    return ClassTarget(column, held["positive"]) if "positive" in held else LabelsTarget(column)
+    if "positive" not in held:
+        return LabelsTarget(column)
+    if type(held["positive"]) is not LABELS[column.type] or held["positive"] not in column.labels:
+        raise ValueError
+    return ClassTarget(column, held["positive"])
 
 
 def _require_finite(values: list[Any], count: int) -> tuple[float, ...]:
@@ -487,18 +502,21 @@ def feature_to_plain(each: Feature) -> dict[str, Any]:
 def feature_from_plain(entry: dict[str, Any]) -> Feature:
     """The feature that plain values stand for."""
     name, kind, nullable = entry["name"], ColumnType(entry["type"]), bool(entry["nullable"])
-    if not isinstance(name, str):
-        raise ValueError
+    _require_text(name)
     if entry["kind"] == "labels":
         labels = tuple(entry["labels"])
-        if not all(isinstance(label, str | int | bool) for label in labels) or len(set(labels)) != len(labels):
+        if len(set(labels)) != len(labels) or any(type(label) is not LABELS.get(kind) for label in labels):
             raise ValueError
+        for label in labels:
+            _require_text(str(label))
         return Labels(name, kind, labels, nullable)
-    number = Number(name, kind, Fraction(entry["lower"]), Fraction(entry["upper"]), nullable)
+    number = Number(name, kind, read_rational(entry["lower"]), read_rational(entry["upper"]), nullable)
     if not -MOST < number.lower <= number.upper < MOST:
         raise ValueError
-    if entry["kind"] == "bins" and 1 <= int(entry["count"]) <= MOST_BINS and Fraction(entry["width"]) > 0:
-        return Bins(number, int(entry["count"]), Fraction(entry["width"]))
+    if entry["kind"] == "bins" and 1 <= int(entry["count"]) <= MOST_BINS:
+        width = read_rational(entry["width"])
+        if 0 < width < MOST:
+            return Bins(number, int(entry["count"]), width)
     if entry["kind"] == "knots" and 1 <= int(entry["count"]) <= MOST_KNOTS:
         return Knots(number, int(entry["count"]))
     if entry["kind"] != "number":
@@ -517,5 +535,5 @@ def _guarantee_to_plain(guarantee: Guarantee) -> dict[str, Any]:
 
 
 def _guarantee_from_plain(held: dict[str, Any]) -> Guarantee:
-    epsilon, delta, rho = (None if held[name] is None else Fraction(held[name]) for name in _AMOUNTS)
+    epsilon, delta, rho = (None if held[name] is None else read_rational(held[name]) for name in _AMOUNTS)
     return Guarantee(Technique.DP_MODEL, str(held["unit"]), Neighboring(held["neighbors"]), epsilon, delta, rho)

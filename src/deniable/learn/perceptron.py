@@ -36,6 +36,7 @@ from deniable.learn.calibration import (
     MOST_SQUARED,
     fit_line,
     shift_classes,
+    spread_rows,
     sum_classes,
     sum_missed,
 )
@@ -195,7 +196,9 @@ class PerceptronPlan:
             outer[0, 0] += line.start
         else:
             sums = sum_classes(truth, np.concatenate([expect_classes(part) for part in parts]))
-            moved = shift_classes(last, sums, entropy)
+            odds = compute_outputs(weights, spread_rows(self.design, shares), self.outputs)
+            odds = odds if self.outputs > 1 else np.column_stack([np.zeros(len(odds)), odds])
+            moved = shift_classes(last, sums, odds, entropy)
             outer[:, 0] += moved if self.outputs > 1 else moved[1] - moved[0]
         return np.concatenate([weights[: network.inner.size], outer.ravel()])
 

@@ -50,6 +50,7 @@ from deniable.ledger.entry import (
 from deniable.ledger.ledger import Ledger
 from deniable.ledger.loss import list_abandoned
 from deniable.ledger.witness import Witness
+from deniable.policy.budget import read_rational
 from deniable.storage import escape_formula, storage_errors
 
 COLUMNS = (
@@ -170,7 +171,7 @@ def price_of(entry: Entry) -> Price:
     if entry.act != Act.CHARGE:
         return Price()
     price, claim = price_of_event(entry.priced), entry.details.get(CLAIM)
-    return replace(price, **{name: Fraction(claim[name]) for name in ("epsilon", "delta")}) if claim else price
+    return replace(price, **{name: read_rational(claim[name]) for name in ("epsilon", "delta")}) if claim else price
 
 
 def list_charges(ledger: Ledger, analyst: str, requests: Iterable[str]) -> list[str]:

@@ -28,6 +28,7 @@ from deniable.errors import AccessRefused, IntegrityError
 from deniable.ledger.budget_tree import build_event, describe_spent, subtract_spent, take_larger
 from deniable.ledger.entry import LOST, SETTLES, Act, Entry, Posting, refuse_broken
 from deniable.ledger.watch import Lineage, read_heads
+from deniable.policy.budget import read_rational
 
 if TYPE_CHECKING:
     from deniable.ledger.answer_store import AnswerStore
@@ -141,7 +142,7 @@ class Loss:
 def read_loss(entry: Entry) -> Loss:
     """The loss that an entry tells of."""
     facts = dict(entry.details[LOST])
-    facts |= {name: Fraction(facts[name]) for name in ("epsilon", "delta")}
+    facts |= {name: read_rational(facts[name]) for name in ("epsilon", "delta")}
     facts["event"] = from_dict(facts["event"]) if "event" in facts else NoOpEvent()
     return Loss(**facts | {"heads": tuple((n, h) for n, h in facts["heads"]), "known_by": tuple(facts["known_by"])})
 

@@ -7,6 +7,7 @@ by its shortest decimal form: 0.1 means one tenth, not the binary number nearest
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import ROUND_DOWN, ROUND_UP, Decimal, InvalidOperation
@@ -46,6 +47,24 @@ def exact(amount: Amount, name: str = "amount") -> Fraction:
     except (ValueError, TypeError, InvalidOperation, OverflowError, ZeroDivisionError):
         such = "1e-6" if name == "delta" else "0.5"
         raise ParameterError(f"{name} is not a finite number", expected=f"A number such as {such}") from None
+
+
+_WRITTEN = re.compile(r"[+-]?(?:\d+/\d+|(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,3})?)", re.ASCII)
+_LONGEST_WRITTEN = 8_600
+"""Two whole numbers of as many digits as Python writes."""
+
+
+def read_rational(text: object) -> Fraction:
+    """The number in a file that was written as text, such as "1/3" or "0.01": at once, or refused at once.
+
+    `Fraction` would take a short text for a number that fills the memory.
+    """
+    if not (isinstance(text, str) and len(text) <= _LONGEST_WRITTEN and _WRITTEN.fullmatch(text)):
+        raise ParameterError("a number of a file is not written as a rational", expected="text such as '1/3'")
+    try:
+        return Fraction(text)
+    except (ValueError, ZeroDivisionError):  # more digits than Python reads, or nothing to divide by
+        raise ParameterError("a number of a file is not a rational", expected="text such as '1/3'") from None
 
 
 def format_number(number: Fraction) -> str:

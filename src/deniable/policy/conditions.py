@@ -12,6 +12,7 @@ from datetime import date, datetime
 from fractions import Fraction
 
 from deniable.errors import ParameterError, nearest
+from deniable.policy.budget import read_rational
 from deniable.policy.schema import ColumnType, number_of
 
 Plain = Fraction | str
@@ -218,7 +219,7 @@ class _Reader:
         kind, value = self._next()
         match kind:
             case "number":
-                factor = Fraction(value)
+                factor = _read_number(value)
                 if not self._take("sign", "*"):
                     return _Side(constant=factor)
                 kind, value = self._next()
@@ -320,6 +321,13 @@ def _ordered(left: str, sign: str, right: str, constant: bool) -> Tree:
         same: Tree = Member(left, frozenset({right})) if constant else Compared(left, "=", right)
         return _negate(same, sign == "<>")
     return Compared(left, sign, right, constant)
+
+
+def _read_number(text: str) -> Fraction:
+    try:
+        return read_rational(text)
+    except ParameterError:
+        raise _refuse_condition("a number in it is too long") from None
 
 
 def read_time(text: str, kind: ColumnType) -> Fraction:

@@ -14,6 +14,7 @@ from fractions import Fraction
 from itertools import chain, product
 from typing import Any
 
+from deniable.policy.budget import read_rational
 from deniable.policy.conditions import (
     Both,
     Compared,
@@ -193,7 +194,7 @@ def _read_value(value: Any, kind: ColumnType) -> Plain:
     """A value of a truth; a model's file holds what is no number as text."""
     if not isinstance(value, str) or kind is ColumnType.TEXT:
         return value if isinstance(value, str) else number_of(value)
-    return read_time(value, kind) if kind in (ColumnType.DATE, ColumnType.DATETIME) else Fraction(value)
+    return read_time(value, kind) if kind in (ColumnType.DATE, ColumnType.DATETIME) else read_rational(value)
 
 
 def _collect_constants(tree: Tree, numbers: list[Fraction], texts: set[str]) -> None:

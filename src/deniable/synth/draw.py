@@ -3,7 +3,9 @@
 Along a tree of cliques each clique's counts are whole numbers in proportion to its table: whole parts first, the rest
 by lot. Where cliques form circles, records drawn so are changed value by value until every clique has its counts. A
 small table is made of such records, chosen and changed until it has whole counts of all columns and cliques that were
-themselves rounded by lot: so each cell has its share on average, and no draw differs from it by more than rounding."""
+themselves rounded by lot. Fewer records than the table has are half of twice as many, and so on: halves that are as
+alike as whole records allow, one of them taken by lot. So each cell has its share of the larger draw on average, and
+columns miss it by little more than rounding. Rounding circles to few records instead would invent pairs of values."""
 
 from __future__ import annotations
 
@@ -30,8 +32,13 @@ TRIES_A_RECORD, FEWEST_TRIES = 60, 6
 MOST_VISITS = 1_000_000_000
 """How many cells are looked at, all tries together, before there are fewer tries: some 10 seconds."""
 FEWEST_FITTED = 1000
-"""Records that are fitted to parts of records at least: fewer would all be moved to the most frequent cells. Where
-fewer are wanted, they are taken from these and fitted to whole numbers."""
+"""Records that are fitted to parts of records at least: fewer would all be moved to the most frequent cells. A
+table that has fewer is taken from these and fitted to whole numbers."""
+MOST_HALVED = 4000
+"""Fewer records of a table that has more are part of at least so many: the more, the nearer tables in circles come."""
+NEARLY = 0.9
+"""The part of a table's records that counts as all of them: how many there are is known with noise."""
+TRIES_A_HALVED_RECORD = 60
 MOST_STARTS = 8
 """Of fitting a few records to whole numbers, where one start leaves some unmet."""
 MARGIN_ROUNDS = 10
@@ -44,20 +51,64 @@ def draw_records(estimates: Estimates, domain: Domain, records: int, seed: int |
     """So many records over the collapsed domain.
 
     Columns in tables that form circles are drawn first and then changed until the tables fit; what hangs on them is
-    drawn last, exactly. Few records are taken from more, and changed until they have whole counts.
+    drawn last, exactly. Few records of a larger table are part of more; those of a small table are changed until they
+    have whole counts.
     """
     generator = np.random.default_rng(seed)
-    if not estimates.tables or not 0 < records < FEWEST_FITTED:
-        return _draw_many(estimates, domain, records, generator)
-    held = _draw_many(estimates, domain, FEWEST_FITTED, generator)
-    return _choose_few(held, estimates, domain, records, generator)
-
-
-def _draw_many(estimates: Estimates, domain: Domain, records: int, generator: np.random.Generator) -> Codes:
     order = order_cliques(estimates.tables, {clique: dependence_of(estimates, clique) for clique in estimates.tables})
-    unmet = find_unmet_cliques(estimates.tables, order)
-    if not (records and unmet):
-        return draw_along_cliques(estimates, domain, records, generator, order)
+    along = None if find_unmet_cliques(estimates.tables, order) else order
+    drawn = count_drawn(estimates, records, MOST_HALVED if along is None else FEWEST_FITTED)
+    few = bool(estimates.tables) and 0 < drawn < FEWEST_FITTED
+    held = _draw_many(estimates, domain, FEWEST_FITTED if few else drawn, generator, along)
+    if few:
+        held = _choose_few(held, estimates, domain, drawn, generator)
+    free = _list_columns(estimates.tables)
+    while held.shape[1] > records:
+        held = halve_records(held, domain, [*((place,) for place in free), *estimates.tables], generator)
+    if few or drawn > records:
+        for place in set(range(len(domain))) - set(free):
+            held[place] = draw_column(estimates.columns[place], records, generator)
+    return held
+
+
+def count_drawn(estimates: Estimates, records: int, most: int = FEWEST_FITTED) -> int:
+    """How many records are drawn for so many: doubled until they are nearly as many as the table has, or enough.
+
+    >>> small = Estimates(150, (), {(0,): np.ones(1)})
+    >>> count_drawn(small, 20), count_drawn(small, 148)
+    (160, 148)
+    """
+    drawn = records
+    while 0 < drawn < min(NEARLY * estimates.total, most) and estimates.tables:
+        drawn *= 2
+    return drawn
+
+
+def halve_records(codes: Codes, domain: Domain, cliques: Sequence[Clique], generator: np.random.Generator) -> Codes:
+    """Half of an even number of records, as like the other half as swaps of records make them.
+
+    Which half it is, is a lot: so each record stays with one chance in two, whatever is swapped.
+    """
+    from deniable.synth.kernels import swap_halves
+
+    records = codes.shape[1]
+    found = [np.unique(index_cells(codes, domain, clique), return_inverse=True)[1] for clique in cliques]
+    offset = np.cumsum([0, *(cells.max() + 1 for cells in found)])
+    cells = np.stack([own.ravel() + start for own, start in zip(found, offset, strict=False)], axis=1)
+    sign = np.repeat(np.array([1, -1], dtype=np.int64), records // 2)[generator.permutation(records)]
+    excess = np.zeros(offset[-1], dtype=np.int64)
+    np.add.at(excess, cells, sign[:, np.newaxis])
+    state = generator.integers(0, 2**63, 1, dtype=np.uint64)
+    swap_halves(cells, sign, excess, TRIES_A_HALVED_RECORD * records, state)
+    return np.ascontiguousarray(codes[:, sign > 0])
+
+
+def _draw_many(
+    estimates: Estimates, domain: Domain, records: int, generator: np.random.Generator, order: Sequence[Clique] | None
+) -> Codes:
+    """Records along cliques in an order that meets all of them; where there is none, changed until they fit."""
+    if order is not None or not records:
+        return draw_along_cliques(estimates, domain, records, generator, order or ())
     core, leaves = split_leaves(estimates.tables)
     inner = replace(estimates, tables=core)
     codes = draw_along_cliques(inner, domain, records, generator, order_by_strength(inner))
@@ -89,8 +140,6 @@ def _choose_few(
             least, best = missed, codes
         if not least:
             break
-    for place in set(range(len(domain))) - set(free):
-        best[place] = draw_column(estimates.columns[place], records, generator)
     return best
 
 

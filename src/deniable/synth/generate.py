@@ -101,7 +101,7 @@ def parse_condition(text: str) -> dict[str, str]:
     names = {name.strip() for name, sign, _ in parts if sign}
     if not names or len(names) < len(parts) or "" in names:
         expected = 'Each column once, separated by commas: sex=F,payer=null; "town=A, B" where a value has a comma'
-        raise ParameterError("a condition cannot be read", expected=expected)
+        raise ParameterError("a condition cannot be read", expected=expected, charge=NOTHING_CHARGED)
     return {name.strip(): value.strip() for name, _, value in parts}
 
 
@@ -121,18 +121,24 @@ def parse_values(known: Mapping[str, Labels | Bins], where: Mapping[str, str]) -
                 f"the model has no column '{_show_text(name)}' that conditions can speak of",
                 expected=f"Columns with declared values: {', '.join(known)}",
                 remedy=nearest(name, known) if len(name) <= LONGEST_SHOWN else "",
+                charge=NOTHING_CHARGED,
             )
     return tuple((name, _parse_scalar(known[name], text)) for name, text in where.items())
 
 
 def estimate_share(description: Description, codes: Mapping[int, int]) -> float:
-    """The estimated share of records that have given values: what the model says of their columns together."""
+    """The estimated share of records that have given values: what the model says of their columns together.
+
+    Of a bin with several steps each has its part: the model says no more of them.
+    """
     estimates, domain, within = description.estimates, description.collapsed.domain, 1.0
     given = {place: int(description.collapsed.maps[place][code]) for place, code in codes.items()}
     for place, code in codes.items():
         members = description.collapsed.members(place, given[place])
         weights = weigh_members(description, place, members)
         within *= float(weights[members == code].sum() / weights.sum())
+        cuts = description.domain.cuts.get(place, ())
+        within /= cuts[code + 1] - cuts[code] if code + 1 < len(cuts) else 1
     return within * fit_condition(domain, estimates, plan_condition(domain, estimates, given)).share if codes else 1.0
 
 
@@ -167,6 +173,7 @@ def _parse_scalar(attribute: Labels | Bins, text: str) -> pa.Scalar:
         raise ParameterError(
             f"'{_show_text(text)}' is not a value of column '{attribute.name}'",
             remedy=nearest(text, listed) if len(text) <= LONGEST_SHOWN else "",
+            charge=NOTHING_CHARGED,
         )
     return value
 

@@ -84,6 +84,31 @@ def exchange_values(
 
 
 @numba.njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def swap_halves(cells: Any, sign: Any, excess: Any, tries: int, state: Any) -> None:
+    """Swap records between two halves until each cell has nearly as many records in one as in the other.
+
+    `cells` has a row for each record, with the cells that it is in, and `sign` says in which half it is, by 1 and -1;
+    `excess` holds the sums of signs by cell. A swap is kept where the squared sums together fall. A record that leaves
+    the half with sign s takes 2 s from its cells, and the other record adds it to its own: the squares change by
+    4 (s excess[other] - s excess[own] + 2).
+    """
+    for _ in range(tries):
+        own, other = int(_uniform(state) * sign.size), int(_uniform(state) * sign.size)
+        s, gain = sign[own], 0
+        if sign[other] == s:
+            continue
+        for k in range(cells.shape[1]):
+            a, b = cells[own, k], cells[other, k]
+            if a != b:
+                gain += s * (excess[a] - excess[b]) - 2
+        if gain > 0:
+            for k in range(cells.shape[1]):
+                excess[cells[own, k]] -= 2 * s
+                excess[cells[other, k]] += 2 * s
+            sign[own], sign[other] = -s, s
+
+
+@numba.njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def _choose_columns(chosen: Any, free: Any, is_free: Any, places: Any, width: Any, single: float, state: Any) -> int:
     """Write the columns of one try to `chosen`; says how many they are."""
     if _uniform(state) < single:

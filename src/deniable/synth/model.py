@@ -6,7 +6,7 @@ code: numbers, texts and lists, checked when they are read."""
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date
@@ -18,7 +18,8 @@ from typing import Any
 import numpy as np
 
 from deniable.dp.accounting import Event, GaussianEvent, from_dict, to_dict
-from deniable.errors import DataError, IntegrityError, ParameterError
+from deniable.errors import DataError, DeniableError, IntegrityError, ParameterError
+from deniable.policy.budget import read_rational
 from deniable.policy.schema import ColumnType, Spec
 from deniable.storage import write_whole
 from deniable.synth.bins import CollapsedDomain
@@ -26,7 +27,7 @@ from deniable.synth.domain import Attribute, Bins, Domain, Labels, ShapedText, S
 from deniable.synth.estimate import Estimates
 from deniable.synth.estimate.residuals import Residuals, compute_collapsed_residuals
 from deniable.synth.marginal import Marginal
-from deniable.synth.model_check import check_attributes, check_described
+from deniable.synth.model_check import check_attributes, check_described, check_truths
 
 FITTED_METHODS = frozenset({"hierarchical"})
 """Methods whose tables were fitted to one another before they are reported: their errors are no longer independent."""
@@ -95,9 +96,14 @@ def load(path: str | Path) -> SynthModel:
     path = Path(path)
     with refuse_other_files(path):
         held = json.loads(path.read_text(encoding="utf-8"))
-        if held["form"] in (LINKED, FAMILY):
-            raise ParameterError(f"'{path.name}' is a model of people with their rows", remedy="Draw them: generate")
-        return from_plain(held)
+        if held["form"] not in (LINKED, FAMILY):
+            return from_plain(held)
+    raise ParameterError(f"'{path.name}' is a model of people with their rows", remedy="Draw them: generate")
+
+
+UNREADABLE = (OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RuntimeError, MemoryError,
+              AssertionError, DeniableError)  # fmt: skip
+"""How reading ends of a file that is no model, or was changed."""
 
 
 @contextmanager
@@ -107,7 +113,7 @@ def refuse_other_files(path: Path) -> Iterator[None]:
         yield
     except FileNotFoundError:
         raise DataError(f"there is no file '{path.name}'", remedy="Name a model that was written before") from None
-    except (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError, ArithmeticError, RecursionError):
+    except UNREADABLE:
         raise IntegrityError(
             f"'{path.name}' is not a model of ours, or was changed", remedy="Describe the table again"
         ) from None
@@ -188,7 +194,7 @@ def from_plain(held: dict[str, Any]) -> SynthModel:
     estimates = Estimates(float(told["total"]), columns, tables, float(told["noise"]))
     event, reason = from_dict(held["event"]), str(held["reason"])
     description = Description(held["method"], domain, collapsed, one_way, cliques, estimates, event, reason)
-    truths = constraints_from_plain(held["truths"])
+    truths = constraints_from_plain(held["truths"], coded)
     return SynthModel(held["table"], attributes, description, truths)
 
 
@@ -223,9 +229,12 @@ def constraints_to_plain(truths: Iterable[Spec]) -> list[dict[str, Any]]:
     return [{"kind": truth.kind, "options": _value_to_plain(truth.options)} for truth in truths]
 
 
-def constraints_from_plain(held: Iterable[dict[str, Any]]) -> tuple[Spec, ...]:
-    """The truths that plain values stand for."""
-    return tuple(Spec(str(entry["kind"]), dict(entry["options"])) for entry in held)
+def constraints_from_plain(held: Iterable[dict[str, Any]], *tables: Sequence[Attribute]) -> tuple[Spec, ...]:
+    """The truths that plain values stand for, checked against the columns of each table that they may speak of."""
+    truths = tuple(Spec(entry["kind"], dict(entry["options"])) for entry in held)
+    for attributes in tables:
+        check_truths(truths, attributes)
+    return truths
 
 
 def _value_to_plain(value: Any) -> Any:
@@ -279,8 +288,8 @@ def attribute_from_plain(entry: dict[str, Any]) -> Attribute:
             return Bins(
                 entry["name"],
                 kind,
-                Fraction(entry["lower"]),
-                Fraction(entry["step"]),
+                read_rational(entry["lower"]),
+                read_rational(entry["step"]),
                 _parse_cuts(entry["cuts"]),
                 bool(entry["nullable"]),
             )

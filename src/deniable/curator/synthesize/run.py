@@ -28,7 +28,7 @@ from deniable.engines.base import hold_rows, is_away, quote
 from deniable.errors import CHARGED, NOTHING_CHARGED, ParameterError, nearest
 from deniable.outputs import claim_outputs, replace_files
 from deniable.policy.access import Accounting
-from deniable.policy.budget import Amount, Budget, budget
+from deniable.policy.budget import Amount, Budget, budget, refuse_extreme
 from deniable.policy.schema import Neighboring, PrivacyUnit, TableSchema
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def place_order(
     """An order in plain values; a method that costs nothing needs no budget."""
     if memory != 1 and not linked:
         raise ParameterError("memory counts for linked tables alone", remedy="Add --linked, or linked=True")
-    stated = budget("0") if method == "random" else budget(epsilon, delta, rho)
+    stated = budget("0") if method == "random" else refuse_extreme(budget(epsilon, delta, rho))
     wanted = tuple(tuple(names) for names in workload)
     return Order(table, stated, method, None if columns is None else tuple(columns), wanted, areas, linked, memory)
 

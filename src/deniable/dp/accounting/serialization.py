@@ -27,6 +27,7 @@ from deniable.dp.accounting.events import (
     UnsupportedEvent,
 )
 from deniable.errors import ParameterError, nearest
+from deniable.policy.budget import read_rational
 
 NAMES: dict[str, type[Event]] = {
     "no-op": NoOpEvent,
@@ -141,15 +142,6 @@ def _write_value(value: object) -> object:
     return value if isinstance(value, str | int | bool) else to_dict(value)  # type: ignore[arg-type]
 
 
-def _read_rational(value: object) -> Fraction:
-    if not isinstance(value, str):
-        raise ParameterError("a number of an event is not written as text", expected="text such as '1/3'")
-    try:
-        return Fraction(value)
-    except (ValueError, ZeroDivisionError):
-        raise ParameterError("a number of an event is not a rational", expected="text such as '1/3'") from None
-
-
 def _read_events(value: object) -> tuple[Event, ...]:
     if not isinstance(value, list | tuple):
         raise ParameterError("the parts of an event are not a list")
@@ -177,7 +169,7 @@ def _read_event(value: object) -> Event:
 _READERS: dict[str, Callable[[object], object]] = {
     **dict.fromkeys(
         ("scale", "sensitivity", "variance", "sensitivity_squared", "epsilon", "odds", "delta", "rate", "ratio"),
-        _read_rational,
+        read_rational,
     ),
     "events": _read_events,
     "event": _read_event,

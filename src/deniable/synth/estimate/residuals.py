@@ -208,7 +208,7 @@ def project_to_simplex(values: Floats, total: float) -> Floats:
         return np.zeros_like(values)
     falling = np.sort(flat)[::-1]
     excess = np.cumsum(falling) - total
-    k = np.flatnonzero(falling * np.arange(1, flat.size + 1) > excess)[-1]
+    k = int(np.flatnonzero(falling * np.arange(1, flat.size + 1) > excess).max(initial=0))  # 0 always leaves something
     kept: Floats = np.maximum(flat - excess[k] / (k + 1), 0.0).reshape(values.shape)
     return kept
 

@@ -32,8 +32,9 @@ from deniable.synth.describe import (
     find_method,
     learn_open_columns,
 )
-from deniable.synth.domain import Attribute, Clique, Domain, Surrogate
+from deniable.synth.domain import Attribute, Bins, Clique, Domain, ShapedText, Surrogate
 from deniable.synth.linked.link import (
+    MOST_MEMORY,
     Link,
     context_attributes,
     derive_family_tables,
@@ -55,6 +56,7 @@ from deniable.synth.model import (
     refuse_other_files,
     to_plain,
 )
+from deniable.synth.model_check import check_attributes, check_text, check_truths
 
 PEOPLE = Fraction(2, 5)
 """The part of the budget with which people are described, and their rows get the rest; beside several tables of rows,
@@ -254,49 +256,81 @@ def parse_linked(held: dict[str, Any]) -> LinkedModel:
     """The model that plain values stand for."""
     if held["form"] != LINKED:
         raise ValueError
-    truths = constraints_from_plain(held["truths"])
-    link, people = _parse_link(held), from_plain(held["people"])
-    _check_counts([link], [people])
-    return LinkedModel(link, people, from_plain(held["rows"]), truths)
+    return _check_family([_parse_link(held)], [from_plain(held["people"]), from_plain(held["rows"])], held).children[0]
 
 
 def parse_family(held: dict[str, Any]) -> FamilyModel:
     """The model of several tables that plain values stand for; a child comes after its parent."""
-    links, truths = [_parse_link(each) for each in held["children"]], constraints_from_plain(held["truths"])
-    models = {links[0].parent: from_plain(held["people"])}
-    children = []
-    for link, each in zip(links, held["children"], strict=True):
-        models[link.child] = from_plain(each["rows"])
-        children.append(LinkedModel(link, models[link.parent], models[link.child], truths))
-    _check_counts(links, [each.people for each in children])
-    return FamilyModel(tuple(children))
+    links = [_parse_link(each) for each in held["children"]]
+    models = [from_plain(each) for each in (held["people"], *(child["rows"] for child in held["children"]))]
+    return _check_family(links, models, held)
 
 
 def _parse_link(held: dict[str, Any]) -> Link:
     people, rows = (
         tuple(attribute_from_plain(entry) for entry in held["columns"][part]) for part in ("people", "rows")
     )
+    for part, attributes in (("people", people), ("rows", rows)):
+        check_attributes(attributes, held["columns"][part])
     most, memory = int(held["most"]), int(held.get("memory", 1))  # earlier files knew the row before alone
-    if min(most, memory) < 1:
+    if most < 1 or not 1 <= memory <= MOST_MEMORY:
         raise ValueError
     parent, sequence = (None if held[name] is None else str(held[name]) for name in ("parent", "sequence"))
     after, unit, alone = tuple(map(str, held["after"])), str(held.get("unit", "")), bool(held.get("alone", True))
     child, key, own = str(held["child"]), str(held["key"]), {each.name for each in rows}
-    if not {*after, *([sequence] if sequence else [])} <= own or key not in {each.name for each in people}:
+    for name in (child, parent or "x"):
+        check_text(name)
+        if Path(name).name != name:
+            raise ValueError
+    link = Link(child, parent, key, most, people, rows, sequence, after, memory, unit, alone)
+    if not {*after, *([sequence] if sequence else [])} <= own or not {*link.keys} <= {each.name for each in people}:
         raise ValueError
-    if any(Path(name).name != name for name in (child, parent or "x")):
+    if sequence in after or len({*after}) < len(after) or (sequence and link.clock is None):
         raise ValueError
-    return Link(child, parent, key, most, people, rows, sequence, after, memory, unit, alone)
+    return link
 
 
-def _check_counts(links: Sequence[Link], models: Sequence[SynthModel]) -> None:
-    """Refuse links that are not those of their models: each counts as many rows as its parent's model draws."""
-    for link, model in zip(links, models, strict=True):
-        wanted = {each.name: each for each in rows_attributes([link])}
-        found = {each.name: each for each in model.attributes if each.name in wanted}
-        if any(
-            getattr(found.get(name), "labels", None) != getattr(each, "labels", None) for name, each in wanted.items()
+def _check_family(links: Sequence[Link], parts: Sequence[SynthModel], held: dict[str, Any]) -> FamilyModel:
+    """The model of these links, people and rows, each of which has the columns that the links give it."""
+    models: dict[str | None, SynthModel] = {links[0].parent: parts[0]}
+    children = []
+    for link, own in zip(links, parts[1:], strict=True):
+        if link.child in models or any(
+            len(labels) != link.most - link.least + 1
+            for a in models[link.parent].attributes
+            if a.name == link.count_name and (labels := getattr(a, "labels", ()))
         ):
             raise ValueError
-    if len({link.child for link in links}) < len(links):
-        raise ValueError
+        models[link.child] = own
+        children.append(LinkedModel(link, models[link.parent], own))
+    _require_columns(parts[0].attributes, person_attributes(*(k for k in links if k.parent == links[0].parent)))
+    for link, own in zip(links, parts[1:], strict=True):
+        free = (*free_attributes(link), *rows_attributes(each for each in links if each.parent == link.child))
+        learned = own.attributes[len(own.attributes) - len(free) :]
+        given = context_attributes(link, models[link.parent].attributes, learned)
+        _require_columns(learned, free)
+        if (*given, *learned) != own.attributes or own.description.domain.given != frozenset(range(len(given))):
+            raise ValueError
+    truths = constraints_from_plain(held["truths"], *(constrained_attributes(child)[0] for child in children))
+    family = FamilyModel(tuple(replace(child, truths=truths) for child in children))
+    check_truths(truths, [a for a in parts[0].attributes[: len(links[0].people)] if not isinstance(a, Surrogate)])
+    return family
+
+
+def constrained_attributes(model: LinkedModel) -> tuple[tuple[Attribute, ...], frozenset[str]]:
+    """The columns of rows that truths speak of, and those among them that are their person's and never change."""
+    link, known = model.link, {a.name: a for a in model.rows.attributes}
+    beside = tuple(a for a in link.people if link.parent is None or a.name in link.keys)
+    return (*beside, *(known.get(a.name, a) for a in link.rows)), frozenset(a.name for a in beside)
+
+
+def _require_columns(found: Sequence[Attribute], declared: Sequence[Attribute]) -> None:
+    """Refuse columns that are not as declared, but for what is learned: bins and shapes."""
+    for own, wanted in zip(found, declared, strict=True):
+        match own, wanted:
+            case Bins(), Bins() if own.steps == wanted.steps:
+                own = replace(own, cuts=wanted.cuts)
+            case ShapedText(), ShapedText():
+                own = replace(own, shapes=wanted.shapes)
+        if own != wanted:
+            raise ValueError

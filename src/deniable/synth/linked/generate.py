@@ -26,7 +26,7 @@ from deniable.synth.domain import Attribute, Bins, Labels, Surrogate
 from deniable.synth.draw import draw_records
 from deniable.synth.encode import convert_steps, decode_column, draw_steps, generate_surrogates
 from deniable.synth.generate import Condition, Where, draw_given_columns, parse_values, restore_codes
-from deniable.synth.linked import FamilyModel, LinkedModel
+from deniable.synth.linked import FamilyModel, LinkedModel, constrained_attributes
 from deniable.synth.linked.link import (
     AFTER,
     PLACE,
@@ -424,13 +424,9 @@ class _Engines:
 
 
 def _build_engine(model: LinkedModel) -> ConstraintEngine:
-    link = model.link
-    beside = tuple(a for a in link.people if link.parent is None or a.name in link.keys)
-    fixed = frozenset(a.name for a in beside)
-    known = {a.name: a for a in model.rows.attributes}
-    rows = [known.get(a.name, a) for a in link.rows]
+    columns, fixed = constrained_attributes(model)
     own = [truth for truth in model.truths if not columns_of(truth) <= fixed]
-    return ConstraintEngine(own, (*beside, *rows), fixed)
+    return ConstraintEngine(own, columns, fixed)
 
 
 def _convert_offsets(
