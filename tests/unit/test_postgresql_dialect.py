@@ -439,7 +439,9 @@ def test_who_is_a_number_is_left_out_however_the_database_holds_it(postgres_addr
             for each, source in ((engine, place), (here, rows)):
                 each.attach("t", source, schema)
                 each.restrict("t", Listed("who", listed, keep=False, loose=True, by_number=by_number))
-            assert [e.run("SELECT count(*) AS n FROM t")["n"][0].as_py() for e in (engine, here)] == [expected] * 2, engine.run("SELECT who FROM t")
+            assert [e.run("SELECT count(*) AS n FROM t")["n"][0].as_py() for e in (engine, here)] == [expected] * 2, (
+                engine.run("SELECT who FROM t")
+            )
 
 
 def test_long_names_and_several_databases(postgres_address: str) -> None:
