@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 import unicodedata
 from datetime import date, datetime, timedelta
 from decimal import Decimal
@@ -233,6 +234,82 @@ def test_an_own_identifier_is_removed_in_every_spelling_and_nothing_else_is(own:
 def test_an_own_identifier_is_found_in_other_letters(own: str, written: str) -> None:
     assert _scrub_own(own, f"{written} and ({written}) came") == "[identifier] and ([identifier]) came"
     assert _scrub_own(written, f"ß {own}") == "ß [identifier]"
+
+
+ALIKE = [
+    ("O'Neillbrv", "O\u02bcNeillbrv"), ("Keala\u02bbokq", "Keala'okq"), ("O\u02b9Neillbrv", "O\u2019Neillbrv"),
+    ("Sa\u02bfidqvnx", "Sa\u2018idqvnx"), ("C\u0153urdevq", "Coeurdevq"), ("\u00c6girsqvn", "Aegirsqvn"),
+    ("\u0141ukvszwq", "Lukvszwq"), ("S\u00f8rvqnsen", "Sorvqnsen"), ("S\u00f8rvqnsen", "Soervqnsen"),
+    ("\u0110orvqnsen", "Dorvqnsen"), ("Gu\u00f0rvnqx", "Gudrvnqx"), ("\u00deorvqnsen", "Thorvqnsen"),
+    ("Bor\u0127vqnsen", "Borhvqnsen"), ("I\u015f\u0131kqvrtz", "Isikqvrtz"),
+    ("M\u00fcllqvrt", "Muellqvrt"), ("Mu\u0308llqvrt", "Muellqvrt"),
+    ("B\u00f6ll Qvrt", "BOELL, QVRT"), ("J\u00e4gq", "Jaegq"),
+    ("\u0645\u062d\u0645\u062f\u0642\u064a\u0633", "\u0645\u062d\u0640\u0640\u0640\u0645\u062f\u0642\u064a\u0633"),
+    ("123456", "\u2776\u2777\u2778\u2779\u277a\u277b"),
+    ("AB123456", "\u24b6\u24b7\u2460\u2461\u2462\u2463\u2464\u2465"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("one", "other"), ALIKE)
+def test_an_own_identifier_is_found_where_one_writing_stands_for_the_other(one: str, other: str) -> None:
+    assert _scrub_own(one, f"Seen: {other} today") == "Seen: [identifier] today"
+    assert _scrub_own(other, f"Seen: {one} today") == "Seen: [identifier] today"
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        "Qvrt\n            Xzbrwq",
+        "Qvrt\r\n> > > > > > Xzbrwq",
+        "Qv-\n            rt Xzbrwq",
+        "Qvrt" + "\u200b" * 40 + "Xzbrwq",
+        "Qvrt" + "\t " * 40 + "Xzbrwq",
+        "Qvrt&nbsp;Xzbrwq",
+        "Q&#118;rt&#x20;Xzbrwq",
+        "Qvrt<br>Xzbrwq",
+        "<b>Qvrt</b> <span class='name'>Xzbrwq</span>",
+        "Xzbrwq, Qvrt",
+        "XZBRWQ QVRT",
+    ],
+)
+def test_an_own_name_is_found_however_its_words_are_set(written: str) -> None:
+    scrubbed = _scrub_own("Qvrt Xzbrwq", f"Seen: {written} today")
+    assert re.sub("<[^>]*>", "", scrubbed) == "Seen: [identifier] today"
+    assert "identifier" in _scrub_own("Qvrt Xzbrwq", "write to <Qvrt.Xzbrwq> or <a href='/qvrt-xzbrwq'>")
+
+
+@pytest.mark.parametrize(
+    ("own", "text"),
+    [
+        ("Ann Lee", "the Fleeanna and the leeann"),
+        ("Michal", "Michael came"),
+        ("12 34 56", "345612 and 561234"),
+        ("Muller", "Mueller came"),
+        ("Noel", "Nol and Nowel came"),
+        ("Qvrt Xzbrwq", "Xzbrwq came with 9 others, and Qvrt did not"),
+        ("Xzbrwqt\u00fc", "Xzbrwqt, eaten"),
+    ],
+)
+def test_what_is_only_like_an_own_identifier_stays(own: str, text: str) -> None:
+    assert _scrub_own(own, text) == text
+
+
+@pytest.mark.parametrize(
+    ("own", "text"),
+    [
+        ("aaaaaaaaaaaaaaaab", "a" * 999_000 + "b"),
+        ("\u00fc\u00fc\u00fc\u00fc\u00fc\u00fc\u00fc\u00fc\u00fcX", "ue" * 499_000 + "x"),
+        ("\u00fce\u00fce\u00fce\u00fce\u00fceX", "u\u0308e" * 333_000 + "x"),
+        ("0001234567", "0 " * 499_000 + "1234567"),
+        ("Anna Berger", "<a<b &a" * 140_000 + " Berger, Anna"),
+        ("an an an an b", "an \n" * 249_000 + "b an"),
+    ],
+)
+def test_a_long_text_is_searched_in_time(own: str, text: str) -> None:
+    """What would take hours if one place were tried in more than a few ways."""
+    begun = time.process_time()
+    assert replacement._find_spaced(text, own)
+    assert time.process_time() - begun < 60
 
 
 def test_a_short_identifier_in_another_word_stays() -> None:

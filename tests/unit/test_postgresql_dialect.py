@@ -428,6 +428,22 @@ def test_who_is_listed_in_another_spelling_is_left_out_by_the_database_too(postg
             assert "ana berg" not in left[0]
 
 
+def test_who_is_a_number_is_left_out_however_the_database_holds_it(postgres_address: str) -> None:
+    large = ["1e+16", "9007199254740992.0", "9007199254740993", "9007199254740994", "1e999", "1e-999"]
+    texts, numbers = ["7", "007", "7.0", *large, "7e", None], pa.array([7.0, 1e16, 2.0**53, 8.5, None])
+    schema, listed = TableSchema("t", "", (Column("who", ColumnType.TEXT),)), ("7", "10000000000000000", large[2])
+    for names, by_number, expected in ((texts, True, 5), (numbers, False, 2), (texts, False, 9)):
+        rows, place = pa.table({"who": names}), f"{postgres_address}#public.numbered_{expected}"
+        write_table(rows, place)
+        with PostgreSQLEngine(render=render_for_postgresql) as engine, DuckDBEngine() as here:
+            for each, source in ((engine, place), (here, rows)):
+                each.attach("t", source, schema)
+                each.restrict("t", Listed("who", listed, keep=False, loose=True, by_number=by_number))
+            assert [e.run("SELECT count(*) AS n FROM t")["n"][0].as_py() for e in (engine, here)] == [expected] * 2, (
+                engine.run("SELECT who FROM t")
+            )
+
+
 def test_long_names_and_several_databases(postgres_address: str) -> None:
     long = "a" * 70
     statement = render_for_postgresql(f'SELECT x AS "{long}b", x AS "{long}c" FROM t', {"t": {"x": "BIGINT"}})

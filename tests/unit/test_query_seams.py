@@ -199,6 +199,21 @@ def test_whole_numbers_beyond_those_of_a_double_are_compared_as_they_are(conditi
         assert answer.rows["n"].to_pylist() == [100]
 
 
+@pytest.mark.parametrize(
+    "condition",
+    ["n = -9223372036854775808", "n <= -9223372036854775808", "n IN (-9223372036854775808, 5)",
+     "n BETWEEN -9223372036854775808 AND -9223372036854775807", "NOT n > -9223372036854775808",
+     "n IS NOT DISTINCT FROM -(9223372036854775808)", "n = CAST('-9223372036854775808' AS BIGINT)"],
+)  # fmt: skip
+def test_the_least_whole_number_of_64_bits_is_compared_as_it_is(condition: str) -> None:
+    frame = pa.table({"id": range(300), "n": [-(2**63) + 1025 * (place % 3) for place in range(300)]})
+    with Curator.from_frame(frame, "id", 1e5, name="t") as curator:
+        answer = curator.query(f"SELECT COUNT(*) AS n FROM t WHERE {condition}", epsilon=500)
+        assert answer.rows["n"].to_pylist() == [100]
+        with pytest.raises(QueryRefused, match="too large"):
+            curator.explain(f"SELECT COUNT(*) AS n FROM t WHERE n = {2**63}", epsilon=1)
+
+
 @pytest.mark.parametrize("none", ["WHERE FALSE", "WHERE 2 < 1", "LIMIT 0"])
 @pytest.mark.parametrize(
     "aggregate", ["MEDIAN(n)", "QUANTILE(n, 0.9)", "STDDEV(n)", "CORR(n, n)", "HISTOGRAM(n, 3)", "COUNT_IF(n > 3)",

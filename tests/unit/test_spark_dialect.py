@@ -186,13 +186,29 @@ def test_every_function_is_rendered_and_accepted_or_refused(engines: Any) -> Non
 
 def test_rows_are_kept_left_out_and_sampled_by_people(engines: Any) -> None:
     here, there = engines
-    rows = pa.table({"who": ["ana", "ANA ", "Ána", "007", "7", "8", None], "n": [1, 2, 3, 4, 5, 6, 7]})
+    names = [
+        "ana",
+        "ANA ",
+        "Ána",
+        "007",
+        "7",
+        "8",
+        None,
+        "7.0",
+        "9007199254740992.0",
+        "9007199254740993",
+        "1e+16",
+        "7e",
+    ]
+    rows = pa.table({"who": names, "n": range(1, 13)})
     for engine in engines:
         engine.attach("t", rows)
     for restriction in (
         Listed("who", ("Ana",), keep=False, loose=True),
         Listed("who", ("7",), keep=False, loose=True),
         Listed("who", ("7",), keep=False, loose=True, by_number=True),
+        Listed("who", ("9007199254740993", "10000000000000000"), keep=False, loose=True, by_number=True),
+        Listed("who", ("9007199254740992.0",), keep=False, loose=True, by_number=True),
         Listed("who", ("ana", "8"), keep=True),
         Listed("n", ("2", "3.0", "x"), keep=True),
     ):

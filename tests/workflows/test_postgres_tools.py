@@ -64,6 +64,39 @@ def test_tools_see_the_declared_columns_of_an_answer_without_rows(served: Any) -
             assert "note" not in shown or shown["note"] == v.TEXT
 
 
+@pytest.mark.parametrize(
+    "shown",
+    ["SUM(age)", "COUNT(*) / 2", "COUNT(*)::int", "AVG(age)", "MIN(seen)", "COUNT(*) + 0.5", "COUNT(*) > 5", "'a'",
+     "CAST(COUNT(*) AS DECIMAL(10, 2))", "COUNT(*)::text", "COALESCE(SUM(age), 0)",
+     "CASE WHEN COUNT(*) > 5 THEN 1 END"],
+)  # fmt: skip
+def test_an_answer_without_rows_has_the_types_of_the_question(served: Any, shown: str) -> None:
+    asked = f"SELECT {shown} AS v, COUNT(*) AS n FROM people"
+    with psycopg.connect(served.dsn(), autocommit=True) as connection:
+        connection.execute("SET deniable.epsilon = 1")
+        found = connection.cursor(binary=True).execute(asked, prepare=True)
+        types, before = [each.type_code for each in found.description], count_charges(served)
+        for none in (" WHERE 1 = 0", " WHERE (FALSE) LIMIT 5", " LIMIT 0"):
+            for cursor in (psycopg.ClientCursor(connection), connection.cursor(), connection.cursor(binary=True)):
+                cursor.execute(asked + none)
+                assert [each.type_code for each in cursor.description] == types, none
+                cursor.fetchall()
+    assert count_charges(served) == before
+
+
+@pytest.mark.parametrize(
+    ("value", "told"),
+    [(float("inf"), r"\$1 is not a value of float8"), (b"x", r"\$1 is a value in bytes"),
+     (datetime.time(3), r"\$1 is a time of the")],
+)  # fmt: skip
+def test_a_value_that_is_not_taken_is_refused_in_words_before_a_charge(served: Any, value: object, told: str) -> None:
+    with psycopg.connect(served.dsn(), autocommit=True) as connection:
+        connection.execute("SET deniable.epsilon = 1")
+        with pytest.raises(psycopg.errors.InvalidParameterValue, match=told) as refused:
+            connection.execute("SELECT COUNT(*) FROM people WHERE age > %s", (value,))
+        assert "Nothing was charged." in refused.value.diag.message_detail
+
+
 @pytest.mark.parametrize("never", ["1=0", "0 = 1", "false", "1 <> 1", "1 = 2", "null"])
 def test_words_of_questions_about_people_stand_in_an_answer_without_rows(served: Any, never: str) -> None:
     before = count_charges(served)
@@ -98,6 +131,13 @@ def test_only_what_can_have_no_rows_is_answered_without_people(sql: str, empty: 
     ("sql", "oids", "found"),
     [
         ("SELECT COUNT(*) FROM p WHERE age > $1", (), (v.INT8,)),
+        ("SELECT COUNT(*) FROM p WHERE age + $1 > 30 AND $2 * height < p.age - $3", (), (v.INT8, v.FLOAT8, v.INT8)),
+        (
+            "SELECT COUNT(*) FROM p WHERE LENGTH(sex) > $1 AND $2 < ABS(age) AND 3 < $3",
+            (),
+            (v.INT8, v.FLOAT8, v.FLOAT8),
+        ),
+        ("SELECT COUNT(*) FROM p WHERE LOWER(sex) = $1", (), (v.TEXT,)),
         ("SELECT COUNT(*) FROM p WHERE $1 <= p.age AND p.seen = $2", (), (v.INT8, v.DATE)),
         ("SELECT COUNT(*) FROM p WHERE age BETWEEN $1 AND $2", (), (v.INT8, v.INT8)),
         ("SELECT COUNT(*) FROM p WHERE age NOT IN ($1, $2, 7, $3)", (), (v.INT8,) * 3),

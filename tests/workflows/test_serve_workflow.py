@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import httpx
@@ -58,6 +58,41 @@ def stopped(running: subprocess.Popen[str]) -> str:
     log = running.stderr.read()
     assert running.wait(60) == 0
     return log
+
+
+@pytest.mark.quick_cases(4)
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=lambda each: each.name)
+@pytest.mark.parametrize("at", [0.5, *range(1, 9), "ready"])
+def test_a_server_ends_with_its_processes_at_any_moment_of_its_start(tmp_path, request, at, number):
+    policy = request.getfixturevalue("write_policy")(tmp_path)
+    command = [sys.executable, "-m", "deniable", "serve", str(policy), "--port", "0", "--postgres", "0"]
+    running = subprocess.Popen(
+        [*command, "--steward", "127.0.0.1:0"], stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    try:
+        if at == "ready":
+            running.stderr.readline()
+        else:
+            time.sleep(at)
+        os.killpg(running.pid, number)  # as Control-C and systemd do: to every process
+        time.sleep(0.3)
+        with suppress(ProcessLookupError):
+            running.send_signal(number)
+        told = running.communicate(timeout=30)[0]
+        assert running.returncode in (0, 130, -number), told
+        for _ in range(300):
+            try:
+                os.killpg(running.pid, 0)
+            except ProcessLookupError:
+                break
+            time.sleep(0.1)
+        else:
+            pytest.fail("a process of the server goes on")
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(running.pid, signal.SIGKILL)
+        running.wait()
+        running.stderr.close()
 
 
 def test_from_the_policy_to_the_expiry(tmp_path, request):

@@ -26,7 +26,7 @@ from deniable.errors import AccessRefused, DeniableError, InternalError, Paramet
 from deniable.governance.withdrawals import COLLECTION, read_withdrawal
 from deniable.policy.access import Analyst
 from deniable.policy.document import Policy
-from deniable.policy.schema import Column, CsvDialect, TableSchema
+from deniable.policy.schema import Column, CsvDialect, TableSchema, normalize_spelling
 
 if TYPE_CHECKING:
     from deniable.engines.base import Engine, Field, Restriction
@@ -203,7 +203,7 @@ class Scope:
         """
         from deniable.engines.base import Listed
 
-        found, policy = [], self._shared.policy
+        found, policy = list[str](), self._shared.policy
         with self._shared.make_engine() as engine:
             for name, column in names.items():
                 engine.attach(name, self._shared.locate(name, self._shared.copied_epoch()), policy.table(name))
@@ -522,7 +522,8 @@ def withdrawn_rows(
         return ()  # rows that lead to a person through another table are left out with that table's
     linked, listed = policy.same_people(owner.person), sorted(store.list_all(COLLECTION).items())
     withdrawn = (read_withdrawal(kept) for name, kept in listed if name not in reinstated)
-    values = tuple(dict.fromkeys(each.value for each in withdrawn if each.column in linked))
+    named = (each.value for each in withdrawn if each.column in linked)
+    values = tuple(dict.fromkeys(form for each in named for form in (each, normalize_spelling(each))))
     how = (values, False, True, policy.has_numbered_people(owner.person))
     return tuple(Listed(column, *how) for column in owner.columns_of_people) if values else ()
 

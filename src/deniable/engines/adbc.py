@@ -28,7 +28,7 @@ from deniable.engines import base, remote, sources
 from deniable.engines.base import Field, Listed, Parameters, Restriction, Sampled, Source, quote, write_listed
 from deniable.engines.postgresql.connection import SETTINGS
 from deniable.engines.postgresql.tables import READ as POSTGRESQL
-from deniable.engines.postgresql.tables import TEXT, WHEREABOUTS, pick_spellings
+from deniable.engines.postgresql.tables import TEXT, WHEREABOUTS
 from deniable.engines.remote import (
     ARROW,
     SINGLE,
@@ -398,7 +398,7 @@ class AdbcEngine(PooledEngine[View]):
         values: Iterable[str] = restriction.values
         if restriction.loose and view.fields[place].type is ColumnType.TEXT:
             told = self._ask(view, f"SELECT DISTINCT {view.expressions[place]} AS v FROM raw_0")["v"].to_pylist()
-            values = pick_spellings([text for text in told if text is not None], values, restriction.by_number)
+            values = base.pick_spellings([text for text in told if text is not None], restriction, view.fields[place])
         listed = ", ".join(write_listed(view.fields[place].type, values)) or "NULL"
         return f"CASE WHEN {quote(restriction.column)} IN ({listed}) THEN 1 ELSE 0 END = {int(restriction.keep)}"
 

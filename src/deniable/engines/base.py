@@ -7,6 +7,7 @@ An engine holds declared sources and nothing else. Names are made safe and uniqu
 from __future__ import annotations
 
 import hashlib
+import math
 import re
 import struct
 import unicodedata
@@ -75,6 +76,11 @@ class Field:
     name: str
     type: ColumnType
     native: str
+    number: bool = field(default=False, compare=False)
+    """Whether the source holds numbers, where they are read as another type."""
+
+
+NUMBERS = (ColumnType.INTEGER, ColumnType.DECIMAL)
 
 
 @runtime_checkable
@@ -297,7 +303,8 @@ class Listed:
     """Rows by the values of one column, written as text: kept only if listed, or left out if listed.
 
     A missing value is not listed. `loose` compares texts as `normalize_spelling` writes them; with `by_number`, texts
-    that are numbers also as numbers (7, 007 and 7.0).
+    that are numbers also as numbers (7, 007 and 7.0). Texts of a column that the source holds as numbers always are: it
+    may have held whole numbers when somebody withdrew, and hold doubles now.
     """
 
     column: str
@@ -305,6 +312,55 @@ class Listed:
     keep: bool
     loose: bool = False
     by_number: bool = False
+
+
+WHOLE = " *[+-]?[0-9]+ *"
+"""The texts that are compared as whole numbers: exactly."""
+POINTED = " *[+-]?[0-9]+([.][0-9]*([eE][0-9][0-9]?[0-9]?)?|([.][0-9]*)?[eE][+-][0-9][0-9]?[0-9]?) *"
+"""The texts that are compared as doubles, also with whole numbers: 7.0, 1e+16, as programs write them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Numbers:
+    """The numbers among some texts: whole ones, and those with a point or an exponent."""
+
+    whole: frozenset[int] = field(repr=False)
+    pointed: frozenset[float] = field(repr=False)
+
+    def holds(self, text: str) -> bool:
+        """Whether a text is one of the numbers: a whole one exactly, others as the doubles that they are."""
+        found = read_numbers([text])
+        return bool(found.whole & self.whole or found.doubles & self.pointed or found.pointed & self.doubles)
+
+    @property
+    def doubles(self) -> frozenset[float]:
+        """All of them as doubles: a column of doubles holds large whole numbers as others."""
+        return self.pointed | {float(each) for each in self.whole}
+
+
+MOST_DIGITS = 40
+"""No column of whole numbers holds one with so many digits."""
+
+
+def read_numbers(texts: Iterable[str]) -> Numbers:
+    """The numbers among some texts, as far as columns of numbers can hold them."""
+    found = [each for each in texts if len(each) <= MOST_DIGITS]
+    whole = frozenset(int(each) for each in found if re.fullmatch(WHOLE, each))
+    pointed = frozenset(float(each) for each in found if re.fullmatch(POINTED, each))
+    return Numbers(whole, pointed - {math.inf, -math.inf})
+
+
+def list_numbers(restriction: Listed, column: Field) -> Numbers:
+    """The numbers that are listed of a column of texts; none where texts are not compared as numbers."""
+    compared = restriction.loose and (restriction.by_number or column.number)
+    return read_numbers(map(normalize_spelling, restriction.values) if compared else ())
+
+
+def pick_spellings(texts: Iterable[str], restriction: Listed, column: Field) -> list[str]:
+    """Of all texts of a column those that are a listed value in some spelling."""
+    wanted, numbers = {normalize_spelling(value) for value in restriction.values}, list_numbers(restriction, column)
+    spelled = ((text, normalize_spelling(text)) for text in texts)
+    return [text for text, plain in spelled if plain in wanted or numbers.holds(plain)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -320,10 +376,6 @@ class Sampled:
 
 
 Restriction = Listed | Sampled
-
-
-MOST_DIGITS = 40
-"""No column of whole numbers holds one with so many digits."""
 
 
 def read_listed(kind: ColumnType, values: Iterable[str]) -> Iterator[str]:

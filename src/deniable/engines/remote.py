@@ -480,7 +480,7 @@ def show_declared(
             native = NATIVE[wanted]
             if (kind, wanted) == (ColumnType.DECIMAL, ColumnType.INTEGER):
                 doubtful[name] = f"{plain} IS NOT NULL AND {read} IS NULL"
-        fields.append(Field(name, wanted, native))
+        fields.append(Field(name, wanted, native, number=kind in base.NUMBERS))
         expressions.append(read)
     return Shown(tuple(fields), tuple(expressions), doubtful)
 

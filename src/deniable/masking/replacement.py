@@ -9,12 +9,12 @@ misses some: a text that was scrubbed may still say who it is about, and the rep
 
 from __future__ import annotations
 
+import html
 import re
 import unicodedata
-from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate
 
 import pyarrow as pa
 
@@ -196,60 +196,158 @@ LEAST_SPACED, LEAST_WHOLE = 6, 4
 OWN = "identifier"
 LONGEST_GAP = 9
 """So many signs may stand between two letters or digits of an own identifier, or as many as it has itself."""
+MOST_WORDS = 6
+"""An own identifier of so many words is also sought with its last words first: a surname, and then the first name."""
+BLANK, SIGN, DOTS = "\t", " ", "\u0308"
+"""What is compared of spaces and what nobody sees, of other signs, and of the dots of \u00e4, \u00f6 and \u00fc."""
+LETTERS = {"\u0131": "i", "\u0237": "j", "\u00f0": "d", "\u00fe": "th", "\u014b": "n",
+           "\u00e6": "a" + DOTS, "\u0153": "o" + DOTS, "\u00f8": "o" + DOTS}  # fmt: skip
+"""Letters that are not decomposed, as they are written in plain ones."""
 
 
 class _Folds(dict[int, str]):
-    """Each character as it is compared: letters and digits in one spelling, anything else a space, marks nothing.
+    """Each character as it is compared: letters and digits in one spelling, marks as nothing, anything else as a gap.
 
-    A character can become several, such as ss of ß, fi of a ligature and 12 of ½.
+    A character can become several, such as ss of \u00df, fi of a ligature and 12 of \u00bd.
     """
 
     def __missing__(self, code: int) -> str:
         sign = chr(code)
         apart = unicodedata.normalize("NFKD", unicodedata.normalize("NFKD", sign).casefold())
-        plain = "".join(str(unicodedata.decimal(each, each)) for each in apart if each.isalnum())
-        folded = plain.replace("\u0131", "i")  # i without a dot, whose capital is I
-        self[code] = folded or ("" if unicodedata.category(sign)[0] == "M" else " ")
+        plain = "".join(map(_fold_letter, apart))
+        category = unicodedata.category(sign)
+        blank = BLANK if sign.isspace() or category == "Cf" or sign in ">|" else SIGN
+        self[code] = plain or ("" if category[0] == "M" or sign in STRETCHES else blank)
         return self[code]
 
 
 _FOLDS = _Folds()
+STRETCHES = "\u0640\u07fa"
+"""Strokes that only make a word longer, in Arabic and in N'Ko."""
+
+
+def _fold_letter(each: str) -> str:
+    """A decomposed letter or digit as it is compared; nothing for what is neither, such as an apostrophe."""
+    if each == DOTS or each in LETTERS:
+        return LETTERS.get(each, each)
+    if not each.isalnum() or _is_apostrophe(each) or each in STRETCHES:
+        return ""
+    if not each.isalpha():
+        number = unicodedata.numeric(each)
+        return str(int(number)) if number.is_integer() else ""
+    latin, _, mark = unicodedata.name(each, "").partition(" WITH ")
+    return unicodedata.lookup(latin) if mark and latin.startswith("LATIN SMALL LETTER ") else each
+
+
+def _is_apostrophe(sign: str) -> bool:
+    """Whether it is an apostrophe or an accent that counts as a letter: \u02bc, \u02bb, \u02b9, \u02be and others."""
+    return "\u02b9" <= sign <= "\u02df"
+
+
+_MARKUP = re.compile(r"</?(?:a|b|br|div|em|font|i|li|p|small|span|strong|t[dhr]|u)\b[^<>]{0,199}>|&#?\w{1,31};", re.I)
+
+
+@dataclass(frozen=True, slots=True)
+class _View:
+    """A text as it is compared, and where in it each character of that came from."""
+
+    folded: str
+    starts: list[int]
+    ends: list[int]
+
+
+def _view_text(text: str, marked: bool) -> _View:
+    """A text as it is compared; where it is `marked`, tags are gaps, and &uuml; is \u00fc."""
+    parts, starts, ends, at = list[str](), list[int](), list[int](), 0
+    for unit in re.split(f"({_MARKUP.pattern})|", text, flags=re.I) if marked else text:
+        if not unit:
+            continue
+        if len(unit) == 1:
+            folded = _FOLDS[ord(unit)]
+        else:
+            folded = BLANK if unit[0] == "<" else html.unescape(unit).translate(_FOLDS)
+        if folded != BLANK or parts[-1:] != [BLANK]:
+            parts.append(folded)
+            starts += [at] * len(folded)
+            ends += [at + len(unit)] * len(folded)
+        at += len(unit)
+    return _View("".join(parts), starts, ends)
 
 
 def _find_spaced(text: str, own: str | None) -> list[Span]:
     """Where an identifier stands in a text, whatever signs and spaces stand between its letters and digits.
 
-    Capitals and accents make no difference, nor does ss for ß, and digits of all scripts are one.
+    Capitals and accents make no difference, nor does ss for \u00df, oe for \u00f6 or \u0153, l for \u0142; digits of
+    all scripts are one. Words may stand in another order, the last ones first.
 
     >>> _find_spaced("No. 12 34-56 came", "123456")
     [Span(start=4, end=12, kind='identifier')]
-    >>> _find_spaced("Frau GROßMANN", "Grossmann")
+    >>> _find_spaced("Frau GRO\u00dfMANN", "Grossmann")
     [Span(start=5, end=13, kind='identifier')]
+    >>> _find_spaced("M\u00fcller, Anna", "Anna Mueller")
+    [Span(start=0, end=12, kind='identifier')]
     """
-    if own is None:
-        return []
-    parts = own.translate(_FOLDS).strip()
-    sought = parts.replace(" ", "").lstrip("0")
-    if len(sought) < LEAST_WHOLE:
-        return []
-    folded = text.translate(_FOLDS)
-    if sought not in folded.replace(" ", ""):
-        return []
-    gap = f" {{0,{max([LONGEST_GAP, *map(len, re.findall(' +', parts))])}}}"
-    spaced = f"(?:0{gap}){{0,9}}" + gap.join(map(re.escape, sought))
-    alone = spaced if len(sought) >= LEAST_SPACED else rf"(?<![^ ]){spaced}(?![^ ])"
-    ends = list(accumulate(len(_FOLDS[ord(each)]) for each in text))  # where the folded text ends after each character
-    return [
-        Span(bisect_right(ends, found.start()), _find_end(text, bisect_left(ends, found.end()) + 1), OWN)
-        for found in re.finditer(alone, folded)
-    ]
+    parts = "" if own is None else own.translate(_FOLDS)
+    orders = _list_orders(parts)
+    found = list[Span]()
+    for marked in (False, True) if orders and _MARKUP.search(text) else (False,):
+        plain = _MARKUP.sub(lambda each: html.unescape(each[0]) if each[0][0] == "&" else "", text) if marked else text
+        letters = plain.translate(_FOLDS).translate(_UNSURE) if orders else ""
+        sought = [words for words in orders if "".join(words).lstrip("0").translate(_UNSURE) in letters]
+        if sought:
+            view = _view_text(text, marked)
+            patterns = [_write_pattern(parts, words, turned=words != orders[0]) for words in sought]
+            found += [_place_span(text, view, each) for one in patterns for each in one.finditer(view.folded)]
+    return found
 
 
-def _find_end(text: str, end: int) -> int:
-    """The end of a span with the marks that belong to its last letter."""
-    while end < len(text) and not _FOLDS[ord(text[end])]:
+_UNSURE = dict.fromkeys(map(ord, (BLANK, SIGN, DOTS, "e")))
+"""What may be there or not: with an e instead of its dots a letter is the same."""
+_GAPS = BLANK + SIGN + DOTS
+
+
+def _list_orders(parts: str) -> list[list[str]]:
+    """The words of an identifier as it is compared, in their own order and with the last ones first."""
+    words = re.findall(f"[^{BLANK}{SIGN}]+", parts)
+    if len("".join(words).lstrip("0").replace(DOTS, "")) < LEAST_WHOLE:
+        return []
+    turned = range(1, len(words)) if len(words) <= MOST_WORDS and not re.search("[0-9]", parts) else ()
+    return [words, *(words[at:] + words[:at] for at in turned)]
+
+
+def _write_pattern(parts: str, words: list[str], turned: bool) -> re.Pattern[str]:
+    """How an identifier may stand in a text as it is compared; one in another order only by itself."""
+    longest = max([LONGEST_GAP, *map(len, re.findall(f"{SIGN}+", parts.strip(BLANK + SIGN)))])
+    gap, between = (f"[{_GAPS}]{{{least},{longest}}}+" for least in (0, 1))
+    if turned:
+        return re.compile(_set_apart(between.join(gap.join(_list_letters(word, gap)) for word in words)))
+    sought = "".join(words).lstrip("0")
+    spaced = f"(?:0{gap}){{0,9}}+" + gap.join(_list_letters(sought, gap))
+    return re.compile(spaced if len(sought.replace(DOTS, "")) >= LEAST_SPACED else _set_apart(spaced))
+
+
+def _set_apart(pattern: str) -> str:
+    """The pattern where it stands alone."""
+    return f"(?<![^{_GAPS}]){pattern}(?![^{_GAPS}])"
+
+
+def _list_letters(sought: str, gap: str) -> Iterator[str]:
+    """The patterns of the letters: those with dots, or an e in their place, may be written in the other way."""
+    for each in re.findall(f"[aou](?:{DOTS}|e(?!{DOTS}))|[^{DOTS}]", sought):
+        if len(each) == 1:
+            yield re.escape(each)
+        else:
+            yield f"{each[0]}(?:{DOTS}?e)?" if each[1] == DOTS else f"{each[0]}(?:{gap}e|{DOTS})"
+
+
+def _place_span(text: str, view: _View, found: re.Match[str]) -> Span:
+    """The place in the text, with the marks that belong to its last letter and an apostrophe before its first."""
+    start, end = view.starts[found.start()], view.ends[found.end() - 1]
+    while end < len(text) and _FOLDS[ord(text[end])] in ("", DOTS):
         end += 1
-    return end
+    while start and _is_apostrophe(text[start - 1]):
+        start -= 1
+    return Span(start, end, OWN)
 
 
 def _join_spans(spans: list[Span]) -> list[Span]:

@@ -99,10 +99,15 @@ class Policy:
         return tuple(found)
 
     def has_numbered_people(self, column: str) -> bool:
-        """Whether this unit column, or one linked to it, is declared as a number: texts of it are then read as such."""
+        """Whether people may be numbers by this unit column, or one linked to it: texts of it are then read as such.
+
+        They are not where each is declared as something else. Where no type is declared, a file decides how it holds
+        the values, and another file may hold them otherwise: 7, 007 or 7.0.
+        """
         units = {(t, t.unit.column) for t in self.private if t.unit and t.unit.column in self.same_people(column)}
-        kinds = {own.type for table, name in units if name and (own := table.column(name)) is not None}
-        return bool(kinds & {ColumnType.INTEGER, ColumnType.DECIMAL})
+        columns = [table.column(name) for table, name in units if name]
+        kinds = {own.type if own and own.typed else None for own in columns}
+        return bool(kinds & {ColumnType.INTEGER, ColumnType.DECIMAL, None})
 
     def is_expired(self, today: date) -> bool:
         """Whether the last day on which anything may be released has passed."""
@@ -339,7 +344,8 @@ def canonicalize(value: object) -> object:
 
 def _record(value: object) -> dict[str, object]:
     shown: dict[str, object] = {"is": type(value).__name__}
-    for own in (each for each in fields(value) if each.init):  # type: ignore[arg-type]  # the rest follows from it
+    stated = (each for each in fields(value) if each.init and each.compare)  # type: ignore[arg-type]
+    for own in stated:  # the rest follows from it, or is another way to write the same
         here = getattr(value, own.name)
         if not isinstance(here, Path) and here != _default(own):
             form = canonicalize(here)

@@ -391,6 +391,9 @@ class Column:
         """
         return self.role is not Role.UNDECIDED or is_hidden(self.mask)
 
+    typed: bool = field(default=True, repr=False, compare=False)
+    """Whether the policy declares the type; where it does not, it is text."""
+
     longest: int | None = None
     """Characters of a text that questions see; what is longer is cut."""
 

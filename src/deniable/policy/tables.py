@@ -281,6 +281,7 @@ def _column(
         categories,
         _spec(entry, "mask", MASKS, folder, mistakes),
         hierarchy,
+        typed="type" in entry,
         longest=_read_longest(entry, mistakes),
     )
 

@@ -14,7 +14,7 @@ import socket
 import ssl
 import sys
 from collections.abc import Callable, Coroutine, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cache
 from ipaddress import ip_address
 from pathlib import Path
@@ -69,7 +69,6 @@ class RunningServer:
     steward: str
     postgres: int | None
     link: str | None
-    stopping: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 def serve(policy: Path, ledger: str | None, options: ServerOptions, limits: Limits, log: Log = log_to_stderr) -> None:
@@ -86,12 +85,15 @@ def serve(policy: Path, ledger: str | None, options: ServerOptions, limits: Limi
 def run(work: Coroutine[Any, Any, None]) -> None:
     """Run the server's loop: uvloop where it is installed, which is about twice as fast."""
     sys.setswitchinterval(SWITCH_SECONDS)
+    heard = {number: signal.getsignal(number) for number in STOPS}
     try:
         import uvloop
     except ImportError:
         asyncio.run(work)
     else:
         uvloop.run(work)
+    for number, before in heard.items():  # the loop's end leaves none
+        signal.signal(number, before)
 
 
 async def _run_until_stopped(
@@ -102,18 +104,22 @@ async def _run_until_stopped(
     pool: WorkerPool | None,
     fulfillment: Fulfillment,
 ) -> None:
+    stopping = asyncio.Event()
+    _stop_on_signals(stopping)
     async with contextlib.AsyncExitStack() as stack:
         running = await start(stack, curator, options, limits, log, pool, fulfillment)
-        _stop_on_signals(running.stopping)
         announce(running, curator, options, log)
-        await running.stopping.wait()
+        await stopping.wait()
         log("stopping: what was begun is finished first")
+
+
+STOPS = (signal.SIGINT, signal.SIGTERM)
 
 
 def _stop_on_signals(stopping: asyncio.Event) -> None:
     """Let Ctrl-C and the system's wish to stop set the event; Windows' loops know no handlers, but its processes do."""
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in STOPS:
         try:
             loop.add_signal_handler(number, stopping.set)
         except NotImplementedError:

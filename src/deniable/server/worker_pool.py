@@ -8,6 +8,7 @@ started. When the server dies, however suddenly, its workers see the pipe cut an
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import logging
 import multiprocessing
@@ -119,7 +120,14 @@ class WorkerPool:
         self._busy: dict[int, Slot] = {}
         self._lock = threading.Lock()
         self._closed = False
-        self._workers = [self._start_process(costly=number == processes - 1) for number in range(processes)]
+        self._workers: list[WorkerProcess] = []
+        try:
+            for number in range(processes):
+                self._workers.append(self._start_process(costly=number == processes - 1))
+        except BaseException:  # also a signal: nobody else knows them yet
+            for worker in self._workers:
+                worker.process.kill()
+            raise
         self.slots = processes * SLOTS
         self._free = [
             Slot(worker, number, worker.costly and number < COSTLY_SLOTS)
@@ -214,7 +222,8 @@ class WorkerPool:
         context = multiprocessing.get_context("spawn")
         pairs = [context.Pipe() for _ in range(SLOTS + 1)]
         theirs = [their for _, their in pairs]
-        process = context.Process(target=_run_worker, args=(*self._where, theirs, COSTLY_SLOTS * costly), daemon=True)
+        process = context.Process(target=_run_worker, args=(*self._where, theirs, COSTLY_SLOTS * costly),
+                                  name=WORKER, daemon=True)  # fmt: skip
         process.start()
         for line in theirs:
             line.close()
@@ -223,6 +232,9 @@ class WorkerPool:
             control.recv()
         except (OSError, EOFError):
             raise InternalError("a process that works questions out could not be started") from None
+        except BaseException:
+            process.kill()
+            raise
         return WorkerProcess(costly, process, control, lines)
 
     def _replace_process(self, worker: WorkerProcess) -> None:
@@ -231,6 +243,23 @@ class WorkerPool:
             if not self._closed and not worker.process.is_alive():
                 fresh = self._start_process(worker.costly)
                 worker.process, worker.control, worker.lines = fresh.process, fresh.control, fresh.lines
+
+
+WORKER = "deniable-worker"
+"""The name of each process of a pool."""
+
+
+def _kill_workers() -> None:
+    """End the processes of pools that were not closed, at any place where a signal may have interrupted.
+
+    They leave signals to the server, and Python waits for each of them at its end.
+    """
+    for process in multiprocessing.active_children():
+        if process.name == WORKER:
+            process.kill()
+
+
+atexit.register(_kill_workers)
 
 
 def _count_cores() -> int:

@@ -29,10 +29,14 @@ from deniable.engines.base import (
     HELD_DATES,
     LAST_DAY,
     LAST_MOMENT,
+    POINTED,
     SPELLING,
+    WHOLE,
     Field,
+    Numbers,
     quote,
     refuse_late,
+    spell_plainly,
     spell_texts,
 )
 from deniable.errors import DataError, InternalError, ParameterError, StorageError
@@ -448,6 +452,25 @@ def refuse_rounded(found: Mapping[str, bool | None], wide: Collection[str]) -> N
             + f"rite it to Parquet as a decimal of at most {MOST_DIGITS} digits, or as floating-point numbers",
             column=name,
         )
+
+
+def match_numbers(text: str, listed: str, numbers: Numbers) -> Iterator[str]:
+    """The conditions under which a text is one of the numbers that are listed, as `Numbers` tells it."""
+
+    def read(own: str, kind: str, *forms: str) -> str:
+        like = " OR ".join(f"regexp_full_match({own}, '{form}')" for form in forms)
+        return f"CASE WHEN {like} THEN TRY_CAST({own} AS {kind}) END"
+
+    def among(kind: str, own: str, *forms: str) -> str:
+        values = f"SELECT {read(spell_plainly('value'), kind, *forms)} AS value FROM {listed}"  # noqa: S608  our own words
+        return f"{read(text, kind, own)} IN (SELECT value FROM ({values}) AS v WHERE value IS NOT NULL)"  # noqa: S608
+
+    if numbers.whole:
+        yield among("HUGEINT", WHOLE, WHOLE)
+    if numbers.pointed:
+        yield among("DOUBLE", WHOLE, POINTED)
+    if numbers.doubles:
+        yield among("DOUBLE", POINTED, WHOLE, POINTED)
 
 
 def render_beyond(fields: Collection[Field], columns: Collection[str]) -> dict[str, str]:

@@ -15,10 +15,12 @@ import duckdb
 import pyarrow as pa
 
 from deniable.engines.base import (
+    NUMBERS,
     Field,
     Listed,
     Restriction,
     Sampled,
+    list_numbers,
     normalize_names,
     quote,
     read_listed,
@@ -33,6 +35,7 @@ from deniable.engines.duckdb.connection import (
     find_wide,
     literal,
     literals,
+    match_numbers,
     open_probe,
     refuse_beyond,
     refuse_wide,
@@ -99,20 +102,15 @@ class Scan:
             below = int(restriction.share * 1_000_000)
             clause = "WHERE" if restriction.column is not None else "QUALIFY"
             return f"{clause} hash({key}, {restriction.salt}::UBIGINT) % 1000000 < {below}"
-        native = next(f.native for f in self.fields if f.name == restriction.column)
+        own = next(f for f in self.fields if f.name == restriction.column)
         listed = quote(f"values {place} of {name}")
-        spell = spell_plainly if restriction.loose and native == "VARCHAR" else str
-        values = f"SELECT {spell(f'TRY_CAST(value AS {native})')} AS value FROM {listed}"
+        spell = spell_plainly if restriction.loose and own.native == "VARCHAR" else str
+        values = f"SELECT {spell(f'TRY_CAST(value AS {own.native})')} AS value FROM {listed}"
         found = f"{spell(quote(restriction.column))} IN (SELECT value FROM ({values}) AS v WHERE value IS NOT NULL)"
-        if spell is spell_plainly and restriction.by_number:
-            numbers = f"SELECT TRY_CAST(value AS {NUMBER}) AS value FROM {listed}"
-            own = f"TRY_CAST({quote(restriction.column)} AS {NUMBER})"
-            found = f"{found} OR {own} IN (SELECT value FROM ({numbers}) AS v WHERE value IS NOT NULL)"
+        if spell is spell_plainly:
+            numbers = list_numbers(restriction, own)
+            found = " OR ".join((found, *match_numbers(spell(quote(own.name)), listed, numbers)))
         return f"WHERE {'' if restriction.keep else 'NOT '}coalesce({found}, false)"
-
-
-NUMBER = "DECIMAL(38, 9)"
-"""As what the numbers in texts are compared."""
 
 
 def slots(count: int) -> str:
@@ -305,7 +303,7 @@ def spool(schema: pa.Schema, batches: Iterator[pa.RecordBatch], scratch: Path) -
 def _make_field(name: str, native: str, declared: ColumnType | None) -> Field:
     if declared is None or (declared is type_of(native) and native != "VARCHAR"):
         return Field(name, type_of(native), choose_native(native))
-    return Field(name, declared, NATIVE[declared])
+    return Field(name, declared, NATIVE[declared], number=type_of(native) in NUMBERS)
 
 
 def _require_one_schema(files: Files) -> pa.Schema:

@@ -7,12 +7,23 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from decimal import Decimal
 from typing import Any
 
-from deniable.engines.base import Field, Listed, Restriction, Sampled, quote, read_listed
+from deniable.engines.base import (
+    MOST_DIGITS,
+    POINTED,
+    WHOLE,
+    Field,
+    Listed,
+    Restriction,
+    Sampled,
+    list_numbers,
+    pick_spellings,
+    quote,
+    read_listed,
+)
 from deniable.engines.postgresql.connection import connect, translate_errors
 from deniable.engines.remote import (
     SINGLE,
@@ -352,7 +363,7 @@ def _restrict(view: View, restriction: Restriction, values: list[Any]) -> str:
     place = next(i for i, f in enumerate(view.fields) if f.name == restriction.column)
     text = restriction.loose and view.fields[place].type is ColumnType.TEXT
     alike = list(_write_alike(view.fields[place], restriction))
-    listed = Spellings(view, place, restriction.values, restriction.by_number) if text else alike
+    listed = Spellings(view, place, restriction) if text else alike
     values.append(listed)
     found = f"coalesce(CAST({cut_name(restriction.column)} AS text) = ANY(CAST(${len(values)} AS text[])), false)"
     return found if restriction.keep else f"NOT {found}"
@@ -376,41 +387,25 @@ class Spellings:
 
     view: View
     place: int
-    values: tuple[str, ...]
-    by_number: bool
-    """Whether 7, 007 and 7.0 are one value."""
+    listed: Listed
 
     def find(self, connection: Any) -> list[str]:
         """The texts of the column that are a listed value in some spelling."""
-        wanted = {normalize_spelling(value) for value in self.values}
-        numbers = _read_numbers(wanted) if self.by_number else set()
+        wanted, field = {normalize_spelling(value) for value in self.listed.values}, self.view.fields[self.place]
+        numbers = [repr(each) for each in sorted(list_numbers(self.listed, field).doubles)]
         column = self.view.expressions[self.place]
+        number = f"length({column}) <= {MOST_DIGITS} AND {column} ~ '^({WHOLE}|{POINTED})$'"
         found = connection.execute(
             f"SELECT DISTINCT {column} AS value FROM {self.view.located.relation}"
             f" WHERE {column} !~ '^[!-~]*$' OR lower({column}) = ANY(%s)"
-            f" OR CASE WHEN {column} ~ '^{NUMBER}$' THEN CAST({column} AS numeric) END = ANY(%s::numeric[])",
-            (sorted(wanted), sorted(numbers)),
+            f" OR CASE WHEN {number} THEN {READ_DOUBLE.format(column)} END = ANY(%s::float8[])",
+            (sorted(wanted), numbers),
         ).fetchall()
-        return pick_spellings([text for (text,) in found], self.values, self.by_number)
+        return pick_spellings([text for (text,) in found], self.listed, field)
 
 
-NUMBER = r" *[+-]?[0-9]{1,29}([.][0-9]{1,9})? *"
-"""The texts that are compared as numbers."""
-
-
-def pick_spellings(texts: Iterable[str], values: Iterable[str], by_number: bool) -> list[str]:
-    """Of all texts of a column those that are a listed value in some spelling."""
-    wanted = {normalize_spelling(value) for value in values}
-    numbers = _read_numbers(wanted) if by_number else set()
-    return [text for text in texts if normalize_spelling(text) in wanted or _is_among(text, numbers)]
-
-
-def _read_numbers(texts: Iterable[str]) -> set[Decimal]:
-    return {Decimal(text) for text in texts if re.fullmatch(NUMBER, text)}
-
-
-def _is_among(text: str, numbers: set[Decimal]) -> bool:
-    return bool(numbers) and re.fullmatch(NUMBER, text) is not None and Decimal(text.strip()) in numbers
+READ_DOUBLE = "CASE WHEN abs(CAST({0} AS numeric)) BETWEEN 1e-300 AND 1e300 THEN CAST({0} AS float8) ELSE 0 END"
+"""A number in a text as a double; 0 beyond all doubles, where the cast would fail."""
 
 
 def cut_name(name: str) -> str:

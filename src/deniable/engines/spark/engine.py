@@ -20,6 +20,8 @@ import pyarrow as pa
 
 from deniable.engines import base
 from deniable.engines.base import (
+    POINTED,
+    WHOLE,
     Field,
     Listed,
     Parameters,
@@ -27,6 +29,8 @@ from deniable.engines.base import (
     Sampled,
     Source,
     is_in_spark,
+    list_numbers,
+    pick_spellings,
     read_listed,
 )
 from deniable.engines.remote import (
@@ -291,18 +295,17 @@ class SparkEngine(RemoteEngine[View]):
         return found if restriction.keep else f"NOT {found}"
 
     def _find_spellings(self, view: View, field: Field, restriction: Listed) -> str:
-        """Whether a text is a listed value in some spelling: those that are not plain are looked up first."""
+        """Whether a text is a listed value in some spelling: those that are not plain, and numbers, are looked up."""
         wanted = {normalize_spelling(value) for value in restriction.values}
         read = dict(zip([f.name for f in view.fields], view.expressions, strict=True))[field.name]
+        number = f"CASE WHEN {read} RLIKE '^({WHOLE}|{POINTED})$' THEN CAST(trim({read}) AS DOUBLE) END"
+        numbers = [repr(each) for each in sorted(list_numbers(restriction, field).doubles)]
+        alike = f"NOT {read} RLIKE '^[!-~]*$' OR {_find_in(number, ColumnType.DECIMAL, numbers)}"
         with translate_errors(view.located.title):
-            odd = self._session.sql(
-                f"SELECT DISTINCT {read} AS v FROM {view.located.relation} WHERE NOT {read} RLIKE '^[!-~]*$'"
-            ).toArrow()
-        meant = [text for text in odd["v"].to_pylist() if normalize_spelling(text) in wanted]
+            odd = self._session.sql(f"SELECT DISTINCT {read} AS v FROM {view.located.relation} WHERE {alike}").toArrow()
+        meant = pick_spellings(odd["v"].to_pylist(), restriction, field)
         name = quote(field.name)
         found = [_find_in(name, field.type, meant), _find_in(f"lower({name})", field.type, sorted(wanted))]
-        if restriction.by_number:
-            found.append(_find_in(f"CAST({name} AS {NUMBER})", field.type, wanted, NUMBER))
         return f"({' OR '.join(found)})"
 
     def _find_version(self, view: View) -> str:
@@ -445,8 +448,6 @@ def _name_parameters(parameters: Parameters | None) -> dict[str, Any]:
     return {f"p{name}": value for name, value in named}
 
 
-NUMBER = "DECIMAL(38, 9)"
-"""As what the numbers in texts are compared."""
 SPARK_NAMES = {
     ColumnType.INTEGER: "BIGINT",
     ColumnType.DECIMAL: "DOUBLE",
@@ -456,9 +457,9 @@ SPARK_NAMES = {
 }
 
 
-def _find_in(column: str, kind: ColumnType, values: Iterable[str], type_name: str = "") -> str:
+def _find_in(column: str, kind: ColumnType, values: Iterable[str]) -> str:
     """Whether a value is among those listed; a missing value is not. A text that is none of the type is nothing."""
-    name = type_name or SPARK_NAMES.get(kind, "STRING")
+    name = SPARK_NAMES.get(kind, "STRING")
     listed = ", ".join(f"CAST({_write_text(value)} AS {name})" for value in values)
     return f"coalesce(array_contains(array({listed}), {column}), false)" if listed else "false"
 

@@ -246,7 +246,7 @@ def _bind_any(node: exp.Expression, scope: Scope, inner: Inner) -> Expression:
 def _bind_wide(node: exp.Expression, inner: Inner) -> Expression:
     """An operand of a comparison: whole numbers of 64 bits are compared as they are, and nowhere else exact."""
     whole = read_whole(node)
-    return inner(node) if whole is None or abs(whole) >= 2**63 else literal(whole)
+    return inner(node) if whole is None or not -(2**63) <= whole < 2**63 else literal(whole)
 
 
 def _bind_between(node: exp.Between, inner: Inner) -> Expression:

@@ -297,7 +297,7 @@ def read_whole(node: exp.Expression) -> int | None:
         return int(node.name)
     else:
         return None
-    if found is not None and abs(found) >= 2**63:
+    if found is not None and not -(2**63) <= found < 2**63:
         raise Mismatch("has a number that is too large, from 2^63 on")
     return found
 

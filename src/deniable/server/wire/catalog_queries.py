@@ -314,19 +314,36 @@ _FALSE = (("1", "=", "0"), ("0", "=", "1"), ("false",), ("1", "<>", "1"), ("1", 
 
 def asks_for_columns(statement: Statement) -> bool:
     """Whether a SELECT can have no rows, as tools ask to learn the columns: `WHERE 1 = 0` or `LIMIT 0` at its end."""
-    words, depth = statement.words, 0
+    return drop_emptiness(statement) != statement.text
+
+
+def drop_emptiness(statement: Statement) -> str:
+    """The question without the condition or limit by which it can have no rows.
+
+    >>> from deniable.query.sql.lexer import split_statements
+    >>> drop_emptiness(split_statements("SELECT a, 'WHERE' FROM t WHERE (1 = 0) LIMIT 5")[0])
+    "SELECT a, 'WHERE' FROM t"
+    """
+    words, tokens = statement.words, statement.tokens
     if set(words) & {"union", "intersect", "except", "offset"}:
-        return False
-    if words[-2:] == ("limit", "0"):
-        return True
+        return statement.text
+    place = _find_false(words)
+    if place < 0 and words[-2:] == ("limit", "0"):
+        place = len(words) - 2
+    return statement.text if place < 0 else statement.text[: tokens[place].start].rstrip()
+
+
+def _find_false(words: tuple[str, ...]) -> int:
+    """Where the outermost condition stands if it is false, and only limits follow; else -1."""
+    depth = 0
     for i, word in enumerate(words):
         depth += (word == "(") - (word == ")")
         if word == "where" and depth == 0:
-            rest = words[i + 1 :]
+            rest = words[i + 1 : -2] if words[-2:-1] == ("limit",) else words[i + 1 :]
             while rest[:1] == ("(",) and rest[-1:] == (")",):
                 rest = rest[1:-1]
-            return any(rest == each or (rest[:-2] == each and rest[-2:-1] == ("limit",)) for each in _FALSE)
-    return False
+            return i if rest in _FALSE else -1
+    return -1
 
 
 def _list_relations(words: tuple[str, ...]) -> list[str]:

@@ -285,12 +285,88 @@ def _infer_type(words: Sequence[str], place: int, columns: Mapping[str, int], op
         return v.INT8
     if before[-2:] == ["any", "("] or before[-2:] == ["all", "("]:
         return v.ARRAY_OF.get(columns.get(_read_operand(words, place - 4), 0))
-    if before[-1:] and before[-1] in _COMPARISONS:
-        return columns.get(_read_operand(words, place - 2))
-    if after[:1] and after[0] in _COMPARISONS:
-        qualified = words[place + 3 : place + 4] == ["."]
-        return columns.get(words[place + (4 if qualified else 2)]) if place + 2 < len(words) else None
+    if before[-1:] and before[-1] in _COMPARISONS | _ARITHMETIC:
+        found = _infer_before(words, place - 2, columns)
+        if before[-1] in _COMPARISONS or found in _NUMBERS:
+            return found
+    if after[:1] and after[0] in _COMPARISONS | _ARITHMETIC:
+        found = _infer_after(words, place + 2, columns)
+        if after[0] in _COMPARISONS or found in _NUMBERS:
+            return found
     return columns.get(_read_operand(words, _find_operand(words, place, operands)))
+
+
+def _infer_before(words: Sequence[str], at: int, columns: Mapping[str, int]) -> int | None:
+    """The type of an operand that ends at a word: a column, a number, or the call of a function."""
+    if _read_operand(words, at) != ")":
+        return _infer_operand(words, at, columns)
+    depth = 0
+    for start in range(at, max(-1, at - MOST_OPERAND), -1):
+        depth += (words[start] == ")") - (words[start] == "(")
+        if depth == 0:
+            return _RESULTS.get(_read_operand(words, start - 1))
+    return None
+
+
+def _infer_after(words: Sequence[str], at: int, columns: Mapping[str, int]) -> int | None:
+    """The type of an operand that begins at a word."""
+    if _read_operand(words, at + 1) == "(":
+        return _RESULTS.get(words[at])
+    return _infer_operand(words, at + 2 if _read_operand(words, at + 1) == "." else at, columns)
+
+
+def _infer_operand(words: Sequence[str], at: int, columns: Mapping[str, int]) -> int | None:
+    """The type of a column or a number; numbers as such may be compared with any."""
+    word = _read_operand(words, at)
+    return v.FLOAT8 if word[:1].isdecimal() else columns.get(word)
+
+
+_ARITHMETIC = frozenset("+-*/%")
+_NUMBERS = frozenset({*v.INTEGERS, v.FLOAT4, v.FLOAT8, v.NUMERIC})
+MOST_OPERAND = 200
+"""Words of a call that are looked at."""
+_RESULTS = dict.fromkeys(
+    (
+        "length",
+        "char_length",
+        "character_length",
+        "strpos",
+        "position",
+        "count",
+        "year",
+        "month",
+        "day",
+        "hour",
+        "minute",
+        "quarter",
+        "week",
+    ),
+    v.INT8,
+)
+_RESULTS |= dict.fromkeys(
+    (
+        "sum",
+        "avg",
+        "median",
+        "variance",
+        "stddev",
+        "abs",
+        "round",
+        "floor",
+        "ceil",
+        "ceiling",
+        "trunc",
+        "sqrt",
+        "exp",
+        "ln",
+        "power",
+        "mod",
+        "extract",
+        "date_part",
+    ),
+    v.FLOAT8,
+)
+"""The types of what functions give, where it is not a text."""
 
 
 def _read_number(token: Token) -> int:

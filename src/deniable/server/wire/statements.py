@@ -18,13 +18,14 @@ from itertools import chain, pairwise
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from deniable.curator.query import metadata
+from deniable.errors import DeniableError
 from deniable.governance.grants import Action, Grant
 from deniable.query.sql.lexer import Kind, Statement, split_statements
 from deniable.server.formats import render_plan
 from deniable.server.service import Question, Service
 from deniable.server.wire import prepared_statements
 from deniable.server.wire import values as v
-from deniable.server.wire.catalog_queries import CatalogEngine, asks_for_columns, is_catalog_question
+from deniable.server.wire.catalog_queries import CatalogEngine, asks_for_columns, drop_emptiness, is_catalog_question
 from deniable.server.wire.catalog_tables import list_column_types
 from deniable.server.wire.codec import ResultColumn, Rows, StatementResult, TableRows, WireRefusal
 from deniable.server.wire.prepared_statements import Prepared, PreparedStatements
@@ -151,11 +152,31 @@ class StatementRunner:
     ) -> StatementResult | None:
         """What the catalog says; None where a question without rows uses words of questions about people."""
         try:
-            return await self._ask_catalog(statement, values, rows=rows)
+            found = await self._ask_catalog(statement, values, rows=rows)
         except WireRefusal as refusal:
             if refusal.sqlstate != "0A000" or not asks_for_columns(statement):
                 raise
             return None
+        return await self._describe_alike(statement, values, found) if asks_for_columns(statement) else found
+
+    async def _describe_alike(
+        self, statement: Statement, values: Sequence[Any], found: StatementResult
+    ) -> StatementResult:
+        """What the catalog says of a question without rows, with the types that the question has with rows."""
+        try:
+            question = await self._build_question(statement, values, drop_emptiness(statement))
+            told = await self._service.columns(self._grant, question)
+        except (DeniableError, WireRefusal):  # it is none that could be asked, such as one for rows as they are
+            return found
+        import pyarrow as pa
+
+        columns = tuple(_describe_column(each.name, each.kind) for each in told)
+        if found.columns is None or len(columns) != len(found.columns) or not isinstance(found.rows, TableRows):
+            return found
+        kinds = [_ARROW_OF_KIND[each.kind] for each in told]
+        table = found.rows.table
+        arrays = [each.cast(kind, safe=False) for each, kind in zip(table.columns, kinds, strict=True)]
+        return replace(found, columns=columns, rows=TableRows(pa.table(arrays, [each.name for each in columns])))
 
     async def _change_names(self, word: str, statement: Statement, values: Sequence[Any]) -> StatementResult:
         """Put something under a name of the session, or take it away."""
@@ -375,6 +396,16 @@ _ARROW_KINDS = {
     "date32": "date",
     "timestamp": "datetime",
 } | {f"{sign}int{size}": "integer" for sign in ("", "u") for size in (8, 16, 32, 64)}
+
+
+_ARROW_OF_KIND = {
+    "boolean": "bool",
+    "date": "date32",
+    "datetime": "timestamp[us]",
+    "decimal": "float64",
+    "integer": "int64",
+    "text": "string",
+}
 
 
 _ESCAPES = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r", "\b": "\\b", "\f": "\\f", "\v": "\\v"})

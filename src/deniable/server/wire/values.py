@@ -15,7 +15,7 @@ from decimal import Decimal, InvalidOperation
 from functools import partial
 from typing import Any
 
-from deniable.errors import ParameterError
+from deniable.errors import NOTHING_CHARGED, ParameterError
 from deniable.query.algebra.functions import read_moment
 from deniable.query.sql.lexer import MOST_MEMBERS, parse_array
 
@@ -60,8 +60,26 @@ def decode_value(raw: bytes | None, oid: int, binary: bool, number: int) -> Valu
             return _decode_binary_array(raw) if binary else decode_text_array(raw.decode("utf-8"), ARRAYS[oid])
         return _decode_binary(raw, oid) if binary else _decode_text(raw.decode("utf-8"), oid)
     except (ValueError, struct.error, KeyError, InvalidOperation, OverflowError):
-        kind = TYPE_NAMES.get(oid, f"the type with object id {oid}")
-        raise ParameterError(f"parameter ${number} is not a value of {kind}") from None
+        raise _refuse_value(oid, number) from None
+
+
+def _refuse_value(oid: int, number: int) -> ParameterError:
+    """The refusal of a value that is none of its type, or of a type that no column has."""
+    inner = ARRAYS.get(oid, oid)
+    if inner in TYPE_NAMES:
+        kind = f"{'a list of ' if oid in ARRAYS else ''}{TYPE_NAMES[inner]}"
+        asked = "Numbers below 10^41, and dates of the years 1 to 9999" if inner not in (*TEXTS, BOOL) else ""
+        return ParameterError(f"parameter ${number} is not a value of {kind}", expected=asked, charge=NOTHING_CHARGED)
+    kind = _UNTAKEN.get(inner, "a type that is not known here")
+    return ParameterError(
+        f"parameter ${number} is {kind}, which is not taken as a value", charge=NOTHING_CHARGED,
+        expected="A text, a number, a date, a time stamp, a truth value, or a list of such",
+        remedy="Send it as a text, or cast it in the client",
+    )  # fmt: skip
+
+
+_UNTAKEN = {17: "a value in bytes (bytea)", 2950: "a UUID", 1083: "a time of the day", 1266: "a time of the day",
+            INTERVAL: "an interval", JSON: "a JSON document", 3802: "a JSON document"}  # fmt: skip
 
 
 def decode_text_array(text: str, inner: int) -> list[Plain]:
