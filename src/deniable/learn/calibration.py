@@ -38,9 +38,9 @@ MOST_SQUARED = {False: 2 * FINE**2, True: 4 * STEPS**4}
 """How far a row moves the sums, in squared L2 norm, for classes and (True) for numbers.
 
 Classes: one value of the row, and probabilities that add up to at most FINE. Numbers: four parts of at most STEPS^2."""
-SPREAD_ROWS, ROUNDS = 2048, 200
-"""Rows that are made to find the level of chances, and how often it is moved; a far one is not reached, on purpose:
-where hardly any chance can move, noise alone would ask for it."""
+SPREAD_ROWS, ROUNDS, NEAR = 1024, 200, 1e-6
+"""Rows that are made to find the level of chances, how often it is moved at most, and by how little the last time; a
+far one is not reached, on purpose: where hardly any chance can move, noise alone would ask for it."""
 MOST_STRETCH = 8.0
 """Predictions are stretched at most so many times; they are never turned around."""
 
@@ -80,7 +80,9 @@ def _find_shift(odds: Numbers, wanted: Numbers) -> Numbers:
     for _ in range(ROUNDS):
         powers = np.exp(odds + found - (odds + found).max(axis=1, keepdims=True))
         means = (powers / powers.sum(axis=1, keepdims=True)).mean(axis=0)
-        found += np.log(shares / np.maximum(means, 1e-12))
+        found += (moved := np.log(shares / np.maximum(means, 1e-12)))
+        if np.abs(moved).max() < NEAR:
+            break
     return np.asarray(found - found.mean())
 
 
