@@ -459,8 +459,8 @@ def test_an_event_is_exported_as_something_that_is_no_better(event: Any, name: s
         ({"kind": 3}, "no known name"),
         ({"kind": "pure"}, "fields of a 'pure' event"),
         ({"kind": "pure", "epsilon": "1", "more": "1"}, "fields of a 'pure' event"),
-        ({"kind": "pure", "epsilon": 1}, "not written as text"),
-        ({"kind": "pure", "epsilon": "x"}, "not a rational"),
+        ({"kind": "pure", "epsilon": 1}, "not written as a rational"),
+        ({"kind": "pure", "epsilon": "x"}, "not written as a rational"),
         ({"kind": "pure", "epsilon": "1/0"}, "not a rational"),
         ({"kind": "selection", "epsilon": "1", "bounded_range": 1}, "neither true nor false"),
         (

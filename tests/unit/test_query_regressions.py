@@ -20,7 +20,7 @@ from deniable.dp.accounting import pure_cost
 from deniable.dp.mechanisms import GaussianMechanism, LaplaceMechanism
 from deniable.dp.mechanisms.threshold import gaussian_reach, laplace_reach
 from deniable.engines.duckdb import DuckDBEngine
-from deniable.errors import InternalError, MissingExtra, ParameterError, QueryRefused
+from deniable.errors import DataError, InternalError, MissingExtra, ParameterError, QueryRefused
 from deniable.policy.budget import ApproxDP, PureDP
 from deniable.policy.schema import Bounding, Bounds, Column, ColumnType, Neighboring, PrivacyUnit, TableSchema
 from deniable.query.builder import write_value
@@ -327,12 +327,14 @@ def test_no_value_of_a_row_can_make_a_question_fail(rows: list[dict[str, Any]]) 
             execute(plan_of(f"SELECT COUNT(*), COUNT(DISTINCT ratio), MEDIAN(age) FROM visits GROUP BY {key}"), engine)
 
 
-def test_dates_beyond_the_calendar_are_missing() -> None:
+def test_dates_beyond_the_calendar_are_refused_where_they_are_declared_and_missing_else() -> None:
     """DuckDB holds years up to 5,881,580 and infinity; Python's calendar ends in 9999."""
     days = pa.array([0, 100_000_000, -100_000_000, 2**31 - 1], pa.int32()).cast(pa.date32())
     table = TableSchema("visits", "-", (Column("pid", ColumnType.INTEGER), Column("d", ColumnType.DATE)), clinic.UNIT)
     with DuckDBEngine(threads=1) as engine:
-        engine.attach("visits", pa.table({"pid": [1, 2, 3, 4], "d": days}), table)
+        with pytest.raises(DataError, match="column 'd' has dates before the year 1, after the year 9999"):
+            engine.attach("visits", pa.table({"pid": [1, 2, 3, 4], "d": days}), table)
+        engine.attach("visits", pa.table({"pid": [1, 2, 3, 4], "d": days}))
         found = execute(
             plan_of("SELECT COUNT(d) AS n, COUNT(*) AS m FROM visits", SURE, (table,)), engine, intervals=False
         )

@@ -216,8 +216,12 @@ def test_the_choice_weighs_gains_against_the_noise_of_all_and_knows_what_a_part_
 def test_what_is_asked_for_is_grouped_to_fit_and_left_alone_where_it_is_hopeless() -> None:
     domain = Domain(("a", "b", "c"), (2, 30, 40))
     columns = [np.full(size, 1e4 / size) for size in domain.sizes]
-    (one,) = group_workload(domain, columns, NoiseForecast(0.03, 1, 1e4), [(0, 1, 2)], [])
+    one, *pairs = group_workload(domain, columns, NoiseForecast(0.03, 1, 1e4), [(0, 1, 2)], [])
+    assert one.clique == (0, 1, 2)
     assert 8 <= one.cells < 100
+    assert [pair.clique for pair in pairs] == [(0, 1), (0, 2), (1, 2)]  # in their groups values are told apart
+    assert pairs[1].shape[1] > one.shape[2]
+    assert len(group_workload(domain, columns, NoiseForecast(1e3, 1, 1e4), [(0, 1, 2)], [])) == 1
     assert group_workload(domain, columns, NoiseForecast(1e-8, 1, 1e4), [(0, 1, 2)], []) == []
     assert group_candidates(domain, columns, NoiseForecast(1e-8, 1, 1e4), []) == []
 

@@ -177,7 +177,7 @@ def test_the_command_shows_the_attacks_writes_the_page_and_exits_with_two(tmp_pa
     (tmp_path / "policy.yaml").write_text(POLICY)
     pq.write_table(_people(), tmp_path / "people.parquet")
     words = ("synthesize", "people", "--delta", "1e-6", "--method", "mst", "--attack", "--report", "proof.html")
-    stopped = run_command(*words, "--epsilon", "50000", "-o", "made.parquet", "--json", cwd=tmp_path)
+    stopped = run_command(*words, "--epsilon", "10000", "-o", "made.parquet", "--json", cwd=tmp_path)
     assert stopped.returncode == 2, stopped.stderr
     told = json.loads(stopped.stdout)
     assert told["file"] is None

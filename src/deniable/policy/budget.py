@@ -60,11 +60,11 @@ def read_rational(text: object) -> Fraction:
     `Fraction` would take a short text for a number that fills the memory.
     """
     if not (isinstance(text, str) and len(text) <= _LONGEST_WRITTEN and _WRITTEN.fullmatch(text)):
-        raise ParameterError("a number of a file is not written as a rational", expected="text such as '1/3'")
+        raise ParameterError("a number of a file is not written as a rational", expected="Text such as '1/3'")
     try:
         return Fraction(text)
     except (ValueError, ZeroDivisionError):  # more digits than Python reads, or nothing to divide by
-        raise ParameterError("a number of a file is not a rational", expected="text such as '1/3'") from None
+        raise ParameterError("a number of a file is not a rational", expected="Text such as '1/3'") from None
 
 
 def format_number(number: Fraction) -> str:
