@@ -238,6 +238,8 @@ def test_an_own_identifier_is_found_in_other_letters(own: str, written: str) -> 
 
 ALIKE = [
     ("O'Neillbrv", "O\u02bcNeillbrv"), ("Keala\u02bbokq", "Keala'okq"), ("O\u02b9Neillbrv", "O\u2019Neillbrv"),
+    ("Xo'Brqan", "Xo\ua78cBrqan"), ("Xo'Brqan", "XO\ua78bBRQAN"), ("Xo'Brqan", "Xo\u02eeBrqan"),
+    ("Xo'Brqan", "Xo\u0559Brqan"),
     ("Sa\u02bfidqvnx", "Sa\u2018idqvnx"), ("C\u0153urdevq", "Coeurdevq"), ("\u00c6girsqvn", "Aegirsqvn"),
     ("\u0141ukvszwq", "Lukvszwq"), ("S\u00f8rvqnsen", "Sorvqnsen"), ("S\u00f8rvqnsen", "Soervqnsen"),
     ("\u0110orvqnsen", "Dorvqnsen"), ("Gu\u00f0rvnqx", "Gudrvnqx"), ("\u00deorvqnsen", "Thorvqnsen"),
@@ -268,6 +270,9 @@ def test_an_own_identifier_is_found_where_one_writing_stands_for_the_other(one: 
         "Q&#118;rt&#x20;Xzbrwq",
         "Qvrt<br>Xzbrwq",
         "<b>Qvrt</b> <span class='name'>Xzbrwq</span>",
+        "<h1>Qvrt</h1><h2>Xzbrwq</h2>",
+        "Qvrt<o:p></o:p><img src=x>Xzbrwq",
+        "Qvrt<!-- seen -->Xzbrwq",
         "Xzbrwq, Qvrt",
         "XZBRWQ QVRT",
     ],
@@ -310,6 +315,10 @@ def test_a_long_text_is_searched_in_time(own: str, text: str) -> None:
     begun = time.process_time()
     assert replacement._find_spaced(text, own)
     assert time.process_time() - begun < 60
+
+
+def test_an_own_identifier_is_found_after_a_part_of_other_words_that_looks_like_it() -> None:
+    assert "est" not in _scrub_own("Tim Est", "times tim est")
 
 
 def test_a_short_identifier_in_another_word_stays() -> None:

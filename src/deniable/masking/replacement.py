@@ -240,11 +240,13 @@ def _fold_letter(each: str) -> str:
 
 
 def _is_apostrophe(sign: str) -> bool:
-    """Whether it is an apostrophe or an accent that counts as a letter: \u02bc, \u02bb, \u02b9, \u02be and others."""
-    return "\u02b9" <= sign <= "\u02df"
+    """Whether it is an apostrophe or an accent that counts as a letter: \u02bc, \u02bb, \u02b9, \ua78c and others."""
+    told = "" if sign.isascii() else unicodedata.name(sign, "")
+    return "\u02b9" <= sign <= "\u02df" or any(each in told for each in ("APOSTROPHE", "SALTILLO", "HALF RING"))
 
 
-_MARKUP = re.compile(r"</?(?:a|b|br|div|em|font|i|li|p|small|span|strong|t[dhr]|u)\b[^<>]{0,199}>|&#?\w{1,31};", re.I)
+_TAG = r"</?[a-z][\w:-]{0,30}(?:\s[^<>]{0,199})?/?>|<!--[^<>]{0,199}-->"
+_MARKUP = re.compile(rf"{_TAG}|&#?\w{{1,31}};", re.I)
 
 
 @dataclass(frozen=True, slots=True)
@@ -320,10 +322,15 @@ def _write_pattern(parts: str, words: list[str], turned: bool) -> re.Pattern[str
     longest = max([LONGEST_GAP, *map(len, re.findall(f"{SIGN}+", parts.strip(BLANK + SIGN)))])
     gap, between = (f"[{_GAPS}]{{{least},{longest}}}+" for least in (0, 1))
     if turned:
-        return re.compile(_set_apart(between.join(gap.join(_list_letters(word, gap)) for word in words)))
+        return _overlap(_set_apart(between.join(gap.join(_list_letters(word, gap)) for word in words)))
     sought = "".join(words).lstrip("0")
     spaced = f"(?:0{gap}){{0,9}}+" + gap.join(_list_letters(sought, gap))
-    return re.compile(spaced if len(sought.replace(DOTS, "")) >= LEAST_SPACED else _set_apart(spaced))
+    return _overlap(spaced if len(sought.replace(DOTS, "")) >= LEAST_SPACED else _set_apart(spaced))
+
+
+def _overlap(pattern: str) -> re.Pattern[str]:
+    """The pattern, as group 1, from each sign on: one that begins in parts of other words must not hide the next."""
+    return re.compile(f"(?=({pattern}))")
 
 
 def _set_apart(pattern: str) -> str:
@@ -342,7 +349,7 @@ def _list_letters(sought: str, gap: str) -> Iterator[str]:
 
 def _place_span(text: str, view: _View, found: re.Match[str]) -> Span:
     """The place in the text, with the marks that belong to its last letter and an apostrophe before its first."""
-    start, end = view.starts[found.start()], view.ends[found.end() - 1]
+    start, end = view.starts[found.start(1)], view.ends[found.end(1) - 1]
     while end < len(text) and _FOLDS[ord(text[end])] in ("", DOTS):
         end += 1
     while start and _is_apostrophe(text[start - 1]):
