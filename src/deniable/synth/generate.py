@@ -135,28 +135,32 @@ def estimate_share(description: Description, codes: Mapping[int, int]) -> float:
     given = {place: int(description.collapsed.maps[place][code]) for place, code in codes.items()}
     for place, code in codes.items():
         members = description.collapsed.members(place, given[place])
-        weights = weigh_members(description, place, members)
+        weights = weigh_members(description, place, members, _find_empty(description, place))
         within *= float(weights[members == code].sum() / weights.sum())
         cuts = description.domain.cuts.get(place, ())
         within /= cuts[code + 1] - cuts[code] if code + 1 < len(cuts) else 1
     return within * fit_condition(domain, estimates, plan_condition(domain, estimates, given)).share if codes else 1.0
 
 
-def weigh_members(description: Description, place: int, members: NDArray[np.int64]) -> Floats:
+def _find_empty(description: Description, place: int) -> NDArray[np.bool_]:
+    marginals = description.one_way
+    none = np.zeros(description.domain.sizes[place], dtype=bool)
+    return find_empty(description.domain, place, marginals[place]) if marginals else none
+
+
+def weigh_members(description: Description, place: int, members: NDArray[np.int64], empty: NDArray[np.bool_]) -> Floats:
     """What the values behind one joined code weigh: their noisy counts, made to be counts of the table that was seen.
 
     Counts are brought to the estimate of the joined code, never to the number of rows that are drawn: noise would weigh
-    more the more the two differ. Values that are far from the others, and that noise alone may fill, weigh next to
-    nothing, so that a condition can still ask for them.
+    more the more the two differ. Of all values of the column, those that are `empty` weigh next to nothing: a condition
+    can still ask for them.
     """
     if members.size == 1 or not description.one_way:
         return np.ones(members.size)
     estimated = float(description.estimates.columns[place][int(description.collapsed.maps[place][members[0]])])
-    marginal = description.one_way[place]
-    empty = find_empty(description.domain, place, marginal)[members]
+    seen = ~empty[members] | empty[members].all()
     weights = np.full(members.size, LEAST)
-    seen = ~empty if not empty.all() else empty
-    weights[seen] = project_to_simplex(marginal.counts[members[seen]], estimated) + 1e-9
+    weights[seen] = project_to_simplex(description.one_way[place].counts[members[seen]], estimated) + 1e-9
     return weights
 
 
@@ -454,9 +458,9 @@ def _restore_column(description: Description, place: int, drawn: Codes, generato
     if all(own.size == 1 for own in members):
         return values
     order = np.argsort(drawn.astype(np.uint16) if len(members) <= 1 << 16 else drawn, kind="stable")  # radix sort
-    ends = np.cumsum(np.bincount(drawn, minlength=len(members)))
+    ends, empty = np.cumsum(np.bincount(drawn, minlength=len(members))), _find_empty(description, place)
     for own, at in zip(members, np.split(order, ends[:-1]), strict=True):
         if own.size > 1 and at.size:
-            weights = weigh_members(description, place, own)
+            weights = weigh_members(description, place, own, empty)
             values[at] = generator.permutation(np.repeat(own, apportion_counts(weights, at.size, generator)))
     return values

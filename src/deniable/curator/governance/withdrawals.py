@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
@@ -85,21 +85,19 @@ def _find_spellings(context: Context, column: str, value: str) -> list[str]:
 
 def _name_person(policy: Policy, column: str, value: str) -> set[str]:
     """The forms of a value that leave out the same person: as the linked columns declare it, and as a number."""
-    return {
-        normalize_spelling(each) for each in (*_read_forms(policy, column, value), *_read_number(policy, column, value))
-    }
+    return {normalize_spelling(each) for each in _add_number(_read_forms(policy, column, value), policy, column, value)}
 
 
-def _read_number(policy: Policy, column: str, value: str) -> tuple[str, ...]:
-    """The one way to write a value that is a number, where people may be numbers: however a file holds it."""
+def _add_number(forms: Iterable[str], policy: Policy, column: str, value: str) -> list[str]:
+    """Forms of a value, with the one way to write it as a number where people may be numbers."""
     number = _parse_person(value, ColumnType.DECIMAL) if policy.has_numbered_people(column) else None
-    return () if number is None else (number,)
+    return list(dict.fromkeys((*forms, *(() if number is None else (number,)))))
 
 
 def commit_subject(context: Context, column: str, value: str) -> Subject:
     """The person whom a respondent's token is for, without the value."""
     key = _key(context.store)
-    forms = dict.fromkeys((*read_person(context.policy, column, value), *_read_number(context.policy, column, value)))
+    forms = _add_number(read_person(context.policy, column, value), context.policy, column, value)
     return Subject(column, tuple(Withdrawal(column, form).commitment(key) for form in forms))
 
 
@@ -122,9 +120,7 @@ def refuse_other_subject(context: Context, grant: Grant, column: str, value: str
 def _commit_person(context: Context, column: str, value: str) -> tuple[str, ...]:
     """Every digest that the record may hold of a person: by each linked column, in each form."""
     key, columns = _key(context.store), context.policy.same_people(column)
-    forms = dict.fromkeys(
-        (*read_person(context.policy, column, value), value, *_read_number(context.policy, column, value))
-    )
+    forms = _add_number((*read_person(context.policy, column, value), value), context.policy, column, value)
     found = (each for name in columns for form in forms for each in Withdrawal(name, form).commitments(key))
     return tuple(dict.fromkeys(found))
 
